@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The one interface between scx_tandem's BPF side and user space: constants,
+ * statistics, assignment transactions and task records. Rust sees it through
+ * bindgen; nothing else is shared.
+ *
+ * A node is always meant by its dense index, in ascending order of the
+ * kernel's node ids; user space writes the tables that translate.
+ */
+#ifndef __TANDEM_INTF_H
+#define __TANDEM_INTF_H
+
+#ifndef __VMLINUX_H__
+typedef unsigned char u8;
+typedef unsigned int u32;
+typedef int s32;
+typedef unsigned long long u64;
+#endif
+
+enum tandem_consts {
+	TANDEM_MAX_NODES = 32,
+	TANDEM_MAX_CPUS = 1024,
+	/* Assignments in one batch. */
+	TANDEM_MAX_BATCH = 256,
+	TANDEM_COMM_LEN = 16,
+	/* Not a node: CPU of no node, task without assignment. */
+	TANDEM_NO_NODE = 0xff,
+};
+
+/* Per-CPU counters, summed by user space. */
+enum tandem_stat {
+	/* Tasks put on an idle CPU at wake-up: where they ran last, elsewhere at home, elsewhere.
+	 */
+	TANDEM_STAT_IDLE_PREV,
+	TANDEM_STAT_IDLE_HOME,
+	TANDEM_STAT_IDLE_REMOTE,
+	/* Tasks put into a node's queue. */
+	TANDEM_STAT_QUEUED,
+	/* Per-CPU kernel threads, put straight on their CPU. */
+	TANDEM_STAT_KTHREAD,
+	/* Tasks whose home has no CPU that they may use. */
+	TANDEM_STAT_HOME_FORBIDDEN,
+	/* Tasks that a CPU took from another node's queue. */
+	TANDEM_STAT_STOLEN,
+	/* Idle CPUs woken because a task waited longer than its price elsewhere. */
+	TANDEM_STAT_RESCUE_KICK,
+	/* Leases that ran out. */
+	TANDEM_STAT_LEASE_EXPIRED,
+	/* Tasks without a context: scheduled, never assigned. */
+	TANDEM_STAT_NO_CONTEXT,
+	TANDEM_NR_STATS,
+};
+
+/* What became of one assignment. Counted by outcome too. */
+enum tandem_assign_outcome {
+	TANDEM_ASSIGN_APPLIED,
+	/* No such thread, or another one that got its id. */
+	TANDEM_ASSIGN_NO_TASK,
+	TANDEM_ASSIGN_WRONG_START,
+	/* The thread is not scheduled by us. */
+	TANDEM_ASSIGN_NOT_OURS,
+	/* An assignment of a later generation is in force. */
+	TANDEM_ASSIGN_STALE,
+	/* The lease is over already, or longer than the limit. */
+	TANDEM_ASSIGN_EXPIRED,
+	TANDEM_ASSIGN_LEASE_TOO_LONG,
+	/* No such node, none of its CPUs may run the thread. */
+	TANDEM_ASSIGN_BAD_NODE,
+	TANDEM_ASSIGN_NODE_FORBIDDEN,
+	TANDEM_NR_ASSIGN_OUTCOMES,
+};
+
+struct tandem_assignment {
+	/* Thread id in the initial pid namespace, and its start: ids are used again. */
+	u32 tid;
+	/* Where it shall run; TANDEM_NO_NODE withdraws the assignment. */
+	u32 node;
+	u64 start_boottime_ns;
+	u64 generation;
+	/* End of the lease on CLOCK_MONOTONIC. */
+	u64 expires_ns;
+	/* enum tandem_assign_outcome, written by BPF. */
+	u32 outcome;
+	u32 pad;
+};
+
+struct tandem_batch {
+	u32 count;
+	u32 pad;
+	struct tandem_assignment items[TANDEM_MAX_BATCH];
+};
+
+/* Tells a new agent whether what is loaded is what it would load itself. */
+struct tandem_identity {
+	/* Of the BPF object. */
+	u64 object_hash;
+	/* Of the tables written before loading. */
+	u64 tables_hash;
+};
+
+/* One task, as the iterator writes it. Times are totals since the task is known. */
+struct tandem_task_record {
+	u64 start_boottime_ns;
+	u64 run_ns[TANDEM_MAX_NODES];
+	u64 wait_ns;
+	u64 switches;
+	u64 node_changes;
+	u64 generation;
+	u64 expires_ns;
+	u32 tid;
+	u32 process;
+	/* Where it is at home now, and its assignment if the lease runs. */
+	u32 home;
+	u32 assigned;
+	/* Bit per node on which it may run. */
+	u32 allowed_nodes;
+	u32 weight;
+	u32 cpu;
+	u32 kernel_thread;
+	u8 comm[TANDEM_COMM_LEN];
+};
+
+/* Statistics as one value per CPU. */
+struct tandem_stats {
+	u64 events[TANDEM_NR_STATS];
+	u64 assignments[TANDEM_NR_ASSIGN_OUTCOMES];
+	/* CPU time by node: all tasks. */
+	u64 busy_ns[TANDEM_MAX_NODES];
+};
+
+#endif /* __TANDEM_INTF_H */

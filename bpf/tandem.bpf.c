@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * scx_tandem: a scheduler for NUMA machines.
+ *
+ * Every node has a queue ordered by virtual time (queue.bpf.h). A task belongs
+ * to a home node: the one that the agent assigned, else the one where it ran
+ * last (place.bpf.h). The agent reads what tasks did (account.bpf.h,
+ * iterate.bpf.h) and sends assignments (assign.bpf.h); it is never needed for
+ * scheduling to go on.
+ */
+#include "tandem.bpf.h"
+#include "account.bpf.h"
+#include "place.bpf.h"
+#include "queue.bpf.h"
+#include "assign.bpf.h"
+#include "iterate.bpf.h"
+
+char _license[] SEC("license") = "GPL";
+
+UEI_DEFINE(uei);
+
+s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
+{
+	struct task_ctx *tctx = task_ctx_of(p);
+	u32 home;
+	s32 cpu;
+
+	if (!tctx) {
+		count(TANDEM_STAT_NO_CONTEXT);
+		return prev_cpu;
+	}
+	home = home_of(tctx, prev_cpu);
+	if (!is_node(home))
+		return prev_cpu;
+	cpu = pick_idle_home(p, home, prev_cpu);
+	if (cpu < 0)
+		cpu = pick_idle_remote(p, tctx, home);
+	if (cpu < 0)
+		return prev_cpu;
+	vtime_for_queue(p, tctx, home);
+	tctx->queued_since_ns = bpf_ktime_get_ns();
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
+	return cpu;
+}
+
+static bool is_per_cpu_kthread(const struct task_struct *p)
+{
+	return (p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1;
+}
+
+void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
+{
+	struct task_ctx *tctx = task_ctx_of(p);
+	s32 cpu = scx_bpf_task_cpu(p);
+	u32 home;
+
+	if (!tctx) {
+		count(TANDEM_STAT_NO_CONTEXT);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
+		return;
+	}
+	/* The kernel itself waits for these: they run at once, but take turns if they run for long.
+	 */
+	if (is_per_cpu_kthread(p)) {
+		count(TANDEM_STAT_KTHREAD);
+		if (enq_flags & SCX_ENQ_WAKEUP)
+			enq_flags |= SCX_ENQ_PREEMPT;
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
+		return;
+	}
+	home = home_of(tctx, cpu);
+	claim(tctx, home);
+	if (!nr_cpus_of(home)) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, slice_ns, enq_flags);
+		return;
+	}
+	/* Nothing else to run here and at home: go on. */
+	if ((enq_flags & SCX_ENQ_LAST) && node_of_cpu(cpu) == home) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
+		return;
+	}
+	queue_at(p, tctx, home, enq_flags);
+}
+
+void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
+{
+	u32 node = node_of_cpu(cpu);
+	bool runs_on = prev && (prev->scx.flags & SCX_TASK_QUEUED);
+	struct task_ctx *tctx = runs_on ? task_ctx_of(prev) : NULL;
+	/* Away from a home with room it must not stay: the kernel enqueues it (SCX_ENQ_LAST). */
+	u32 home = tctx ? home_of(tctx, cpu) : TANDEM_NO_NODE;
+	bool at_home = home == node;
+
+	if (!is_node(node))
+		return;
+	if (tctx)
+		claim(tctx, home);
+	if (at_home && goes_first(prev, tctx, cpu, node)) {
+		scx_bpf_task_set_slice(prev, slice_ns);
+		return;
+	}
+	if (scx_bpf_dsq_move_to_local(queue_of(node), 0))
+		return;
+	/* Whoever is away from home makes room for one that waited longer. */
+	if (steal(cpu, node, at_home ? BUSY_PATIENCE_NS : 0))
+		return;
+	if (at_home || (is_node(home) && is_overfull(home)))
+		scx_bpf_task_set_slice(prev, slice_ns);
+}
+
+void BPF_STRUCT_OPS(tandem_runnable, struct task_struct *p, u64 enq_flags)
+{
+	struct task_ctx *tctx = task_ctx_of(p);
+
+	if (tctx)
+		claim(tctx, home_of(tctx, scx_bpf_task_cpu(p)));
+}
+
+void BPF_STRUCT_OPS(tandem_quiescent, struct task_struct *p, u64 deq_flags)
+{
+	struct task_ctx *tctx = task_ctx_of(p);
+
+	if (tctx)
+		claim(tctx, TANDEM_NO_NODE);
+}
+
+void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)
+{
+	struct task_ctx *tctx = task_ctx_of(p);
+
+	if (tctx)
+		start_running(p, tctx);
+}
+
+void BPF_STRUCT_OPS(tandem_tick, struct task_struct *p)
+{
+	struct task_ctx *tctx = task_ctx_of(p);
+
+	if (tctx)
+		account_run(p, tctx);
+}
+
+void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
+{
+	struct task_ctx *tctx = task_ctx_of(p);
+
+	if (!tctx)
+		return;
+	account_run(p, tctx);
+	tctx->running_since_ns = 0;
+}
+
+void BPF_STRUCT_OPS(tandem_set_cpumask, struct task_struct *p, const struct cpumask *cpumask)
+{
+	struct task_ctx *tctx = task_ctx_of(p);
+
+	if (tctx)
+		tctx->allowed_nodes = nodes_of(cpumask);
+}
+
+s32 BPF_STRUCT_OPS_SLEEPABLE(tandem_init_task, struct task_struct *p,
+			     struct scx_init_task_args *args)
+{
+	struct task_ctx *tctx;
+	u32 node = node_of_cpu(scx_bpf_task_cpu(p));
+
+	tctx = bpf_task_storage_get(&task_contexts, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!tctx)
+		return -ENOMEM;
+	tctx->assigned = TANDEM_NO_NODE;
+	tctx->claimed = TANDEM_NO_NODE;
+	tctx->last_node = is_node(node) ? node : 0;
+	tctx->vtime_node = tctx->last_node;
+	return 0;
+}
+
+void BPF_STRUCT_OPS(tandem_enable, struct task_struct *p)
+{
+	struct task_ctx *tctx = task_ctx_of(p);
+
+	if (!tctx)
+		return;
+	tctx->allowed_nodes = nodes_of(p->cpus_ptr);
+	scx_bpf_task_set_dsq_vtime(p, vtime_of_node(tctx->vtime_node));
+}
+
+s32 BPF_STRUCT_OPS_SLEEPABLE(tandem_init)
+{
+	u32 node;
+	s32 err;
+
+	bpf_for (node, 0, nr_nodes) {
+		err = make_node_mask(node);
+		if (err)
+			return err;
+		if (!nr_cpus_of(node))
+			continue;
+		err = scx_bpf_create_dsq(queue_of(node), kernel_node_id(node));
+		if (err) {
+			scx_bpf_error("queue of node %u: error %d", kernel_node_id(node), err);
+			return err;
+		}
+	}
+	return start_rescue_timer();
+}
+
+void BPF_STRUCT_OPS(tandem_exit, struct scx_exit_info *info)
+{
+	UEI_RECORD(uei, info);
+}
+
+/* clang-format off */
+SCX_OPS_DEFINE(tandem_ops,
+	       .select_cpu	= (void *)tandem_select_cpu,
+	       .enqueue		= (void *)tandem_enqueue,
+	       .dispatch	= (void *)tandem_dispatch,
+	       .runnable	= (void *)tandem_runnable,
+	       .quiescent	= (void *)tandem_quiescent,
+	       .running		= (void *)tandem_running,
+	       .tick		= (void *)tandem_tick,
+	       .stopping	= (void *)tandem_stopping,
+	       .set_cpumask	= (void *)tandem_set_cpumask,
+	       .init_task	= (void *)tandem_init_task,
+	       .enable		= (void *)tandem_enable,
+	       .init		= (void *)tandem_init,
+	       .exit		= (void *)tandem_exit,
+	       .flags		= SCX_OPS_ENQ_LAST | SCX_OPS_BUILTIN_IDLE_PER_NODE,
+	       .timeout_ms	= 20000,
+	       .name		= "tandem");
+/* clang-format on */

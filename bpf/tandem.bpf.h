@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What every part of the scheduler knows: tables written by user space before
+ * loading, the context of a task, statistics.
+ */
+#ifndef __TANDEM_BPF_H
+#define __TANDEM_BPF_H
+
+#include <scx/common.bpf.h>
+#include "intf.h"
+
+/* Written by user space before loading, constant afterwards. */
+const volatile u32 nr_nodes = 1;
+const volatile u32 nr_cpus = 1;
+/* The kernel's id of each node. */
+const volatile u32 node_ids[TANDEM_MAX_NODES];
+/* The node of each CPU, TANDEM_NO_NODE for those that are offline. */
+const volatile u8 cpu_nodes[TANDEM_MAX_CPUS];
+/* Number of online CPUs of each node; 0 for memory-only nodes. */
+const volatile u32 node_nr_cpus[TANDEM_MAX_NODES];
+/* For each node all nodes that have CPUs, nearest first, itself left out. */
+const volatile u8 node_order[TANDEM_MAX_NODES * TANDEM_MAX_NODES];
+const volatile u8 node_order_len[TANDEM_MAX_NODES];
+/*
+ * What running on another node is worth in waiting: a task with an assignment
+ * is taken away from home only after it has waited longer than this.
+ */
+const volatile u64 migration_price_ns[TANDEM_MAX_NODES * TANDEM_MAX_NODES];
+/* Time slice. */
+const volatile u64 slice_ns = 5000000;
+/* Longest lease that an assignment may ask for. */
+const volatile u64 max_lease_ns = 60000000000ULL;
+
+/*
+ * A task. Written by the CPU that runs or queues the task, except for the
+ * assignment, which the agent's program writes at any time: it is read once
+ * and a torn read would at worst cost one slice on the wrong node.
+ */
+struct task_ctx {
+	u64 run_ns[TANDEM_MAX_NODES];
+	u64 wait_ns;
+	u64 switches;
+	u64 node_changes;
+	/* Start of the stretch that is not yet accounted, 0 while not running. */
+	u64 running_since_ns;
+	/* When it was queued, 0 while it does not wait. */
+	u64 queued_since_ns;
+	u64 generation;
+	u64 expires_ns;
+	u32 assigned;
+	/* Where it runs when nothing is assigned: the node it ran on last. */
+	u32 last_node;
+	/* Whose virtual time its own is compared with. */
+	u32 vtime_node;
+	u32 allowed_nodes;
+	/* The node that counts it among its runnable tasks. */
+	u32 claimed;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct task_ctx);
+} task_contexts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct tandem_stats);
+} statistics SEC(".maps");
+
+/* Written by user space after loading, read by the agents that come later. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct tandem_identity);
+} identity SEC(".maps");
+
+/*
+ * An index that the verifier believes in: @size is a power of two, and the
+ * compiler must not drop the mask because it proved the bound itself.
+ */
+#define bounded(index, size)                                                                       \
+	({                                                                                         \
+		u32 __index = (index);                                                             \
+		barrier_var(__index);                                                              \
+		__index &((size) - 1);                                                             \
+	})
+#define node_at(node) bounded(node, TANDEM_MAX_NODES)
+#define pair_at(from, to)                                                                          \
+	bounded((from) * TANDEM_MAX_NODES + (to), TANDEM_MAX_NODES * TANDEM_MAX_NODES)
+
+static __always_inline struct task_ctx *task_ctx_of(struct task_struct *p)
+{
+	return bpf_task_storage_get(&task_contexts, p, 0, 0);
+}
+
+static __always_inline struct tandem_stats *this_cpu_stats(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&statistics, &zero);
+}
+
+static __always_inline void count(enum tandem_stat stat)
+{
+	struct tandem_stats *stats = this_cpu_stats();
+
+	if (stats)
+		stats->events[stat]++;
+}
+
+static __always_inline bool is_node(u32 node)
+{
+	return node < nr_nodes;
+}
+
+/* The node of @cpu; TANDEM_NO_NODE when it has none. */
+static __always_inline u32 node_of_cpu(s32 cpu)
+{
+	if (cpu < 0 || cpu >= TANDEM_MAX_CPUS)
+		return TANDEM_NO_NODE;
+	return cpu_nodes[bounded(cpu, TANDEM_MAX_CPUS)];
+}
+
+/* The @rank-th nearest node with CPUs to @node. */
+static __always_inline u32 near_node(u32 node, u32 rank)
+{
+	return node_order[pair_at(node, rank)];
+}
+
+static __always_inline u32 nr_near_nodes(u32 node)
+{
+	return is_node(node) ? node_order_len[node_at(node)] : 0;
+}
+
+static __always_inline u32 nr_cpus_of(u32 node)
+{
+	return is_node(node) ? node_nr_cpus[node_at(node)] : 0;
+}
+
+static __always_inline u32 kernel_node_id(u32 node)
+{
+	return node_ids[node_at(node)];
+}
+
+/* Queues are numbered by node. */
+static __always_inline u64 queue_of(u32 node)
+{
+	return node;
+}
+
+#endif /* __TANDEM_BPF_H */

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
+# Builds all programs and puts them into one directory.
+# usage: build-binaries.sh DIR STAMP
+set -euo pipefail
+cd "$(dirname "$(readlink -f "$0")")"
+programs=(scx_tandem tandem tandem-load guest-tests)
+cargo build --release --locked --bins
+# A test of pages that move between nodes, which needs a machine with several: it runs in guests.
+mover_test=$(cargo test --release --locked --no-run --message-format=json -p tandem-act --test two_nodes |
+	python3 -c 'import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("executable") and message["target"]["name"] == "two_nodes":
+        print(message["executable"])')
+mkdir -p "$1"
+for program in "${programs[@]}"; do
+	cmp -s "build/cargo/release/$program" "$1/$program" || cp "build/cargo/release/$program" "$1/$program"
+done
+cmp -s "$mover_test" "$1/two_nodes" || cp "$mover_test" "$1/two_nodes"
+touch "$2"

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Simulated annealing of a mapping of threads to nodes, with O(1) changes of score.
+//!
+//! The part of the score that depends on who else is on a node (q1) is a sum by node of the slots held
+//! ([`Slots::points`]), so a step changes it by what joins and what leaves.
+
+mod prune;
+
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg64;
+
+use crate::score::Slots;
+
+/// Differences of score below this are rounding.
+pub const ROUNDING: f64 = 1e-9;
+
+/// What may go where, and what that is worth. All rows are by thread, then by node.
+pub struct Problem {
+    /// Slots by node; a node without is no destination.
+    pub slots: Vec<Slots>,
+    /// Node by thread to start from and to compare with.
+    pub present: Vec<usize>,
+    /// q2 + q3.
+    pub value: Vec<Vec<f64>>,
+    /// Whether the thread may go there (false everywhere if it must stay).
+    pub allowed: Vec<Vec<bool>>,
+}
+
+/// How long and how hot.
+pub struct Schedule {
+    pub start_temperature: f64,
+    pub cooling: f64,
+    pub iterations: u64,
+    pub no_improvement: u64,
+    pub restarts: u64,
+    /// Steps in all, over every start.
+    pub steps: u64,
+}
+
+/// A mapping with its residents by node.
+#[derive(Clone)]
+pub struct Mapping {
+    pub place: Vec<usize>,
+    residents: Vec<Vec<usize>>,
+    position: Vec<usize>,
+    pub score: f64,
+}
+
+enum Step {
+    Move { thread: usize, to: usize },
+    Exchange { first: usize, second: usize },
+}
+
+impl Problem {
+    /// The present mapping.
+    pub fn start(&self) -> Mapping {
+        self.mapping(&self.present)
+    }
+
+    /// The mapping that puts each thread at `place`.
+    pub fn mapping(&self, place: &[usize]) -> Mapping {
+        let mut residents = vec![Vec::new(); self.slots.len()];
+        let mut position = Vec::with_capacity(place.len());
+        for (thread, &node) in place.iter().enumerate() {
+            position.push(residents[node].len());
+            residents[node].push(thread);
+        }
+        let mut mapping = Mapping { place: place.to_vec(), residents, position, score: 0.0 };
+        mapping.score = self.score(&mapping);
+        mapping
+    }
+
+    /// S_sys (eq. 3.18), from scratch.
+    fn score(&self, mapping: &Mapping) -> f64 {
+        let free = |(node, slots): (usize, &Slots)| slots.points(mapping.residents[node].len());
+        let own = |(thread, &node): (usize, &usize)| self.value[thread][node];
+        self.slots.iter().enumerate().map(free).sum::<f64>() + mapping.place.iter().enumerate().map(own).sum::<f64>()
+    }
+
+    fn is_free(&self, mapping: &Mapping, node: usize) -> bool {
+        mapping.residents[node].len() < self.slots[node].count()
+    }
+
+    /// A random thread to a random other node, or in exchange with a random resident if that is full.
+    fn neighbour(&self, mapping: &Mapping, rng: &mut Pcg64) -> Option<Step> {
+        let thread = below(rng, self.place_count());
+        let shift = 1 + below(rng, self.slots.len() - 1);
+        let to = (mapping.place[thread] + shift) % self.slots.len();
+        if !self.allowed[thread][to] {
+            return None;
+        }
+        if self.is_free(mapping, to) {
+            return Some(Step::Move { thread, to });
+        }
+        let residents = &mapping.residents[to];
+        let second = *residents.get(below(rng, residents.len().max(1)))?;
+        self.allowed[second][mapping.place[thread]].then_some(Step::Exchange { first: thread, second })
+    }
+
+    fn place_count(&self) -> usize {
+        self.present.len()
+    }
+
+    fn change(&self, mapping: &Mapping, step: &Step) -> f64 {
+        match *step {
+            Step::Move { thread, to } => self.move_change(mapping, thread, to),
+            Step::Exchange { first, second } => self.exchange_change(mapping, first, second),
+        }
+    }
+
+    /// Change of score when `thread` goes to `to`.
+    pub fn move_change(&self, mapping: &Mapping, thread: usize, to: usize) -> f64 {
+        let from = mapping.place[thread];
+        let (joins, leaves) = (self.joining(mapping, to), self.leaving(mapping, from));
+        self.value[thread][to] - self.value[thread][from] + joins - leaves
+    }
+
+    fn joining(&self, mapping: &Mapping, node: usize) -> f64 {
+        self.slots[node].joining(mapping.residents[node].len())
+    }
+
+    fn leaving(&self, mapping: &Mapping, node: usize) -> f64 {
+        self.slots[node].joining(mapping.residents[node].len() - 1)
+    }
+
+    /// Change of score when two threads change places.
+    pub fn exchange_change(&self, mapping: &Mapping, first: usize, second: usize) -> f64 {
+        let (a, b) = (mapping.place[first], mapping.place[second]);
+        self.value[first][b] - self.value[first][a] + self.value[second][a] - self.value[second][b]
+    }
+
+    /// Best mappings of every start, the best first; equal ones in the order found.
+    pub fn anneal(&self, schedule: &Schedule, seed: u64) -> Vec<Mapping> {
+        let mut rng = Pcg64::seed_from_u64(seed);
+        let mut found: Vec<Mapping> = vec![self.start()];
+        if self.slots.len() < 2 || self.present.is_empty() {
+            return found;
+        }
+        let mut steps_left = schedule.steps;
+        for start in 0..=schedule.restarts {
+            // The first start and every second later one go on from the best (a reheat), the others
+            // from a scrambled mapping: full nodes are crossed by cycles no reheat at T0 gets through.
+            let mut from = found[0].clone();
+            if start % 2 == 1 {
+                self.scramble(&mut from, &mut steps_left, &mut rng);
+            }
+            let best = self.run(from, schedule, &mut steps_left, &mut rng);
+            let at = found.partition_point(|known| known.score >= best.score - ROUNDING);
+            found.insert(at, best);
+            if steps_left == 0 {
+                break;
+            }
+        }
+        found
+    }
+
+    /// Takes steps at random, whatever they cost.
+    fn scramble(&self, mapping: &mut Mapping, steps_left: &mut u64, rng: &mut Pcg64) {
+        for _ in 0..(4 * self.place_count() as u64).min(*steps_left) {
+            *steps_left -= 1;
+            if let Some(step) = self.neighbour(mapping, rng) {
+                let change = self.change(mapping, &step);
+                mapping.take(&step, change);
+            }
+        }
+    }
+
+    /// One start: Alg. 3.6 without the gate.
+    fn run(&self, mut mapping: Mapping, schedule: &Schedule, steps_left: &mut u64, rng: &mut Pcg64) -> Mapping {
+        let mut best = mapping.clone();
+        let mut temperature = schedule.start_temperature;
+        let mut since_best = 0;
+        for _ in 0..schedule.iterations.min(*steps_left) {
+            *steps_left -= 1;
+            since_best += 1;
+            if let Some(step) = self.neighbour(&mapping, rng) {
+                let change = self.change(&mapping, &step);
+                if change >= 0.0 || uniform(rng) <= libm::exp(change / temperature) {
+                    mapping.take(&step, change);
+                }
+            }
+            temperature *= schedule.cooling;
+            if mapping.score > best.score + ROUNDING {
+                best.clone_from(&mapping);
+                since_best = 0;
+            }
+            if since_best >= schedule.no_improvement {
+                break;
+            }
+        }
+        best
+    }
+}
+
+impl Mapping {
+    fn take(&mut self, step: &Step, change: f64) {
+        match *step {
+            Step::Move { thread, to } => self.put(thread, to),
+            Step::Exchange { first, second } => {
+                let (a, b) = (self.place[first], self.place[second]);
+                self.put(first, b);
+                self.put(second, a);
+            }
+        }
+        self.score += change;
+    }
+
+    fn put(&mut self, thread: usize, to: usize) {
+        let from = self.place[thread];
+        self.residents[from].swap_remove(self.position[thread]);
+        if let Some(&moved) = self.residents[from].get(self.position[thread]) {
+            self.position[moved] = self.position[thread];
+        }
+        self.position[thread] = self.residents[to].len();
+        self.residents[to].push(thread);
+        self.place[thread] = to;
+    }
+}
+
+/// A number below `count` (at least 1).
+fn below(rng: &mut Pcg64, count: usize) -> usize {
+    ((u128::from(rng.next_u64()) * count as u128) >> 64) as usize
+}
+
+/// A number in [0, 1).
+fn uniform(rng: &mut Pcg64) -> f64 {
+    (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A problem of up to 8 threads on up to 4 nodes, drawn from `seed`: ring or pair distances.
+    fn problem(seed: u64) -> Problem {
+        let mut rng = Pcg64::seed_from_u64(seed ^ 0xabcd);
+        let nodes = 2 + below(&mut rng, 3);
+        let ring =
+            [[10.0, 12.0, 20.0, 12.0], [12.0, 10.0, 12.0, 20.0], [20.0, 12.0, 10.0, 12.0], [12.0, 20.0, 12.0, 10.0]];
+        let threads = 1 + below(&mut rng, 8);
+        let cpus: Vec<usize> = (0..nodes).map(|_| 1 + below(&mut rng, 3)).collect();
+        let slots = cpus.iter().map(|&own| Slots::of(own, cpus.iter().sum(), threads)).collect();
+        let present: Vec<usize> = (0..threads).map(|_| below(&mut rng, nodes)).collect();
+        let row = |thread: usize, rng: &mut Pcg64| {
+            let memory = below(rng, nodes);
+            let q3 = |node: usize, rng: &mut Pcg64| {
+                if node == present[thread] { 2.0 } else { [4.0, 2.0, 1.0][below(rng, 3)] }
+            };
+            (0..nodes).map(|node| 40.0 / ring[node][memory] + q3(node, rng)).collect()
+        };
+        let value = (0..threads).map(|thread| row(thread, &mut rng)).collect();
+        Problem { slots, allowed: vec![vec![true; nodes]; threads], present, value }
+    }
+
+    /// Best score over all mappings that fill no node beyond its slots or what it hosts now.
+    fn optimum(problem: &Problem) -> f64 {
+        let nodes = problem.slots.len();
+        let hosted = |place: &[usize], node: usize| place.iter().filter(|&&at| at == node).count();
+        let mut best = f64::MIN;
+        for code in 0..nodes.pow(problem.present.len() as u32) {
+            let place: Vec<usize> =
+                (0..problem.present.len()).map(|thread| code / nodes.pow(thread as u32) % nodes).collect();
+            if (0..nodes)
+                .all(|node| hosted(&place, node) <= problem.slots[node].count().max(hosted(&problem.present, node)))
+            {
+                best = best.max(problem.mapping(&place).score);
+            }
+        }
+        best
+    }
+
+    fn schedule(problem: &Problem) -> Schedule {
+        crate::sma::schedule(&crate::registry::SMA.defaults(), problem.present.len(), u64::MAX)
+    }
+
+    #[test]
+    fn annealing_finds_the_exhaustive_optimum_in_95_percent_of_200_seeds() {
+        let hit = |seed: &u64| {
+            let problem = problem(*seed);
+            (problem.anneal(&schedule(&problem), *seed)[0].score - optimum(&problem)).abs() < 1e-6
+        };
+        let hits = (0..200).filter(hit).count();
+        assert!(hits >= 190, "{hits} of 200");
+    }
+
+    #[test]
+    fn changes_of_score_add_up_to_the_score_from_scratch() {
+        for seed in 0..50 {
+            let problem = problem(seed);
+            for mapping in problem.anneal(&schedule(&problem), seed) {
+                assert!((mapping.score - problem.mapping(&mapping.place).score).abs() < 1e-6);
+            }
+        }
+    }
+
+    #[test]
+    fn pruning_never_lowers_the_score_and_never_moves_more() {
+        for seed in 0..200 {
+            let problem = problem(seed);
+            let away = |mapping: &Mapping| mapping.place.iter().zip(&problem.present).filter(|(a, b)| a != b).count();
+            let mut mapping = problem.anneal(&schedule(&problem), seed).remove(0);
+            let before = mapping.clone();
+            problem.prune(&mut mapping);
+            assert!(problem.mapping(&mapping.place).score >= before.score - 1e-6);
+            assert!(away(&mapping) <= away(&before));
+        }
+    }
+
+    #[test]
+    fn a_step_budget_is_kept() {
+        let problem = problem(3);
+        let frozen = Schedule { steps: 0, ..schedule(&problem) };
+        assert_eq!(problem.anneal(&frozen, 1)[0].place, problem.present);
+    }
+}

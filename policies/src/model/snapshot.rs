@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What was seen over one interval, in one shape whatever sampler saw it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Action, GroupId, NodeIndex, PerNode, Plan, ProcessId, ThreadId, Topology};
+
+/// One thread over the interval.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Thread {
+    /// Who it is.
+    pub id: ThreadId,
+    /// The process it belongs to.
+    pub process: ProcessId,
+    /// Its command name, for people.
+    pub command: String,
+    /// The node it is placed on: its assignment if it has one, else where it ran most.
+    pub node: NodeIndex,
+    /// Nodes on which it may run (affinity and cpuset); at least one.
+    pub allowed: PerNode<bool>,
+    /// CPU time used.
+    pub cpu_time_ns: u64,
+    /// The same by node of the CPU it ran on.
+    pub run_ns: PerNode<u64>,
+    /// Memory accesses per second by node of the *memory*, aged over past intervals.
+    pub accesses_per_s: Option<PerNode<f64>>,
+    /// Mean latency of its accesses.
+    pub latency_ns: Option<f64>,
+    /// Remembered performance P by node it ran on (spec: O*I/L), faded by age. `None`: never seen there.
+    pub performance: PerNode<Option<f64>>,
+    /// Threads it shares lines or pages with, and how much; ascending by id.
+    pub sharing: Vec<(ThreadId, f64)>,
+    /// Moved so recently that no plan may move it.
+    pub on_cooldown: bool,
+}
+
+/// Why the pages of a group stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unmovable {
+    /// Moved so recently that no plan may move it.
+    Cooldown,
+    /// Mapped by other processes too.
+    Shared,
+    /// Locked or pinned, or of a kind the kernel does not migrate.
+    Pinned,
+    /// The process binds this memory to nodes itself.
+    Bound,
+}
+
+/// A group of contiguous pages over the interval.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PageGroup {
+    /// Which pages.
+    pub id: GroupId,
+    /// Bytes from the first page to the end of the last.
+    pub bytes: u64,
+    /// Resident base pages by node of the memory.
+    pub resident_pages: PerNode<u64>,
+    /// Accesses per second by node of the *accessing thread*, aged.
+    pub accesses_per_s: PerNode<f64>,
+    /// The threads that access it most, with their accesses per second; ascending by id.
+    pub users: Vec<(ThreadId, f64)>,
+    /// Samples behind the numbers above, aged: how far to trust them.
+    pub samples: f64,
+    /// Mean latency of accesses to it.
+    pub latency_ns: Option<f64>,
+    /// `None` if it may be moved, else why not.
+    pub unmovable: Option<Unmovable>,
+}
+
+/// One node over the interval.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeLoad {
+    /// CPU time used on the node's CPUs by all tasks.
+    pub busy_ns: u64,
+    /// CPU time used by tasks that are not managed.
+    pub unmanaged_ns: u64,
+    /// Mean latency served by the node's memory.
+    pub served_latency_ns: Option<f64>,
+}
+
+/// Everything a policy may look at.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// End of the interval on CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// Length of the interval.
+    pub interval_ns: u64,
+    /// The machine.
+    pub topology: Topology,
+    /// Managed threads, ascending by id.
+    pub threads: Vec<Thread>,
+    /// Known page groups, ascending by id.
+    pub groups: Vec<PageGroup>,
+    /// One entry a node.
+    pub nodes: PerNode<NodeLoad>,
+}
+
+impl PageGroup {
+    /// Node with most of the resident pages; `None` if nothing is resident.
+    pub fn home(&self) -> Option<NodeIndex> {
+        let most = self.resident_pages.values().max().copied().filter(|&pages| pages > 0)?;
+        self.resident_pages.iter().find(|&(_, &pages)| pages == most).map(|(node, _)| node)
+    }
+}
+
+impl Thread {
+    /// The node whose memory it accesses most (eq. 3.10 of the Thanos thesis).
+    pub fn preferred_node(&self) -> Option<NodeIndex> {
+        self.accesses_per_s.as_ref()?.argmax()
+    }
+}
+
+impl Snapshot {
+    /// The thread with this id.
+    pub fn thread(&self, id: ThreadId) -> Option<&Thread> {
+        self.threads.binary_search_by_key(&id, |thread| thread.id).ok().map(|at| &self.threads[at])
+    }
+
+    /// The same interval as if the threads of `plan` had already run at their new nodes: page groups are
+    /// accessed from there.
+    pub fn after_thread_moves(&self, plan: &Plan) -> Snapshot {
+        let mut destination = BTreeMap::new();
+        for action in plan.moves.iter().map(|planned| &planned.action) {
+            match *action {
+                Action::MoveThread { thread, to, .. } => {
+                    destination.insert(thread, to);
+                }
+                Action::Interchange { first, second, first_node, second_node } => {
+                    destination.insert(first, second_node);
+                    destination.insert(second, first_node);
+                }
+                Action::MovePages { .. } => {}
+            }
+        }
+        let mut after = self.clone();
+        for group in &mut after.groups {
+            for (user, accesses_per_s) in &group.users {
+                let (Some(&to), Some(thread)) = (destination.get(user), self.thread(*user)) else { continue };
+                let moved = accesses_per_s.min(group.accesses_per_s[thread.node]);
+                group.accesses_per_s[thread.node] -= moved;
+                group.accesses_per_s[to] += moved;
+            }
+        }
+        for thread in &mut after.threads {
+            if let Some(&to) = destination.get(&thread.id) {
+                thread.node = to;
+            }
+        }
+        after
+    }
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The score of a thread at a node: the sum of three terms (Thanos thesis, eq. 3.17 and the ticket table).
+//!
+//! | term | value |
+//! |---|---|
+//! | q1 the node is free | 2 if it has a slot left for the thread, else 0 |
+//! | q2 preferred node | 4 d(n,n) / d(n,n_pref); 0 without a preferred node |
+//! | q3 remembered performance | 4 better than now, 2 equal or unknown, 1 worse |
+//!
+//! Points add; the score of an interchange is the sum over its two threads. At its present node a
+//! thread's performance is compared with itself, so q3 is 2 there.
+//!
+//! q1 belongs to slots: the residents of a node hold its slots one after the other ([`Slots`]), and those
+//! of an over-full node do not all lose theirs. S_sys is therefore the sum of [`score`] over all
+//! threads when they are put on the nodes one by one, in whatever order.
+
+use crate::model::{NodeIndex, Thread, Topology};
+
+/// q1 of a free slot.
+pub const FREE: f64 = 2.0;
+/// q1 of the slot beyond the even share, when the threads do not divide evenly (ours).
+pub const REMAINDER: f64 = 1.0;
+/// q2 at the preferred node itself.
+pub const PREFERRED: f64 = 4.0;
+/// q3 where the thread performed better than now.
+pub const BETTER: f64 = 4.0;
+/// q3 where its performance is equal or unknown.
+pub const UNKNOWN_OR_EQUAL: f64 = 2.0;
+/// q3 where it performed worse.
+pub const WORSE: f64 = 1.0;
+
+/// Local distance in SLIT units; stands for a distance of 0, which no table should hold.
+const LOCAL_DISTANCE: u32 = 10;
+
+/// How many busy threads a node takes. Up to one thread a CPU that is its CPUs; with more threads
+/// than CPUs it is the node's share of the threads, so that a balanced mapping is within reach (ours).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slots {
+    /// Slots worth [`FREE`]: max(CPUs, floor(threads CPUs / all CPUs)).
+    even: usize,
+    /// All slots: max(CPUs, ceil(threads CPUs / all CPUs)). The one beyond `even` is worth [`REMAINDER`].
+    most: usize,
+}
+
+impl Slots {
+    /// Slots of a node with `cpus` of the machine's `all_cpus` CPUs, for `threads` busy threads.
+    pub fn of(cpus: usize, all_cpus: usize, threads: usize) -> Self {
+        if cpus == 0 {
+            return Self { even: 0, most: 0 };
+        }
+        let share = threads * cpus;
+        Self { even: cpus.max(share / all_cpus), most: cpus.max(share.div_ceil(all_cpus)) }
+    }
+
+    /// All slots.
+    pub fn count(self) -> usize {
+        self.most
+    }
+
+    /// q1 of all `residents` together.
+    pub fn points(self, residents: usize) -> f64 {
+        let beyond = residents.min(self.most).saturating_sub(self.even);
+        FREE * residents.min(self.even) as f64 + REMAINDER * beyond as f64
+    }
+
+    /// q1 of one more thread beside `others`.
+    pub fn joining(self, others: usize) -> f64 {
+        self.points(others + 1) - self.points(others)
+    }
+}
+
+/// q2: points of `node` for being near to the memory that `thread` accesses most.
+pub fn preferred(topology: &Topology, thread: &Thread, node: NodeIndex) -> f64 {
+    let Some(memory) = thread.preferred_node() else { return 0.0 };
+    let distance = |to| match topology.distance(node, to) {
+        0 => f64::from(LOCAL_DISTANCE),
+        known => f64::from(known),
+    };
+    PREFERRED * distance(node) / distance(memory)
+}
+
+/// q3: points of `node` for how `thread` performed there, compared with its present node.
+pub fn remembered(thread: &Thread, node: NodeIndex) -> f64 {
+    match (thread.performance[node], thread.performance[thread.node]) {
+        (Some(there), Some(now)) if there > now => BETTER,
+        (Some(there), Some(now)) if there < now => WORSE,
+        _ => UNKNOWN_OR_EQUAL,
+    }
+}
+
+/// Score of `thread` at `node`, which has `slots` and hosts `others` other threads.
+pub fn score(topology: &Topology, thread: &Thread, node: NodeIndex, slots: Slots, others: usize) -> f64 {
+    slots.joining(others) + preferred(topology, thread, node) + remembered(thread, node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{SnapshotBuilder, machine, two_nodes};
+
+    const LOCAL_AND_BETTER: f64 = 10.0;
+    const ONE_EACH: Slots = Slots { even: 1, most: 1 };
+
+    #[test]
+    fn free_preferred_and_better_is_ten_points() {
+        let snapshot = SnapshotBuilder::new(two_nodes(2)).thread_with_memory_on(1, 0, 1);
+        let snapshot = snapshot.with_thread(|thread| thread.performance = vec![Some(1.0), Some(2.0)].into()).build();
+        assert_eq!(score(&snapshot.topology, &snapshot.threads[0], NodeIndex(1), ONE_EACH, 0), LOCAL_AND_BETTER);
+        assert_eq!(remembered(&snapshot.threads[0], NodeIndex(0)), UNKNOWN_OR_EQUAL);
+    }
+
+    #[test]
+    fn free_unknown_and_not_preferred_scales_with_distance() {
+        let snapshot = SnapshotBuilder::new(two_nodes(2)).thread_with_memory_on(1, 0, 0).build();
+        let points = score(&snapshot.topology, &snapshot.threads[0], NodeIndex(1), ONE_EACH, 0);
+        assert!((points - (2.0 + 40.0 / 21.0 + 2.0)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn an_interchange_scores_the_sum_of_both_threads() {
+        let builder = SnapshotBuilder::new(two_nodes(1)).thread_with_memory_on(1, 0, 1).thread_with_memory_on(2, 1, 0);
+        let snapshot = builder.with_thread(|thread| thread.performance = vec![Some(1.0), Some(2.0)].into()).build();
+        let sum = |first: usize, second: usize| {
+            score(&snapshot.topology, &snapshot.threads[0], NodeIndex(first), ONE_EACH, 0)
+                + score(&snapshot.topology, &snapshot.threads[1], NodeIndex(second), ONE_EACH, 0)
+        };
+        assert!((sum(0, 1) - 2.0 * (4.0 + 40.0 / 21.0)).abs() < 1e-12);
+        assert_eq!(sum(1, 0), (2.0 + 4.0 + 2.0) + (2.0 + 4.0 + 1.0));
+    }
+
+    #[test]
+    fn a_full_node_gives_no_point_for_being_free() {
+        let two = Slots::of(2, 4, 4);
+        assert_eq!((two.joining(1), two.joining(2), Slots::of(0, 4, 4).joining(0)), (2.0, 0.0, 0.0));
+    }
+
+    #[test]
+    fn residents_of_an_over_full_node_keep_the_slots_there_are() {
+        let two = Slots::of(2, 4, 4);
+        assert_eq!((two.points(2), two.points(5)), (4.0, 4.0));
+    }
+
+    #[test]
+    fn slots_are_the_cpus_until_there_are_more_threads() {
+        for threads in 0..=8 {
+            assert_eq!(Slots::of(3, 8, threads), Slots { even: 3, most: 3 });
+        }
+        assert_eq!(Slots::of(3, 8, 16), Slots { even: 6, most: 6 });
+        assert_eq!(Slots::of(3, 8, 9), Slots { even: 3, most: 4 });
+    }
+
+    #[test]
+    fn five_threads_on_four_cpus_score_best_when_balanced_within_one() {
+        let slots = Slots::of(1, 4, 5);
+        let points = |residents: [usize; 4]| residents.iter().map(|&count| slots.points(count)).sum::<f64>();
+        assert_eq!(points([2, 1, 1, 1]), 9.0);
+        assert!(points([2, 1, 1, 1]) > points([2, 2, 1, 0]));
+        assert!(points([2, 2, 1, 0]) > points([3, 1, 1, 0]));
+    }
+
+    #[test]
+    fn a_distance_of_zero_counts_as_local() {
+        let topology = machine(&[1; 2], &[&[0, 0], &[20, 10]]);
+        let snapshot = SnapshotBuilder::new(topology).thread_with_memory_on(1, 0, 1).thread_with_memory_on(2, 1, 0);
+        let snapshot = snapshot.build();
+        assert_eq!(preferred(&snapshot.topology, &snapshot.threads[0], NodeIndex(0)), 4.0);
+        assert_eq!(preferred(&snapshot.topology, &snapshot.threads[1], NodeIndex(1)), 2.0);
+    }
+
+    #[test]
+    fn a_thread_without_accesses_has_no_preference() {
+        let snapshot = SnapshotBuilder::new(two_nodes(2)).thread(1, 0, None).build();
+        assert_eq!(score(&snapshot.topology, &snapshot.threads[0], NodeIndex(1), ONE_EACH, 0), 4.0);
+    }
+}

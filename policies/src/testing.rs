@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Snapshots for tests.
+
+use crate::model::*;
+
+/// A machine with `cpus[n]` CPUs and 1 Mi pages, all free, on each node; ids 0, 1, 2, ...
+pub fn machine(cpus: &[u32], distance: &[&[u32]]) -> Topology {
+    let ids: Vec<u32> = (0..cpus.len() as u32).collect();
+    machine_with_ids(&ids, cpus, distance)
+}
+
+/// The same with the kernel's ids given.
+pub fn machine_with_ids(ids: &[u32], cpus: &[u32], distance: &[&[u32]]) -> Topology {
+    let mut next = 0;
+    let node = |at: usize| {
+        let cpus: Vec<CpuId> = (next..next + cpus[at]).map(CpuId).collect();
+        next += cpus.len() as u32;
+        let row = PerNode::from(distance[at].to_vec());
+        Node {
+            id: NodeId(ids[at]),
+            llcs: vec![cpus.clone()],
+            cpus,
+            memory_pages: 1 << 20,
+            free_pages: 1 << 20,
+            latency_ns: Topology::latency_from_distance(&row),
+            distance: row,
+        }
+    };
+    Topology::new((0..ids.len()).map(node).collect(), LatencySource::Distance).unwrap()
+}
+
+/// Two nodes at distance 21.
+pub fn two_nodes(cpus: u32) -> Topology {
+    machine(&[cpus; 2], &[&[10, 21], &[21, 10]])
+}
+
+/// Four nodes in a ring: 12 to a neighbour, 20 across.
+pub fn ring_of_four(cpus: u32) -> Topology {
+    machine(&[cpus; 4], &[&[10, 12, 20, 12], &[12, 10, 12, 20], &[20, 12, 10, 12], &[12, 20, 12, 10]])
+}
+
+/// Builds a [`Snapshot`] of one process over one second.
+pub struct SnapshotBuilder(Snapshot);
+
+impl SnapshotBuilder {
+    pub fn new(topology: Topology) -> Self {
+        let load = NodeLoad { busy_ns: 0, unmanaged_ns: 0, served_latency_ns: None };
+        let nodes = PerNode::filled(topology.len(), load);
+        let (time_ns, interval_ns) = (1_000_000_000, 1_000_000_000);
+        Self(Snapshot { time_ns, interval_ns, topology, threads: vec![], groups: vec![], nodes })
+    }
+
+    /// A busy thread on node `node`; call with ascending `tid`.
+    pub fn thread(mut self, tid: u32, node: usize, accesses: Option<&[f64]>) -> Self {
+        let nodes = self.0.topology.len();
+        self.0.threads.push(Thread {
+            id: ThreadId { tid, start_boottime_ns: 1 },
+            process: ProcessId(1),
+            command: "worker".to_owned(),
+            node: NodeIndex(node),
+            allowed: PerNode::filled(nodes, true),
+            cpu_time_ns: 1_000_000_000,
+            run_ns: PerNode::from_fn(nodes, |at| if at.0 == node { 1_000_000_000 } else { 0 }),
+            accesses_per_s: accesses.map(|row| row.to_vec().into()),
+            latency_ns: None,
+            performance: PerNode::filled(nodes, None),
+            sharing: vec![],
+            on_cooldown: false,
+        });
+        self
+    }
+
+    /// A busy thread all of whose accesses go to node `memory`.
+    pub fn thread_with_memory_on(self, tid: u32, node: usize, memory: usize) -> Self {
+        let mut row = vec![0.0; self.0.topology.len()];
+        row[memory] = 1e6;
+        self.thread(tid, node, Some(&row))
+    }
+
+    /// Changes the last thread.
+    pub fn with_thread(mut self, change: impl FnOnce(&mut Thread)) -> Self {
+        change(self.0.threads.last_mut().unwrap());
+        self
+    }
+
+    /// A group of 2 MiB with 100 samples right after the last one.
+    pub fn group(mut self, resident: &[u64], accesses: &[f64]) -> Self {
+        let start = self.0.groups.last().map_or(0x20_0000, |last| last.id.start + last.bytes);
+        self.0.groups.push(PageGroup {
+            id: GroupId { process: ProcessId(1), start },
+            bytes: 0x20_0000,
+            resident_pages: resident.to_vec().into(),
+            accesses_per_s: accesses.to_vec().into(),
+            users: vec![],
+            samples: 100.0,
+            latency_ns: None,
+            unmovable: None,
+        });
+        self
+    }
+
+    /// Changes the last group.
+    pub fn with_group(mut self, change: impl FnOnce(&mut PageGroup)) -> Self {
+        change(self.0.groups.last_mut().unwrap());
+        self
+    }
+
+    pub fn build(self) -> Snapshot {
+        self.0
+    }
+}

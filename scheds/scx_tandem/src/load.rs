@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Loading and unloading the scheduler.
+//!
+//! Loaded means pinned: the scheduler outlives the process that loaded it, until its pins go or
+//! the kernel ejects it.
+
+use std::fs;
+use std::mem::MaybeUninit;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use libbpf_rs::OpenObject;
+use scx_utils::{UserExitInfo, compat, scx_ops_attach, scx_ops_load, scx_ops_open};
+use tandem_bpf::skeleton::TandemSkelBuilder;
+use tandem_bpf::{Identity, Pins, Scheduler};
+
+use crate::tables::Tables;
+
+const STATE: &str = "/sys/kernel/sched_ext/state";
+/// Name of the loaded scheduler.
+const OPS: &str = "/sys/kernel/sched_ext/root/ops";
+/// The kernel answers within milliseconds; on a machine that swaps it may take longer.
+const UNLOAD_LIMIT: Duration = Duration::from_secs(20);
+
+/// What is loaded in the kernel now.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Loaded {
+    /// No sched_ext scheduler.
+    Nothing,
+    /// Ours.
+    Tandem,
+    /// Somebody else's, with its name.
+    Other(String),
+}
+
+/// Asks the kernel what is loaded.
+pub fn loaded() -> Result<Loaded> {
+    let state = fs::read_to_string(STATE).with_context(|| format!("{STATE} cannot be read"))?;
+    if state.trim() == "disabled" {
+        return Ok(Loaded::Nothing);
+    }
+    let name = fs::read_to_string(OPS).unwrap_or_else(|_| "of unknown name".to_owned());
+    let name = name.trim();
+    Ok(if name == "tandem" || name.starts_with("tandem_") { Loaded::Tandem } else { Loaded::Other(name.to_owned()) })
+}
+
+/// How to load.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadOptions {
+    /// Take only tasks of the class SCHED_EXT.
+    pub partial: bool,
+    /// Print what the verifier says.
+    pub verbose: bool,
+}
+
+/// Loads the scheduler and pins it.
+pub fn load(tables: &Tables, options: LoadOptions, pins: &Pins) -> Result<()> {
+    let mut storage: MaybeUninit<OpenObject> = MaybeUninit::uninit();
+    let mut builder = TandemSkelBuilder::default();
+    builder.obj_builder.debug(options.verbose);
+    let mut open = scx_ops_open!(builder, &mut storage, tandem_ops, None)?;
+    tables.write(open.maps.rodata_data.as_mut().context("the object has no constants")?);
+    let flags = &mut open.struct_ops.tandem_ops_mut().flags;
+    *flags = compat::read_enum("scx_ops_flags", "SCX_OPS_ENQ_LAST")?
+        | compat::read_enum("scx_ops_flags", "SCX_OPS_BUILTIN_IDLE_PER_NODE")?;
+    if options.partial {
+        *flags |= compat::read_enum("scx_ops_flags", "SCX_OPS_SWITCH_PARTIAL")?;
+    }
+
+    let mut skel = scx_ops_load!(open, tandem_ops, uei)?;
+    let mut link = scx_ops_attach!(skel, tandem_ops)?;
+
+    pins.remove().context("old pins cannot be removed")?;
+    pins.create()
+        .with_context(|| format!("{} cannot be made: is the BPF file system mounted?", pins.dir().display()))?;
+    let tasks = skel.links.tandem_tasks.as_mut().context("the task iterator was not attached")?;
+    tasks.pin(pins.tasks()).context("the task iterator cannot be pinned")?;
+    skel.progs.tandem_assign.pin(pins.assign()).context("the assignment program cannot be pinned")?;
+    let maps = &mut skel.maps;
+    for (name, map) in [
+        ("batches", &mut maps.batches),
+        ("statistics", &mut maps.statistics),
+        ("identity", &mut maps.identity),
+        ("data", &mut maps.data),
+        ("dump", &mut maps.data_uei_dump),
+    ] {
+        map.pin(pins.map(name)).with_context(|| format!("the map {name} cannot be pinned"))?;
+    }
+    // Last: from here on the scheduler stays without us.
+    link.pin(pins.scheduler()).context("the scheduler cannot be pinned")?;
+    Ok(())
+}
+
+/// Notes in the loaded scheduler what it was made of.
+pub fn identity_of(tables: &Tables) -> Identity {
+    Identity { object_hash: tandem_bpf::object_hash(), tables_hash: tables.hash() }
+}
+
+/// Unloads our scheduler, if it is loaded, and waits until the kernel is done.
+pub fn unload(pins: &Pins) -> Result<()> {
+    pins.remove().with_context(|| format!("{} cannot be removed", pins.dir().display()))?;
+    let start = Instant::now();
+    while loaded()? == Loaded::Tandem {
+        if start.elapsed() > UNLOAD_LIMIT {
+            bail!("the kernel did not unload scx_tandem within {} s: look at the kernel log", UNLOAD_LIMIT.as_secs());
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// Why the scheduler left, `None` while it is loaded.
+pub fn exit_info(scheduler: &Scheduler) -> Result<Option<UserExitInfo>> {
+    let info = scheduler.exit(|uei, dump| {
+        UserExitInfo::new(
+            &uei.kind,
+            &uei.exit_code,
+            &uei.exit_cpu,
+            uei.reason.as_ptr(),
+            uei.msg.as_ptr(),
+            dump.as_ptr().cast(),
+        )
+    })?;
+    Ok(info)
+}

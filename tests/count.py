@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Counts test cases in meson's log: those of cargo and of unittest one by one, a test of any other kind as one.
+
+The last line is `N passed, N failed`.
+"""
+
+import json
+import re
+import sys
+
+CARGO = re.compile(r"test result: \w+\. (\d+) passed; (\d+) failed")
+UNITTEST = re.compile(r"^Ran (\d+) tests? in", re.MULTILINE)
+UNITTEST_FAILED = re.compile(r"^FAILED \((.*)\)", re.MULTILINE)
+
+
+def count(test: dict) -> tuple[int, int]:
+    """Passed and failed cases of one meson test."""
+    text = test.get("stdout", "") + test.get("stderr", "")
+    failed_as_a_whole = test["result"] not in ("OK", "EXPECTEDFAIL")
+    passed = failed = 0
+    for match in CARGO.finditer(text):
+        passed += int(match.group(1))
+        failed += int(match.group(2))
+    ran = sum(int(number) for number in UNITTEST.findall(text))
+    bad = sum(int(number) for group in UNITTEST_FAILED.findall(text) for number in re.findall(r"\d+", group))
+    passed += ran - bad
+    failed += bad
+    if passed + failed == 0:
+        return (0, 1) if failed_as_a_whole else (1, 0)
+    return passed, max(failed, int(failed_as_a_whole))
+
+
+def main() -> None:
+    with open(sys.argv[1], encoding="utf-8") as log:
+        counts = [count(json.loads(line)) for line in log if line.strip()]
+    passed = sum(passed for passed, _ in counts)
+    failed = sum(failed for _, failed in counts)
+    print(f"{passed} passed, {failed} failed")
+    if not passed:
+        sys.exit("count: no test was run")
+
+
+if __name__ == "__main__":
+    main()

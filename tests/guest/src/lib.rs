@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the in-guest tests share: a running scx_tandem, threads that use a CPU, and waiting for conditions.
+
+mod scheduler;
+mod spinner;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+pub use scheduler::{Failed, Scx, program, scx_tandem_fails, state};
+pub use spinner::Spinner;
+
+/// Emulated guests are slow and share the host: conditions get this long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until `condition` holds.
+///
+/// # Panics
+/// If it does not within a minute; `what` says what was waited for.
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "not within {} s: {what}", PATIENCE.as_secs());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// CLOCK_MONOTONIC.
+pub fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// A file of the kernel's, trimmed.
+///
+/// # Panics
+/// If it cannot be read.
+pub fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}")).trim().to_owned()
+}
+
+/// Restricts a thread to some CPUs.
+///
+/// # Panics
+/// If the kernel refuses.
+pub fn set_affinity(tid: u32, cpus: &[u32]) {
+    // SAFETY: an all-zero set is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    for &cpu in cpus {
+        // SAFETY: the set has room for every CPU of a guest.
+        unsafe { libc::CPU_SET(cpu as usize, &mut set) };
+    }
+    // SAFETY: the set lives through the call.
+    let result = unsafe { libc::sched_setaffinity(tid as libc::pid_t, size_of_val(&set), &set) };
+    assert_eq!(result, 0, "sched_setaffinity: {}", std::io::Error::last_os_error());
+}
+
+/// Puts a thread into the class SCHED_EXT.
+///
+/// # Panics
+/// If the kernel refuses.
+pub fn set_sched_ext(tid: u32) {
+    const SCHED_EXT: i32 = 7;
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the parameters live through the call.
+    let result = unsafe { libc::sched_setscheduler(tid as libc::pid_t, SCHED_EXT, &parameters) };
+    assert_eq!(result, 0, "sched_setscheduler: {}", std::io::Error::last_os_error());
+}

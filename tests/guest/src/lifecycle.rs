@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Loading, leaving, dying, taking over, hotplug.
+
+use std::fs;
+use std::path::Path;
+
+use libtest_mimic::Trial;
+use tandem_bpf::{Assignment, Pins, Scheduler};
+use tandem_guest_tests::{
+    Scx, Spinner, monotonic_ns, program, read, scx_tandem_fails, set_sched_ext, state, wait_until,
+};
+
+use crate::trial;
+
+pub fn tests() -> Vec<Trial> {
+    vec![
+        trial("stopping_unloads_and_leaves_nothing", stopping_unloads_and_leaves_nothing),
+        trial("a_killed_agent_leaves_the_scheduler_until_unload", a_killed_agent_leaves_the_scheduler_until_unload),
+        trial("assignments_of_a_killed_agent_run_out", assignments_of_a_killed_agent_run_out),
+        trial("a_new_agent_takes_over_without_a_gap", a_new_agent_takes_over_without_a_gap),
+        trial("a_second_agent_is_refused", a_second_agent_is_refused),
+        trial("partial_mode_leaves_normal_tasks_alone", partial_mode_leaves_normal_tasks_alone),
+        trial("hotplug_restarts_with_the_machine_as_it_is", hotplug_restarts_with_the_machine_as_it_is),
+    ]
+}
+
+/// Changes of the machine that must not outlive scx_tandem.
+fn machine_state() -> Vec<String> {
+    let affinity =
+        read("/proc/self/status").lines().filter(|line| line.contains("_allowed")).map(str::to_owned).collect();
+    let sysctls = ["/proc/sys/kernel/numa_balancing", "/proc/sys/kernel/sched_schedstats"].map(read);
+    [affinity, sysctls.to_vec()].concat()
+}
+
+/// Times that a sched_ext scheduler was enabled since boot.
+fn enable_seq() -> u64 {
+    read("/sys/kernel/sched_ext/enable_seq").parse().expect("a number")
+}
+
+fn unload() {
+    let done = program().arg("--unload").status().expect("scx_tandem is in the guest");
+    assert!(done.success());
+}
+
+fn stopping_unloads_and_leaves_nothing() {
+    let before = machine_state();
+    let scx = Scx::start(&[]);
+    assert!(read("/sys/kernel/sched_ext/root/ops").starts_with("tandem"));
+    assert!(scx.stop().success());
+    assert_eq!(state(), "disabled");
+    assert!(!Pins::default().dir().exists());
+    assert_eq!(machine_state(), before);
+}
+
+fn a_killed_agent_leaves_the_scheduler_until_unload() {
+    let spinner = Spinner::start();
+    let scx = Scx::start_observing();
+    let scheduler = scx.handle();
+    scx.kill();
+    assert_eq!(state(), "enabled");
+    let rounds = spinner.rounds();
+    let switches = scheduler.statistics().expect("statistics").busy_ns().iter().sum::<u64>();
+    wait_until("scheduling goes on", || {
+        let busy_ns: u64 = scheduler.statistics().expect("statistics").busy_ns().iter().sum();
+        spinner.rounds() > rounds && busy_ns > switches + 1_000_000_000
+    });
+    unload();
+    assert_eq!(state(), "disabled");
+    assert!(!Pins::default().dir().exists());
+}
+
+fn assignments_of_a_killed_agent_run_out() {
+    const LEASE_NS: u64 = 3_000_000_000;
+    let spinner = Spinner::start();
+    let scx = Scx::start_observing();
+    let mut scheduler = scx.handle();
+    let record = spinner.record(&scheduler);
+    let node = other_node(&scx, record.home);
+    let assignment = Assignment {
+        tid: record.tid,
+        start_boottime_ns: record.start_boottime_ns,
+        node: Some(node),
+        generation: 1,
+        expires_ns: monotonic_ns() + LEASE_NS,
+    };
+    scheduler.assign(&[assignment]).expect("assigned");
+    scx.kill();
+    assert_eq!(spinner.record(&scheduler).assigned, Some(node));
+    wait_until("the lease runs out", || spinner.record(&scheduler).assigned.is_none());
+    assert!(monotonic_ns() >= assignment.expires_ns, "not before its end");
+    let rounds = spinner.rounds();
+    wait_until("the thread goes on", || spinner.rounds() > rounds);
+    unload();
+}
+
+/// A node with CPUs that is not `node`.
+fn other_node(scx: &Scx, node: u32) -> u32 {
+    let other = scx.topology.nodes_with_cpus().find(|other| other.0 as u32 != node);
+    other.expect("two nodes").0 as u32
+}
+
+fn a_new_agent_takes_over_without_a_gap() {
+    let first = Scx::start_observing();
+    let seq = enable_seq();
+    first.kill();
+    let second = Scx::start_observing();
+    assert!(second.log().contains("took over"), "{}", second.log());
+    assert_eq!(enable_seq(), seq, "the scheduler was never away");
+    assert!(second.stop().success());
+    assert_eq!(state(), "disabled");
+}
+
+fn a_second_agent_is_refused() {
+    let _first = Scx::start_observing();
+    let refused = scx_tandem_fails(program().arg("--dry-run"));
+    assert!(refused.message.contains("another scx_tandem is running"), "{}", refused.message);
+    assert_eq!(state(), "enabled");
+}
+
+fn partial_mode_leaves_normal_tasks_alone() {
+    let spinner = Spinner::start();
+    let scx = Scx::start(&["--dry-run", "--partial"]);
+    assert!(scx.log().contains("starve"), "it warns: {}", scx.log());
+    assert_eq!(read("/sys/kernel/sched_ext/switch_all"), "0");
+    let runs_in_ext = || spinner.record(&scx.handle()).run_ns.iter().any(|&ns| ns > 0);
+    assert!(!runs_in_ext());
+    set_sched_ext(spinner.tid);
+    wait_until("a thread of the class SCHED_EXT is scheduled by us", runs_in_ext);
+}
+
+/// The highest CPU that can go offline.
+fn removable_cpu() -> Option<String> {
+    (1..16).rev().map(|cpu| format!("/sys/devices/system/cpu/cpu{cpu}/online")).find(|path| Path::new(path).exists())
+}
+
+fn hotplug_restarts_with_the_machine_as_it_is() {
+    let Some(online) = removable_cpu() else {
+        println!("skipped: no CPU of this machine can go offline");
+        return;
+    };
+    let scx = Scx::start_observing();
+    for (value, loads) in [("0", 2), ("1", 3)] {
+        fs::write(&online, value).expect("the CPU goes offline and online");
+        wait_until("scx_tandem is loaded again", || {
+            let log = scx.log();
+            log.lines().filter(|line| line.ends_with(" loaded")).count() == loads && state() == "enabled"
+        });
+    }
+    let topology = tandem_machine::read_running().expect("the guest has a topology").topology;
+    assert_eq!(topology, topology_ignoring_free(&scx.topology, &topology), "all CPUs are back");
+    let scheduler = Scheduler::open(&Pins::default(), topology.len()).expect("pinned again");
+    assert!(!scheduler.tasks().expect("tasks").is_empty());
+    assert!(scx.stop().success());
+}
+
+/// `topology` with the free memory of `other`, which changes all the time.
+fn topology_ignoring_free(
+    topology: &tandem_policies::model::Topology,
+    other: &tandem_policies::model::Topology,
+) -> tandem_policies::model::Topology {
+    let mut topology = topology.clone();
+    for (index, node) in other.nodes.iter() {
+        topology.nodes[index].free_pages = node.free_pages;
+    }
+    topology
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Tests of a loaded scheduler, in a guest. They take turns: there is one kernel.
+
+mod lifecycle;
+mod refusals;
+mod scheduling;
+mod transactions;
+
+use libtest_mimic::{Arguments, Trial};
+
+/// A test by its name.
+fn trial(name: &'static str, test: fn()) -> Trial {
+    Trial::test(name, move || {
+        test();
+        Ok(())
+    })
+}
+
+fn main() {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    let topology = tandem_machine::read_running().expect("the guest has a topology").topology;
+    let trials = if topology.nodes_with_cpus().count() < 2 {
+        refusals::on_one_node()
+    } else {
+        [lifecycle::tests(), transactions::tests(), scheduling::tests(), refusals::tests()]
+            .into_iter()
+            .flatten()
+            .collect()
+    };
+    libtest_mimic::run(&arguments, trials).exit();
+}

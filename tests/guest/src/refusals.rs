@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The wrong place: one sentence that says what is wrong and what to do, a failing exit code, nothing changed.
+
+use std::mem::MaybeUninit;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use libtest_mimic::Trial;
+use scx_utils::{scx_ops_attach, scx_ops_load, scx_ops_open};
+use tandem_bpf::skeleton::TandemSkelBuilder;
+use tandem_guest_tests::{program, scx_tandem_fails, state};
+
+use crate::trial;
+
+pub fn tests() -> Vec<Trial> {
+    vec![
+        trial("refuses_to_run_as_somebody_else", refuses_to_run_as_somebody_else),
+        trial("refuses_beside_another_scheduler", refuses_beside_another_scheduler),
+        trial("refuses_without_type_information", refuses_without_type_information),
+        trial("refuses_without_sched_ext", refuses_without_sched_ext),
+        trial("refuses_unknown_policies", refuses_unknown_policies),
+    ]
+}
+
+/// What can be seen on a machine with one node only.
+pub fn on_one_node() -> Vec<Trial> {
+    vec![trial("refuses_a_machine_with_one_node", refuses_a_machine_with_one_node)]
+}
+
+fn refuses_a_machine_with_one_node() {
+    let failed = scx_tandem_fails(&mut program());
+    assert!(failed.message.contains("one NUMA node only"), "{}", failed.message);
+    assert_eq!(state(), "disabled");
+}
+
+fn refuses_to_run_as_somebody_else() {
+    let failed = scx_tandem_fails(program().uid(65534));
+    assert!(failed.message.contains("run scx_tandem as root"), "{}", failed.message);
+    assert_eq!(failed.code, Some(1));
+}
+
+/// A scheduler of another name, loaded by this process and gone with the link.
+fn refuses_beside_another_scheduler() {
+    let mut storage = MaybeUninit::uninit();
+    let load = || -> anyhow::Result<()> {
+        let mut open = scx_ops_open!(TandemSkelBuilder::default(), &mut storage, tandem_ops, None)?;
+        let name = &mut open.struct_ops.tandem_ops_mut().name;
+        for (to, from) in name.iter_mut().zip(b"other\0") {
+            *to = *from as i8;
+        }
+        let rodata = open.maps.rodata_data.as_mut().expect("constants");
+        rodata.nr_nodes = 1;
+        rodata.nr_cpus = 1;
+        rodata.node_nr_cpus[0] = 1;
+        let mut skel = scx_ops_load!(open, tandem_ops, uei)?;
+        let _link = scx_ops_attach!(skel, tandem_ops)?;
+        let failed = scx_tandem_fails(&mut program());
+        assert!(failed.message.contains("another sched_ext scheduler (other) is loaded"), "{}", failed.message);
+        assert_eq!(state(), "enabled", "the other scheduler is left alone");
+        Ok(())
+    };
+    let mut load = load;
+    load().expect("the other scheduler loads");
+    tandem_guest_tests::wait_until("the other scheduler is gone", || state() == "disabled");
+}
+
+/// Runs scx_tandem where `path` is covered by an empty file system.
+fn with_covered(path: &'static str) -> String {
+    let mut command = Command::new("/bin/sh");
+    command
+        .args(["-c", &format!("mount -t tmpfs cover {path} && /bin/scx_tandem; code=$?; umount {path}; exit $code")]);
+    scx_tandem_fails(&mut command).message
+}
+
+fn refuses_without_type_information() {
+    let message = with_covered("/sys/kernel/btf");
+    assert!(message.contains("CONFIG_DEBUG_INFO_BTF"), "{message}");
+}
+
+fn refuses_without_sched_ext() {
+    let message = with_covered("/sys/kernel");
+    assert!(message.contains("no sched_ext"), "{message}");
+}
+
+fn refuses_unknown_policies() {
+    for (arguments, expected) in [
+        (["--thread-policy", "smb"], "smb"),
+        (["--parameter", "sma.colling=1"], "colling"),
+        (["--parameter", "sma.cooling=seven"], "seven"),
+        (["--interval-ms", "1"], "100"),
+    ] {
+        let done = program().args(arguments).output().expect("scx_tandem is in the guest");
+        let message = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(!done.status.success() && message.contains(expected), "{message}");
+        assert_eq!(state(), "disabled");
+    }
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A running scx_tandem.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use tandem_bpf::{Pins, Scheduler};
+use tandem_policies::model::Topology;
+
+use crate::{read, wait_until};
+
+const PROGRAM: &str = "/bin/scx_tandem";
+
+/// `enabled` or `disabled`: whether a sched_ext scheduler is loaded.
+pub fn state() -> String {
+    read("/sys/kernel/sched_ext/state")
+}
+
+/// scx_tandem, stopped and unloaded when dropped.
+pub struct Scx {
+    child: Child,
+    log: PathBuf,
+    /// The machine it was loaded on.
+    pub topology: Topology,
+}
+
+impl Scx {
+    /// Starts it and waits until it is loaded.
+    ///
+    /// # Panics
+    /// If it ends instead.
+    pub fn start(arguments: &[&str]) -> Self {
+        let log = PathBuf::from(format!("/tmp/scx_tandem-{}.log", crate::monotonic_ns()));
+        let file = File::create(&log).expect("/tmp can be written");
+        let child = Command::new(PROGRAM)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().expect("a file can be shared"))
+            .stderr(file)
+            .spawn()
+            .expect("scx_tandem is in the guest");
+        let topology = tandem_machine::read_running().expect("the guest has a topology").topology;
+        let mut scx = Self { child, log, topology };
+        wait_until("scx_tandem is loaded", || {
+            let ended = scx.child.try_wait().expect("a child can be waited for");
+            assert!(ended.is_none(), "scx_tandem ended: {}", scx.log());
+            let log = scx.log();
+            log.contains("loaded") || log.contains("took over")
+        });
+        assert_eq!(state(), "enabled");
+        scx
+    }
+
+    /// Starts it observing only, so that a test's own assignments stand. With intervals of 10 s leases may last 60 s.
+    pub fn start_observing() -> Self {
+        Self::start(&["--dry-run", "--manage", "pid=1", "--interval-ms", "10000"])
+    }
+
+    /// A second handle on the scheduler.
+    ///
+    /// # Panics
+    /// If the pins are not there.
+    pub fn handle(&self) -> Scheduler {
+        Scheduler::open(&Pins::default(), self.topology.len()).expect("the scheduler is pinned")
+    }
+
+    /// What it has printed.
+    ///
+    /// # Panics
+    /// If the log cannot be read.
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).expect("the log can be read")
+    }
+
+    /// Asks it to end and waits.
+    ///
+    /// # Panics
+    /// If it cannot be asked.
+    pub fn stop(mut self) -> ExitStatus {
+        self.signal(libc::SIGTERM);
+        self.child.wait().expect("a child can be waited for")
+    }
+
+    /// Kills it without any chance to clean up.
+    ///
+    /// # Panics
+    /// If it cannot be killed.
+    pub fn kill(mut self) {
+        self.signal(libc::SIGKILL);
+        self.child.wait().expect("a child can be waited for");
+    }
+
+    fn signal(&self, signal: i32) {
+        // SAFETY: the child is ours and was not waited for yet.
+        let result = unsafe { libc::kill(self.child.id() as i32, signal) };
+        assert_eq!(result, 0, "kill: {}", std::io::Error::last_os_error());
+    }
+}
+
+impl Drop for Scx {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            self.signal(libc::SIGTERM);
+            self.child.wait().expect("a child can be waited for");
+        }
+    }
+}
+
+/// How a run of scx_tandem failed.
+pub struct Failed {
+    /// Its exit code.
+    pub code: Option<i32>,
+    /// What it said.
+    pub message: String,
+}
+
+/// Runs scx_tandem, which must refuse, and leave nothing loaded or pinned behind.
+///
+/// # Panics
+/// If it does not refuse, or leaves something behind.
+pub fn scx_tandem_fails(command: &mut Command) -> Failed {
+    let pinned = Pins::default().exist();
+    let done = command.stdin(Stdio::null()).output().expect("scx_tandem is in the guest");
+    assert!(!done.status.success(), "it was not refused");
+    assert_eq!(Pins::default().exist(), pinned, "a refusal changes nothing");
+    let message = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(message.trim().lines().count(), 1, "one sentence: {message}");
+    Failed { code: done.status.code(), message }
+}
+
+/// The program, to be given arguments.
+pub fn program() -> Command {
+    debug_assert!(Path::new(PROGRAM).exists());
+    Command::new(PROGRAM)
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! One generation and one cooldown for threads and pages.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use tandem_policies::model::{GroupId, ThreadId};
+
+/// Number of a plan that was acted on; later plans have higher numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Generation(pub u64);
+
+impl Generation {
+    /// Goes on to the next generation and returns it.
+    pub fn advance(&mut self) -> Generation {
+        self.0 += 1;
+        *self
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct GroupCooldown {
+    end: u64,
+    expiry_ns: u64,
+}
+
+/// Who was moved recently. Times are CLOCK_MONOTONIC in ns, given by the caller.
+///
+/// A group cools with all its bytes: a group that overlaps a cooling one is cooling too, so that cutting
+/// address space anew does not free its pages. Holds at most `capacity` threads and as many groups; beyond that
+/// the entry that would expire first is dropped and counted.
+#[derive(Debug)]
+pub struct Cooldowns {
+    threads: BTreeMap<ThreadId, u64>,
+    /// Never overlapping each other, so that the last one that starts below an address is the only one to ask.
+    groups: BTreeMap<GroupId, GroupCooldown>,
+    capacity: usize,
+    dropped: u64,
+    earliest_expiry_ns: u64,
+}
+
+impl Cooldowns {
+    /// No one is cooling; room for `capacity` (at least 1) threads and as many groups.
+    pub fn new(capacity: usize) -> Self {
+        let capacity = capacity.max(1);
+        Self { threads: BTreeMap::new(), groups: BTreeMap::new(), capacity, dropped: 0, earliest_expiry_ns: u64::MAX }
+    }
+
+    /// The thread was moved at `now_ns` and rests for `cooldown_ns`. Never shortens a running cooldown.
+    pub fn start_thread(&mut self, thread: ThreadId, now_ns: u64, cooldown_ns: u64) {
+        self.clean(now_ns);
+        let expiry_ns = now_ns.saturating_add(cooldown_ns).max(self.threads.get(&thread).copied().unwrap_or(0));
+        if self.threads.len() >= self.capacity && !self.threads.contains_key(&thread) {
+            let first = self.threads.iter().min_by_key(|(_, expiry)| **expiry).map(|(id, _)| *id);
+            self.dropped += first.map_or(0, |id| u64::from(self.threads.remove(&id).is_some()));
+        }
+        self.threads.insert(thread, expiry_ns);
+        self.earliest_expiry_ns = self.earliest_expiry_ns.min(expiry_ns);
+    }
+
+    /// Pages of the group's `bytes` were moved at `now_ns` and rest for `cooldown_ns`. Never shortens a running cooldown.
+    pub fn start_group(&mut self, group: GroupId, bytes: u64, now_ns: u64, cooldown_ns: u64) {
+        self.clean(now_ns);
+        let mut start = group.start;
+        let mut cooldown =
+            GroupCooldown { end: group.start.saturating_add(bytes), expiry_ns: now_ns.saturating_add(cooldown_ns) };
+        while let Some((old, other)) = self.overlapping(GroupId { start, ..group }, cooldown.end) {
+            self.groups.remove(&old);
+            start = start.min(old.start);
+            cooldown.end = cooldown.end.max(other.end);
+            cooldown.expiry_ns = cooldown.expiry_ns.max(other.expiry_ns);
+        }
+        if self.groups.len() >= self.capacity {
+            let first = self.groups.iter().min_by_key(|(_, cooldown)| cooldown.expiry_ns).map(|(id, _)| *id);
+            self.dropped += first.map_or(0, |id| u64::from(self.groups.remove(&id).is_some()));
+        }
+        self.groups.insert(GroupId { start, ..group }, cooldown);
+        self.earliest_expiry_ns = self.earliest_expiry_ns.min(cooldown.expiry_ns);
+    }
+
+    /// Whether the thread was moved so recently that it must stay.
+    pub fn is_thread_cooling(&self, thread: ThreadId, now_ns: u64) -> bool {
+        self.threads.get(&thread).is_some_and(|&expiry_ns| now_ns < expiry_ns)
+    }
+
+    /// Whether any of the group's `bytes` were moved so recently that they must stay.
+    pub fn is_group_cooling(&self, group: GroupId, bytes: u64, now_ns: u64) -> bool {
+        let mut end = group.start.saturating_add(bytes);
+        while let Some((other, cooldown)) = self.overlapping(group, end) {
+            if now_ns < cooldown.expiry_ns {
+                return true;
+            }
+            end = other.start;
+        }
+        false
+    }
+
+    /// Entries held, threads and groups together.
+    pub fn len(&self) -> usize {
+        self.threads.len() + self.groups.len()
+    }
+
+    /// Whether no entry is held.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Entries dropped early for lack of room, since the start.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// The last entry of the process that overlaps [group.start, end).
+    fn overlapping(&self, group: GroupId, end: u64) -> Option<(GroupId, GroupCooldown)> {
+        let from = GroupId { start: 0, ..group };
+        let (id, cooldown) = self.groups.range(from..GroupId { start: end, ..group }).next_back()?;
+        (cooldown.end > group.start).then_some((*id, *cooldown))
+    }
+
+    fn clean(&mut self, now_ns: u64) {
+        if now_ns < self.earliest_expiry_ns {
+            return;
+        }
+        self.threads.retain(|_, expiry_ns| now_ns < *expiry_ns);
+        self.groups.retain(|_, cooldown| now_ns < cooldown.expiry_ns);
+        let expiries = self.threads.values().copied().chain(self.groups.values().map(|group| group.expiry_ns));
+        self.earliest_expiry_ns = expiries.min().unwrap_or(u64::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tandem_policies::model::ProcessId;
+
+    use super::*;
+
+    fn thread(tid: u32) -> ThreadId {
+        ThreadId { tid, start_boottime_ns: 7 }
+    }
+
+    fn group(start: u64) -> GroupId {
+        GroupId { process: ProcessId(1), start }
+    }
+
+    #[test]
+    fn a_thread_cools_until_its_expiry_and_a_reused_tid_does_not() {
+        let mut cooldowns = Cooldowns::new(8);
+        cooldowns.start_thread(thread(5), 100, 50);
+        assert!(cooldowns.is_thread_cooling(thread(5), 149));
+        assert!(!cooldowns.is_thread_cooling(thread(5), 150));
+        assert!(!cooldowns.is_thread_cooling(ThreadId { tid: 5, start_boottime_ns: 8 }, 120));
+    }
+
+    #[test]
+    fn a_group_cut_anew_is_still_cooling() {
+        let mut cooldowns = Cooldowns::new(8);
+        cooldowns.start_group(group(0x10000), 0x4000, 0, 100);
+        assert!(cooldowns.is_group_cooling(group(0x12000), 0x1000, 50));
+        assert!(cooldowns.is_group_cooling(group(0xf000), 0x2000, 50));
+        assert!(!cooldowns.is_group_cooling(group(0x14000), 0x1000, 50));
+        assert!(!cooldowns.is_group_cooling(GroupId { process: ProcessId(2), start: 0x10000 }, 0x1000, 50));
+        cooldowns.start_group(group(0x13000), 0x4000, 50, 10);
+        assert!(cooldowns.is_group_cooling(group(0x10000), 0x1000, 99), "a later start must not shorten");
+    }
+
+    #[test]
+    fn expired_entries_leave_and_room_is_bounded() {
+        let mut cooldowns = Cooldowns::new(2);
+        for tid in 0..3 {
+            cooldowns.start_thread(thread(tid), u64::from(tid), 100);
+        }
+        assert_eq!((cooldowns.len(), cooldowns.dropped()), (2, 1));
+        assert!(!cooldowns.is_thread_cooling(thread(0), 3), "the first to expire is the one dropped");
+        cooldowns.start_group(group(0), 4096, 500, 1);
+        assert_eq!((cooldowns.len(), cooldowns.dropped()), (1, 1));
+    }
+
+    #[test]
+    fn generations_only_rise() {
+        let mut generation = Generation::default();
+        let first = generation.advance();
+        assert!(first < generation.advance());
+    }
+}

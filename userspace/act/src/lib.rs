@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Acting on a plan: moves pages under a budget, says what became of each, and can undo it.
+//!
+//! [`Mover`] executes page-group moves through [`MovePages`]; [`UndoLog`] remembers where pages came from;
+//! [`Cooldowns`] and [`Generation`] are shared by threads and pages, so that the two halves cannot chase each other.
+
+mod assign;
+mod generation;
+mod move_pages;
+mod mover;
+mod outcome;
+mod undo;
+
+pub use assign::{AssignmentSink, Assignments, RefusedAssignment};
+pub use generation::{Cooldowns, Generation};
+pub use move_pages::{Call, CallError, LinuxMovePages, MovePages, PageStatus, UNWRITTEN};
+pub use mover::{Mover, MoverConfig, PageMove, Refused};
+pub use outcome::{Ended, Outcome, Purpose};
+pub use undo::{NodeRun, UndoEntry, UndoLog};

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The mover against a scripted kernel.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tandem_policies::model::ProcessId;
+
+use super::*;
+use crate::Call;
+
+const S: u64 = 1_000_000_000;
+const PROCESS: ProcessId = ProcessId(42);
+
+/// Pages with their raw status, what stops them, and what a call takes.
+#[derive(Default)]
+struct Script {
+    pages: BTreeMap<u64, i32>,
+    /// Pages that stay busy for this many tries.
+    busy: BTreeMap<u64, u32>,
+    shared: BTreeSet<u64>,
+    /// Pages that move whole with the first of their 512, the others being reported busy.
+    huge: bool,
+    room: Option<usize>,
+    error: Option<CallError>,
+    ns_per_page: u64,
+    sent: Vec<u64>,
+}
+
+impl MovePages for Script {
+    fn call(&mut self, _: ProcessId, addresses: &[u64], to: Option<NodeId>, status: &mut [i32]) -> Call {
+        let time_ns = addresses.len() as u64 * self.ns_per_page;
+        let Some(to) = to.map(|node| node.0 as i32) else {
+            for (address, status) in addresses.iter().zip(status) {
+                *status = self.pages.get(address).copied().unwrap_or(-libc::ENOENT);
+            }
+            return Call { result: Ok(0), time_ns: 0 };
+        };
+        if let Some(error) = self.error {
+            return Call { result: Err(error), time_ns };
+        }
+        let mut left = 0;
+        for (address, status) in addresses.iter().zip(status) {
+            self.sent.push(*address);
+            if self.huge && address % (BATCH_PAGES * PAGE_BYTES) != 0 {
+                *status = -libc::EBUSY;
+                continue;
+            }
+            if let Some(tries) = self.busy.get_mut(address).filter(|tries| **tries > 0) {
+                *tries -= 1;
+                left += 1;
+                continue;
+            }
+            if self.shared.contains(address) {
+                *status = -libc::EACCES;
+                continue;
+            }
+            if self.room == Some(0) {
+                return Call { result: Err(CallError::NoMemory), time_ns };
+            }
+            self.room = self.room.map(|room| room - 1);
+            let moved = if self.huge { BATCH_PAGES } else { 1 };
+            for page in 0..moved {
+                self.pages.insert(address + page * PAGE_BYTES, to);
+            }
+            *status = to;
+        }
+        Call { result: Ok(left), time_ns }
+    }
+}
+
+fn group(page: u64) -> GroupId {
+    GroupId { process: PROCESS, start: page * PAGE_BYTES }
+}
+
+fn resident(pages: u64, node: i32) -> Script {
+    Script { pages: (0..pages).map(|page| (page * PAGE_BYTES, node)).collect(), ns_per_page: 100, ..Script::default() }
+}
+
+fn wanted(page: u64, pages: u64, to: u32, generation: u64) -> PageMove {
+    PageMove {
+        group: group(page),
+        bytes: pages * PAGE_BYTES,
+        to: NodeId(to),
+        generation: Generation(generation),
+        cooldown_ns: 10 * S,
+    }
+}
+
+fn mover(script: Script) -> (Mover<Script>, Cooldowns) {
+    (Mover::new(script, MoverConfig::default()), Cooldowns::new(64))
+}
+
+#[test]
+fn only_pages_that_are_elsewhere_are_sent_and_every_page_is_counted() {
+    let mut script = resident(8, 0);
+    script.pages.insert(0, 1);
+    script.pages.remove(&PAGE_BYTES);
+    script.pages.insert(2 * PAGE_BYTES, -libc::EFAULT);
+    script.shared.insert(3 * PAGE_BYTES);
+    let (mut mover, mut cooldowns) = mover(script);
+    mover.enqueue(wanted(0, 8, 1, 1), 0, &cooldowns).unwrap();
+    let outcome = mover.run(0, &mut cooldowns).remove(0);
+    assert_eq!((outcome.already_there_pages, outcome.absent_pages, outcome.invalid_pages), (1, 1, 1));
+    assert_eq!((outcome.shared_pages, outcome.moved_pages, outcome.ended), (1, 4, Ended::Done));
+    assert_eq!(outcome.counted_pages(), outcome.requested_pages);
+    assert_eq!(mover.system.sent.len(), 5);
+    assert_eq!(mover.cost_ns_per_page(), Some(125.0));
+}
+
+#[test]
+fn the_page_budget_holds_and_the_rest_continues() {
+    let (mut mover, mut cooldowns) = mover(resident(2048, 0));
+    mover.pages = Bucket::new(512, BATCH_PAGES);
+    mover.enqueue(wanted(0, 2048, 1, 1), 0, &cooldowns).unwrap();
+    for second in 0..3 {
+        assert!(mover.run(second * S, &mut cooldowns).is_empty());
+        assert!(mover.run(second * S + S / 2, &mut cooldowns).is_empty());
+        assert_eq!(mover.system.sent.len() as u64, (second + 1) * 512);
+    }
+    assert_eq!(mover.run(3 * S, &mut cooldowns)[0].moved_pages, 2048);
+}
+
+#[test]
+fn call_time_overdrawn_is_paid_back_first() {
+    let mut script = resident(1024, 0);
+    script.ns_per_page = 1_000_000;
+    let (mut mover, mut cooldowns) = mover(script);
+    mover.enqueue(wanted(0, 1024, 1, 1), 0, &cooldowns).unwrap();
+    mover.run(0, &mut cooldowns);
+    assert_eq!(mover.system.sent.len(), 512, "512 ms taken of 100 ms");
+    mover.run(4 * S, &mut cooldowns);
+    assert_eq!(mover.system.sent.len(), 512);
+    mover.run(5 * S, &mut cooldowns);
+    assert_eq!(mover.system.sent.len(), 1024);
+}
+
+#[test]
+fn busy_pages_are_tried_once_more_after_the_back_off() {
+    let mut script = resident(4, 0);
+    script.busy = [(0, 1), (PAGE_BYTES, 9)].into();
+    let (mut mover, mut cooldowns) = mover(script);
+    mover.enqueue(wanted(0, 4, 1, 1), 0, &cooldowns).unwrap();
+    assert!(mover.run(0, &mut cooldowns).is_empty());
+    assert!(mover.run(1, &mut cooldowns).is_empty());
+    assert_eq!(mover.system.sent.len(), 4, "not before its time");
+    let outcome = mover.run(S, &mut cooldowns).remove(0);
+    assert_eq!((outcome.moved_pages, outcome.busy_pages, mover.system.sent.len()), (3, 1, 6));
+}
+
+#[test]
+fn a_full_target_stops_all_moves_to_it_and_only_those() {
+    let mut script = resident(12, 0);
+    script.room = Some(2);
+    let (mut mover, mut cooldowns) = mover(script);
+    mover.enqueue(wanted(0, 4, 1, 1), 0, &cooldowns).unwrap();
+    mover.enqueue(wanted(4, 4, 1, 1), 0, &cooldowns).unwrap();
+    let outcomes = mover.run(0, &mut cooldowns);
+    assert_eq!((outcomes[0].moved_pages, outcomes[0].no_memory_pages), (2, 2));
+    assert_eq!((outcomes[1].ended, outcomes[1].not_tried_pages), (Ended::TargetFull, 4));
+    assert_eq!(mover.system.sent.len(), 3);
+}
+
+#[test]
+fn a_failed_call_is_an_outcome() {
+    for (error, ended) in [
+        (CallError::ProcessGone, Ended::ProcessGone),
+        (CallError::NotPermitted, Ended::NotPermitted),
+        (CallError::NoSuchNode, Ended::NoSuchNode),
+        (CallError::NodeNotAllowed, Ended::NodeNotAllowed),
+        (CallError::Other(libc::EIO), Ended::Failed(libc::EIO)),
+    ] {
+        let mut script = resident(4, 0);
+        script.error = Some(error);
+        let (mut mover, mut cooldowns) = mover(script);
+        mover.enqueue(wanted(0, 4, 1, 1), 0, &cooldowns).unwrap();
+        let outcome = mover.run(0, &mut cooldowns).remove(0);
+        assert_eq!((outcome.ended, outcome.not_tried_pages), (ended, 4));
+    }
+}
+
+#[test]
+fn a_page_does_not_move_twice_within_its_cooldown() {
+    let (mut mover, mut cooldowns) = mover(resident(8, 0));
+    mover.enqueue(wanted(0, 4, 1, 1), 0, &cooldowns).unwrap();
+    mover.enqueue(wanted(2, 4, 0, 1), 0, &cooldowns).unwrap();
+    let outcomes = mover.run(0, &mut cooldowns);
+    assert_eq!(outcomes[1].ended, Ended::Cooldown);
+    assert_eq!(mover.enqueue(wanted(0, 4, 0, 2), 9 * S, &cooldowns), Err(Refused::Cooldown));
+    assert_eq!(mover.enqueue(wanted(0, 4, 0, 2), 10 * S, &cooldowns), Ok(()));
+}
+
+#[test]
+fn a_huge_page_counts_as_moved_whole() {
+    let mut script = resident(512, 0);
+    script.huge = true;
+    let (mut mover, mut cooldowns) = mover(script);
+    mover.enqueue(wanted(0, 512, 1, 1), 0, &cooldowns).unwrap();
+    assert_eq!(mover.run(0, &mut cooldowns)[0].moved_pages, 512);
+}
+
+#[test]
+fn undo_restores_every_page_and_holds_the_group() {
+    let mut script = resident(8, 0);
+    script.pages.insert(3 * PAGE_BYTES, 2);
+    let before = script.pages.clone();
+    let (mut mover, mut cooldowns) = mover(script);
+    mover.enqueue(wanted(0, 8, 1, 7), 0, &cooldowns).unwrap();
+    mover.run(0, &mut cooldowns);
+    assert!(mover.undo(Generation(7), 1, 20 * S).is_empty());
+    let outcomes = mover.run(1, &mut cooldowns);
+    assert_eq!(mover.system.pages, before);
+    assert_eq!(outcomes.iter().map(|outcome| outcome.moved_pages).sum::<u64>(), 8);
+    assert!(mover.undo_log().is_held(group(0), 19 * S) && !mover.undo_log().is_held(group(0), 21 * S));
+    assert!(mover.undo_log().is_empty());
+    let fresh = Cooldowns::new(1);
+    assert_eq!(mover.enqueue(wanted(4, 4, 1, 8), S, &fresh), Err(Refused::Held));
+}
+
+#[test]
+fn undo_leaves_pages_that_have_moved_on_and_stops_what_is_queued() {
+    let (mut mover, mut cooldowns) = mover(resident(8, 0));
+    mover.enqueue(wanted(0, 4, 1, 7), 0, &cooldowns).unwrap();
+    mover.run(0, &mut cooldowns);
+    mover.system.pages.insert(0, 2);
+    mover.enqueue(wanted(4, 4, 1, 7), 0, &cooldowns).unwrap();
+    let stopped = mover.undo(Generation(7), 1, S);
+    assert_eq!((stopped[0].ended, stopped[0].not_tried_pages), (Ended::Cancelled, 4));
+    let outcome = mover.run(1, &mut cooldowns).remove(0);
+    assert_eq!((outcome.moved_pages, outcome.moved_on_pages), (3, 1));
+    assert_eq!(mover.system.pages[&0], 2);
+}
+
+#[test]
+fn cancelled_moves_send_nothing_more() {
+    let (mut mover, mut cooldowns) = mover(resident(8, 0));
+    mover.enqueue(wanted(0, 8, 1, 1), 0, &cooldowns).unwrap();
+    assert_eq!(mover.cancel_all(0, &mut cooldowns)[0].ended, Ended::Cancelled);
+    assert!(mover.run(S, &mut cooldowns).is_empty() && mover.system.sent.is_empty());
+    let odd = PageMove { group: GroupId { process: PROCESS, start: 1 }, ..wanted(0, 1, 1, 1) };
+    assert_eq!(mover.enqueue(odd, 0, &cooldowns), Err(Refused::BadRange));
+}

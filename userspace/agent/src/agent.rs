@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The loop.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tandem_act::{Assignments, Cooldowns, Generation, LinuxMovePages, Mover, MoverConfig, Outcome, PageMove, Purpose};
+use tandem_bpf::{Scheduler, TaskRecord};
+use tandem_policies::model::{
+    Action, Move, NodeIndex, PAGE_BYTES, PerNode, Plan, ProcessId, Snapshot, Thread, ThreadId, Topology,
+};
+use tandem_sense::{Sensor, SensorConfig, TaskAccount, monotonic_ns};
+use tracing::{debug, info, warn};
+
+use crate::config::AgentConfig;
+use crate::managed;
+use crate::report::{PagesMove, PlanResult, Report, ThreadMove};
+use crate::verify::{self, Trial, Verdict};
+
+/// Time between two looks at the samples: what is behind a sample must be read while it is fresh.
+const TICK: Duration = Duration::from_millis(20);
+/// Threads and groups whose cooldowns are remembered.
+const COOLDOWNS: usize = 65_536;
+/// Intervals that busy threads without a signal may hold up decisions.
+const PATIENCE_INTERVALS: u32 = 10;
+/// A plan that was undone is not tried again for this many cooldowns.
+const HOLD_COOLDOWNS: u64 = 6;
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to stop.
+    Stopped,
+    /// The kernel ejected the scheduler.
+    SchedulerLeft,
+}
+
+/// An agent of a loaded scheduler.
+pub struct Agent {
+    config: AgentConfig,
+    topology: Topology,
+    scheduler: Scheduler,
+    sensor: Sensor,
+    mover: Mover<LinuxMovePages>,
+    assignments: Assignments,
+    cooldowns: Cooldowns,
+    generation: Generation,
+    /// Run time of each thread when it was last read.
+    ran_ns: BTreeMap<ThreadId, Vec<u64>>,
+    trial: Option<Trial>,
+    /// Reasons of the moves under way, by plan.
+    reasons: BTreeMap<(Generation, u64), String>,
+    last_stats_ns: u64,
+    /// Plans made so far.
+    plans: u64,
+    /// Intervals in which too little was known to decide.
+    intervals_waited: u32,
+}
+
+impl Agent {
+    /// An agent that has decided nothing yet. Assignments of an agent before it go on until their leases end.
+    pub fn new(config: AgentConfig, topology: Topology, scheduler: Scheduler) -> Result<Self> {
+        let cpus: Vec<_> = topology.nodes.values().flat_map(|node| node.cpus.iter().copied()).collect();
+        let sensor_config = SensorConfig { budget: config.sampler_budget, ..SensorConfig::default() };
+        let sensor = Sensor::open(sensor_config, &topology, &cpus).context("the sampler cannot be used")?;
+        let mover_config = MoverConfig {
+            pages_per_s: config.page_rate_bytes_per_s / PAGE_BYTES,
+            call_ns_per_s: (config.mover_budget * 1e9) as u64,
+            ..MoverConfig::default()
+        };
+        // Later than anything an agent before this one decided: its generations count from the clock too.
+        let generation = Generation(monotonic_ns());
+        Ok(Self {
+            assignments: Assignments::new(config.lease.as_nanos() as u64),
+            mover: Mover::new(LinuxMovePages, mover_config),
+            cooldowns: Cooldowns::new(COOLDOWNS),
+            ran_ns: BTreeMap::new(),
+            trial: None,
+            reasons: BTreeMap::new(),
+            last_stats_ns: monotonic_ns(),
+            plans: 0,
+            intervals_waited: 0,
+            config,
+            topology,
+            scheduler,
+            sensor,
+            generation,
+        })
+    }
+
+    /// The scheduler it works with.
+    pub fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
+    }
+
+    /// Works until `stop` gets a message or the scheduler leaves.
+    pub fn run(&mut self, stop: &Receiver<()>, report: &mut Report) -> Result<Ended> {
+        report.loaded_at_ns = monotonic_ns();
+        self.observe_tasks()?;
+        loop {
+            let interval_start_ns = monotonic_ns();
+            match self.pass_interval(stop, interval_start_ns, report)? {
+                None => {}
+                Some(Ended::Stopped) => {
+                    self.finish(report)?;
+                    return Ok(Ended::Stopped);
+                }
+                Some(Ended::SchedulerLeft) => {
+                    self.mover.cancel_all(monotonic_ns(), &mut self.cooldowns);
+                    return Ok(Ended::SchedulerLeft);
+                }
+            }
+            let snapshot = self.sense(interval_start_ns)?;
+            report.intervals += 1;
+            self.verify(&snapshot, report);
+            if self.trial.is_none() && self.knows_enough(&snapshot) {
+                let plan = self.decide(&snapshot);
+                self.act(&snapshot, &plan, report);
+            }
+            self.renew_leases()?;
+            self.update_report(&snapshot, report)?;
+        }
+    }
+
+    /// Lets an interval pass, looking at samples and moving pages meanwhile, unless the run ends in it.
+    fn pass_interval(&mut self, stop: &Receiver<()>, start_ns: u64, report: &mut Report) -> Result<Option<Ended>> {
+        let end_ns = start_ns + self.config.interval.as_nanos() as u64;
+        loop {
+            let now_ns = monotonic_ns();
+            if now_ns >= end_ns {
+                return Ok(None);
+            }
+            match stop.recv_timeout(TICK.min(Duration::from_nanos(end_ns - now_ns))) {
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(Some(Ended::Stopped)),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if self.scheduler.exit(|_, _| ())?.is_some() {
+                return Ok(Some(Ended::SchedulerLeft));
+            }
+            self.sensor.sample(monotonic_ns())?;
+            let outcomes = self.mover.run(monotonic_ns(), &mut self.cooldowns);
+            self.note_outcomes(outcomes, report);
+        }
+    }
+
+    /// What every task did since the last call, and which processes are managed.
+    fn observe_tasks(&mut self) -> Result<Vec<TaskAccount>> {
+        let tasks = self.scheduler.tasks()?;
+        let managed = managed::select(&self.config.managed, &tasks, std::process::id());
+        self.sensor.set_managed(managed.iter().copied().map(ProcessId).collect());
+        let mut ran_ns = BTreeMap::new();
+        let mut accounts = Vec::new();
+        for task in tasks.iter().filter(|task| managed.contains(&task.process)) {
+            let id = ThreadId { tid: task.tid, start_boottime_ns: task.start_boottime_ns };
+            let before = self.ran_ns.get(&id);
+            let since = |node: NodeIndex| task.run_ns[node.0] - before.map_or(0, |before| before[node.0]);
+            accounts.push(self.account(id, task, PerNode::from_fn(self.topology.len(), since)));
+            ran_ns.insert(id, task.run_ns.clone());
+        }
+        self.ran_ns = ran_ns;
+        Ok(accounts)
+    }
+
+    fn account(&self, id: ThreadId, task: &TaskRecord, run_ns: PerNode<u64>) -> TaskAccount {
+        let most = run_ns.values().max().copied().unwrap_or(0);
+        let ran_most = run_ns.iter().find(|&(_, &ns)| ns == most && most > 0).map(|(node, _)| node);
+        let assigned = self.assignments.node_of(id);
+        TaskAccount {
+            id,
+            process: ProcessId(task.process),
+            command: task.command.clone(),
+            node: assigned.or(ran_most).unwrap_or(NodeIndex(task.home as usize)),
+            allowed: PerNode::from_fn(self.topology.len(), |node| task.allowed_nodes & (1 << node.0) != 0),
+            run_ns,
+            on_cooldown: self.cooldowns.is_thread_cooling(id, monotonic_ns()),
+        }
+    }
+
+    fn sense(&mut self, interval_start_ns: u64) -> Result<Snapshot> {
+        let accounts = self.observe_tasks()?;
+        tandem_machine::refresh_free_memory(&mut self.topology, None)?;
+        let now_ns = monotonic_ns();
+        let (cooldowns, mover) = (&self.cooldowns, &self.mover);
+        Ok(self.sensor.snapshot(&self.topology, accounts, interval_start_ns, now_ns, |group, bytes| {
+            cooldowns.is_group_cooling(group, bytes, now_ns) || mover.undo_log().is_range_held(group, bytes, now_ns)
+        }))
+    }
+
+    /// Whether the signals cover the busy threads. A mapping of some threads by their memory and of the others by
+    /// nothing would be undone at once; but a thread that never gives a signal must not hold up all others.
+    fn knows_enough(&mut self, snapshot: &Snapshot) -> bool {
+        if busy(snapshot).all(|thread| thread.accesses_per_s.is_some()) {
+            self.intervals_waited = 0;
+            return true;
+        }
+        self.intervals_waited += 1;
+        self.intervals_waited > PATIENCE_INTERVALS
+    }
+
+    /// Threads first. Pages only once there is no thread to move: they would run after threads that leave.
+    fn decide(&self, snapshot: &Snapshot) -> Plan {
+        // A new seed for each plan, the same in each run.
+        let seed = self.config.seed.wrapping_add(self.plans);
+        for policy in [&self.config.thread_policy, &self.config.page_policy] {
+            match policy.decide(snapshot, seed) {
+                Ok(plan) if plan.is_empty() => {}
+                Ok(plan) => return plan,
+                Err(missing) => debug!("{missing}"),
+            }
+        }
+        Plan::default()
+    }
+
+    fn act(&mut self, snapshot: &Snapshot, plan: &Plan, report: &mut Report) {
+        if plan.is_empty() {
+            return;
+        }
+        for planned in &plan.moves {
+            info!("{}{}", if self.config.dry_run { "would: " } else { "" }, describe(planned, snapshot));
+        }
+        if self.config.dry_run {
+            return;
+        }
+        self.plans += 1;
+        let generation = self.generation.advance();
+        let now_ns = monotonic_ns();
+        let moved = self.act_on_threads(snapshot, plan, generation, now_ns, report);
+        let queued = self.act_on_pages(plan, generation, now_ns);
+        if moved.is_empty() && queued == 0 {
+            return;
+        }
+        let before_ns = verify::latency_ns(snapshot);
+        report.plans.push(PlanResult {
+            time_ns: now_ns,
+            generation: generation.0,
+            moves: moved.len() + queued,
+            predicted_gain_ns_per_s: plan.moves.iter().map(|planned| planned.gain_ns_per_s).sum(),
+            before_ns,
+            after_ns: None,
+            undone: false,
+        });
+        self.trial = Some(Trial::new(generation, before_ns, moved));
+    }
+
+    /// Leases every busy thread to its node under the plan, so that none drifts away from what the plan counts on.
+    /// Returns those that change node, with the node before.
+    fn act_on_threads(
+        &mut self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        generation: Generation,
+        now_ns: u64,
+        report: &mut Report,
+    ) -> Vec<(ThreadId, NodeIndex)> {
+        let reasons = reasons_by_thread(plan);
+        if reasons.is_empty() {
+            return Vec::new();
+        }
+        let after = snapshot.after_thread_moves(plan);
+        let mut moved = Vec::new();
+        for (before, after) in snapshot.threads.iter().zip(&after.threads) {
+            if before.cpu_time_ns < snapshot.interval_ns / 100 {
+                continue;
+            }
+            self.assignments.set(before.id, after.node, generation);
+            if before.node == after.node {
+                continue;
+            }
+            self.cooldowns.start_thread(before.id, now_ns, self.config.cooldown.as_nanos() as u64);
+            report.thread_moves.push(ThreadMove {
+                time_ns: now_ns,
+                tid: before.id.tid,
+                from: self.topology.nodes[before.node].id.0,
+                to: self.topology.nodes[after.node].id.0,
+                reason: reasons.get(&before.id).cloned().unwrap_or_default(),
+            });
+            moved.push((before.id, before.node));
+        }
+        moved
+    }
+
+    /// Queues page moves; returns how many were taken.
+    fn act_on_pages(&mut self, plan: &Plan, generation: Generation, now_ns: u64) -> usize {
+        let mut queued = 0;
+        for planned in &plan.moves {
+            let Action::MovePages { group, bytes, to } = planned.action else { continue };
+            let wanted = PageMove {
+                group,
+                bytes,
+                to: self.topology.nodes[to].id,
+                generation,
+                cooldown_ns: self.config.cooldown.as_nanos() as u64,
+            };
+            match self.mover.enqueue(wanted, now_ns, &self.cooldowns) {
+                Ok(()) => {
+                    self.reasons.insert((generation, group.start), planned.reason.clone());
+                    queued += 1;
+                }
+                Err(refused) => debug!("pages at {:#x} of {} stay: {refused}", group.start, group.process.0),
+            }
+        }
+        queued
+    }
+
+    fn note_outcomes(&mut self, outcomes: Vec<Outcome>, report: &mut Report) {
+        for outcome in outcomes {
+            report.mover.moved_pages += outcome.moved_pages;
+            report.mover.call_ns += outcome.time_ns;
+            let reason = match outcome.purpose {
+                Purpose::Plan => self.reasons.remove(&(outcome.generation, outcome.group.start)).unwrap_or_default(),
+                Purpose::Undo { .. } => "undone: the plan did not pay".to_owned(),
+            };
+            debug!("pages at {:#x} of {}: {:?}", outcome.start, outcome.group.process.0, outcome.ended);
+            if outcome.moved_pages == 0 && outcome.already_there_pages == outcome.requested_pages {
+                continue;
+            }
+            report.page_moves.push(PagesMove {
+                time_ns: monotonic_ns(),
+                process: outcome.group.process.0,
+                start: outcome.start,
+                to: outcome.to.0,
+                moved_pages: outcome.moved_pages,
+                reason,
+                outcome,
+            });
+        }
+    }
+
+    /// Looks at the plan under trial, and undoes it if it made things worse.
+    fn verify(&mut self, snapshot: &Snapshot, report: &mut Report) {
+        let Some(trial) = &mut self.trial else { return };
+        let verdict = trial.judge(self.mover.queued_groups() > 0, verify::latency_ns(snapshot));
+        let (after_ns, undone) = match verdict {
+            Verdict::Wait => return,
+            Verdict::Keep { after_ns } => (after_ns, false),
+            Verdict::Undo { after_ns } => (Some(after_ns), true),
+        };
+        if let Some(result) = report.plans.iter_mut().rev().find(|plan| plan.generation == trial.generation.0) {
+            result.after_ns = after_ns;
+            result.undone = undone;
+        }
+        let trial = self.trial.take().expect("looked at above");
+        if undone {
+            self.undo(&trial, report);
+        } else {
+            self.mover.forget_before(trial.generation);
+        }
+    }
+
+    fn undo(&mut self, trial: &Trial, report: &mut Report) {
+        warn!("the last plan did not pay: undoing it");
+        let now_ns = monotonic_ns();
+        let hold_ns = self.config.cooldown.as_nanos() as u64 * HOLD_COOLDOWNS;
+        let generation = self.generation.advance();
+        for &(thread, node) in &trial.threads {
+            let Some(now_at) = self.assignments.node_of(thread) else { continue };
+            self.assignments.set(thread, node, generation);
+            self.cooldowns.start_thread(thread, now_ns, hold_ns);
+            report.thread_moves.push(ThreadMove {
+                time_ns: now_ns,
+                tid: thread.tid,
+                from: self.topology.nodes[now_at].id.0,
+                to: self.topology.nodes[node].id.0,
+                reason: "undone: the plan did not pay".to_owned(),
+            });
+        }
+        let cancelled = self.mover.undo(trial.generation, now_ns, hold_ns);
+        self.note_outcomes(cancelled, report);
+    }
+
+    fn renew_leases(&mut self) -> Result<()> {
+        for refused in self.assignments.renew(&mut self.scheduler, monotonic_ns())? {
+            debug!("thread {}: assignment refused: {}", refused.thread, refused.outcome.name());
+        }
+        Ok(())
+    }
+
+    /// Withdraws everything, so that the scheduler is as it was before this agent.
+    fn finish(&mut self, report: &mut Report) -> Result<()> {
+        let cancelled = self.mover.cancel_all(monotonic_ns(), &mut self.cooldowns);
+        self.note_outcomes(cancelled, report);
+        let generation = self.generation.advance();
+        self.assignments.withdraw_all(generation);
+        self.renew_leases()
+    }
+
+    fn update_report(&mut self, snapshot: &Snapshot, report: &mut Report) -> Result<()> {
+        let statistics = self.scheduler.statistics()?;
+        report.assignments = statistics.assignments().map(|(outcome, count)| (outcome.name(), count)).collect();
+        report.scheduler = statistics.events().collect();
+        report.mover.budget_pages_per_s = self.config.page_rate_bytes_per_s / PAGE_BYTES;
+        report.mover.budget_call_ns_per_s = (self.config.mover_budget * 1e9) as u64;
+        report.mover.cost_ns_per_page = self.mover.cost_ns_per_page();
+        report.sampler.busy_threads = busy(snapshot).count();
+        report.sampler.covered_threads = busy(snapshot).filter(|thread| thread.accesses_per_s.is_some()).count();
+        report.sampler.groups = snapshot.groups.len();
+        report.sampler.name = self.sensor.name();
+        report.sampler.budget_percent = self.config.sampler_budget * 100.0;
+        report.sampler.counters = self.sensor.counters();
+        let elapsed_ns = monotonic_ns() - report.loaded_at_ns;
+        report.sampler.used_percent = report.sampler.counters.cost_ns as f64 / elapsed_ns.max(1) as f64 * 100.0;
+        self.print_stats(snapshot, report);
+        Ok(())
+    }
+
+    fn print_stats(&mut self, snapshot: &Snapshot, report: &Report) {
+        let Some(every) = self.config.stats_interval else { return };
+        let now_ns = monotonic_ns();
+        if now_ns - self.last_stats_ns < every.as_nanos() as u64 {
+            return;
+        }
+        self.last_stats_ns = now_ns;
+        let latency = verify::latency_ns(snapshot).map_or("unknown".to_owned(), |ns| format!("{ns:.0} ns"));
+        info!(
+            "threads {}/{} covered, groups {}, sampling {:.2} of {} % of a CPU, latency {latency}, assigned {}, pages moved {}, \
+             queued groups {}",
+            report.sampler.covered_threads,
+            report.sampler.busy_threads,
+            report.sampler.groups,
+            report.sampler.used_percent,
+            report.sampler.budget_percent,
+            self.assignments.len(),
+            report.mover.moved_pages,
+            self.mover.queued_groups(),
+        );
+    }
+}
+
+/// Threads that used at least 1 % of a CPU.
+fn busy(snapshot: &Snapshot) -> impl Iterator<Item = &Thread> {
+    snapshot.threads.iter().filter(|thread| thread.cpu_time_ns >= snapshot.interval_ns / 100)
+}
+
+fn reasons_by_thread(plan: &Plan) -> BTreeMap<ThreadId, String> {
+    let mut reasons = BTreeMap::new();
+    for planned in &plan.moves {
+        match planned.action {
+            Action::MoveThread { thread, .. } => {
+                reasons.insert(thread, planned.reason.clone());
+            }
+            Action::Interchange { first, second, .. } => {
+                reasons.insert(first, planned.reason.clone());
+                reasons.insert(second, planned.reason.clone());
+            }
+            Action::MovePages { .. } => {}
+        }
+    }
+    reasons
+}
+
+/// A planned move in one line, with the kernel's node ids.
+fn describe(planned: &Move, snapshot: &Snapshot) -> String {
+    let id = |node: NodeIndex| snapshot.topology.nodes[node].id;
+    let what = match planned.action {
+        Action::MoveThread { thread, from, to } => format!("thread {thread}: node {} -> {}", id(from), id(to)),
+        Action::Interchange { first, second, first_node, second_node } => {
+            format!("threads {first} and {second}: nodes {} <-> {}", id(first_node), id(second_node))
+        }
+        Action::MovePages { group, bytes, to } => format!(
+            "pages at {:#x} of process {} ({} KiB) -> node {}",
+            group.start,
+            group.process.0,
+            bytes / 1024,
+            id(to)
+        ),
+    };
+    let gain = planned.gain_ns_per_s.map_or(String::new(), |ns| format!(" (saves {:.3} s/s)", ns / 1e9));
+    format!("{what}: {}{gain}", planned.reason)
+}

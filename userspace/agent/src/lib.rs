@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The agent: sense, decide, act, verify, once an interval.
+//!
+//! It is never needed for scheduling to go on. Everything it holds is either a lease that runs out, or can be read back
+//! from the scheduler; it may be killed at any line.
+
+mod agent;
+mod config;
+mod managed;
+mod report;
+mod verify;
+
+pub use agent::{Agent, Ended};
+pub use config::{AgentConfig, PolicyChoice};
+pub use managed::{Selector, SelectorError};
+pub use report::{MoverReport, PagesMove, PlanResult, Recent, Report, SamplerReport, ThreadMove};

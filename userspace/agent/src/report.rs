@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What an agent saw and did, for people and programs that ask afterwards.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::Serialize;
+use tandem_act::Outcome;
+use tandem_sense::LookaheadCounters;
+
+/// Entries of each list that are kept; older ones are dropped and counted.
+const KEPT: usize = 10_000;
+
+/// A list that forgets its oldest entries.
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct Recent<T> {
+    entries: VecDeque<T>,
+    #[serde(skip)]
+    dropped: u64,
+}
+
+impl<T> Default for Recent<T> {
+    fn default() -> Self {
+        Self { entries: VecDeque::new(), dropped: 0 }
+    }
+}
+
+impl<T> Recent<T> {
+    /// Adds an entry, and drops the oldest if there are too many.
+    pub fn push(&mut self, entry: T) {
+        if self.entries.len() == KEPT {
+            self.entries.pop_front();
+            self.dropped += 1;
+        }
+        self.entries.push_back(entry);
+    }
+
+    /// Entries from the oldest on.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> {
+        self.entries.iter()
+    }
+
+    /// The same, to be changed.
+    pub fn iter_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut T> {
+        self.entries.iter_mut()
+    }
+}
+
+/// A thread that was sent to another node.
+#[derive(Clone, Debug, Serialize)]
+pub struct ThreadMove {
+    /// When, on CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// The thread.
+    pub tid: u32,
+    /// The kernel's id of its node before.
+    pub from: u32,
+    /// And after.
+    pub to: u32,
+    /// Why.
+    pub reason: String,
+}
+
+/// Pages that were moved.
+#[derive(Clone, Debug, Serialize)]
+pub struct PagesMove {
+    /// When it was done, on CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// Whose pages.
+    pub process: u32,
+    /// Address of the first.
+    pub start: u64,
+    /// The kernel's id of the target node.
+    pub to: u32,
+    /// Pages that are there now and were elsewhere before.
+    pub moved_pages: u64,
+    /// Why.
+    pub reason: String,
+    /// What became of each page, in full.
+    pub outcome: Outcome,
+}
+
+/// A plan and what it brought.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlanResult {
+    /// When it was decided, on CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// Its generation.
+    pub generation: u64,
+    /// Moves in it.
+    pub moves: usize,
+    /// Stall it should save.
+    pub predicted_gain_ns_per_s: Option<f64>,
+    /// Mean latency per access estimated before and after; `None` when a signal was missing.
+    pub before_ns: Option<f64>,
+    /// See `before_ns`.
+    pub after_ns: Option<f64>,
+    /// Whether it was rolled back.
+    pub undone: bool,
+}
+
+/// What the sampler may use and did use.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SamplerReport {
+    /// Name of the sampler.
+    pub name: &'static str,
+    /// CPU time allowed, in percent of one CPU.
+    pub budget_percent: f64,
+    /// CPU time used, in percent of one CPU.
+    pub used_percent: f64,
+    /// Managed threads with a signal in the last interval, of those that used a CPU.
+    pub covered_threads: usize,
+    /// Managed threads that used a CPU in the last interval.
+    pub busy_threads: usize,
+    /// Page groups known.
+    pub groups: usize,
+    /// Everything it counts.
+    pub counters: LookaheadCounters,
+}
+
+/// What the mover may use and did use.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct MoverReport {
+    /// Pages per second allowed.
+    pub budget_pages_per_s: u64,
+    /// Time inside system calls allowed per second.
+    pub budget_call_ns_per_s: u64,
+    /// Pages moved.
+    pub moved_pages: u64,
+    /// Time inside system calls.
+    pub call_ns: u64,
+    /// Measured cost of a page.
+    pub cost_ns_per_page: Option<f64>,
+}
+
+/// Everything.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    /// When the scheduler was there, on CLOCK_MONOTONIC.
+    pub loaded_at_ns: u64,
+    /// Intervals since.
+    pub intervals: u64,
+    /// Sampling.
+    pub sampler: SamplerReport,
+    /// Page moving.
+    pub mover: MoverReport,
+    /// Threads moved.
+    pub thread_moves: Recent<ThreadMove>,
+    /// Pages moved.
+    pub page_moves: Recent<PagesMove>,
+    /// Plans.
+    pub plans: Recent<PlanResult>,
+    /// Assignments by outcome, since the scheduler was loaded.
+    pub assignments: BTreeMap<&'static str, u64>,
+    /// Events of the scheduler, since it was loaded.
+    pub scheduler: BTreeMap<&'static str, u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_forget_the_oldest() {
+        let mut recent = Recent::default();
+        for number in 0..KEPT + 3 {
+            recent.push(number);
+        }
+        assert_eq!(recent.iter().next(), Some(&3));
+        assert_eq!(recent.dropped, 3);
+    }
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Whether a plan paid: the mean latency of an access, before the plan and after it was carried out.
+//!
+//! Latency is taken from where threads really ran and where the pages that they access really are, not from what was
+//! ordered: an assignment that was not followed and a page that did not move do not count.
+
+use tandem_act::Generation;
+use tandem_policies::model::{NodeIndex, Snapshot, ThreadId};
+
+/// Rise of the latency that is still taken for noise.
+const NOISE: f64 = 0.02;
+/// Intervals between the end of the last move and the verdict: the first holds the moves themselves.
+const SETTLE_INTERVALS: u32 = 2;
+
+/// Mean latency of an access of all threads with a signal; `None` if there is none.
+pub fn latency_ns(snapshot: &Snapshot) -> Option<f64> {
+    let mut stall_ns_per_s = 0.0;
+    let mut accesses_per_s = 0.0;
+    for thread in &snapshot.threads {
+        let Some(accesses) = &thread.accesses_per_s else { continue };
+        let ran_ns: u64 = thread.run_ns.values().sum();
+        if ran_ns == 0 {
+            continue;
+        }
+        for (run, &on_node_ns) in thread.run_ns.iter() {
+            let share = on_node_ns as f64 / ran_ns as f64;
+            for (memory, &rate) in accesses.iter() {
+                stall_ns_per_s += share * rate * snapshot.topology.latency_ns(run, memory);
+            }
+        }
+        accesses_per_s += accesses.total();
+    }
+    (accesses_per_s > 0.0).then(|| stall_ns_per_s / accesses_per_s)
+}
+
+/// A plan that was carried out and is watched.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// The plan.
+    pub generation: Generation,
+    /// Latency when it was decided.
+    pub before_ns: Option<f64>,
+    /// Threads that it moved, with their nodes before.
+    pub threads: Vec<(ThreadId, NodeIndex)>,
+    settled_intervals: u32,
+}
+
+/// What is to be done about a watched plan.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    /// Too early to say.
+    Wait,
+    /// It stays.
+    Keep {
+        /// Latency now.
+        after_ns: Option<f64>,
+    },
+    /// It goes.
+    Undo {
+        /// Latency now.
+        after_ns: f64,
+    },
+}
+
+impl Trial {
+    /// Watches a plan from now on.
+    pub fn new(generation: Generation, before_ns: Option<f64>, threads: Vec<(ThreadId, NodeIndex)>) -> Self {
+        Self { generation, before_ns, threads, settled_intervals: 0 }
+    }
+
+    /// One interval later: `moving` says whether moves are still under way. Without a signal before or after, nothing
+    /// speaks against the plan.
+    pub fn judge(&mut self, moving: bool, after_ns: Option<f64>) -> Verdict {
+        if moving {
+            return Verdict::Wait;
+        }
+        self.settled_intervals += 1;
+        if self.settled_intervals < SETTLE_INTERVALS {
+            return Verdict::Wait;
+        }
+        match (self.before_ns, after_ns) {
+            (Some(before_ns), Some(after_ns)) if after_ns > before_ns * (1.0 + NOISE) => Verdict::Undo { after_ns },
+            _ => Verdict::Keep { after_ns },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(before_ns: Option<f64>, after_ns: Option<f64>) -> Verdict {
+        let mut trial = Trial::new(Generation(1), before_ns, vec![]);
+        assert_eq!(trial.judge(true, Some(1e9)), Verdict::Wait, "while moves are under way");
+        assert_eq!(trial.judge(false, Some(1e9)), Verdict::Wait, "the interval of the moves");
+        trial.judge(false, after_ns)
+    }
+
+    #[test]
+    fn a_plan_that_paid_stays() {
+        assert_eq!(judged(Some(200.0), Some(100.0)), Verdict::Keep { after_ns: Some(100.0) });
+        assert_eq!(judged(Some(100.0), Some(101.0)), Verdict::Keep { after_ns: Some(101.0) }, "noise");
+    }
+
+    #[test]
+    fn a_plan_that_made_it_worse_goes() {
+        assert_eq!(judged(Some(100.0), Some(103.0)), Verdict::Undo { after_ns: 103.0 });
+    }
+
+    #[test]
+    fn without_a_signal_nothing_is_undone() {
+        assert_eq!(judged(None, Some(100.0)), Verdict::Keep { after_ns: Some(100.0) });
+        assert_eq!(judged(Some(100.0), None), Verdict::Keep { after_ns: None });
+    }
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The BPF side as Rust sees it: the object and its skeleton, the constants and records of
+//! `bpf/intf.h`, and a handle on a scheduler that is loaded.
+//!
+//! A loaded scheduler lives in the BPF file system, not in the process that loaded it. Loading
+//! pins everything; working with it always goes through the pins, whether this process loaded
+//! it or one before it.
+
+mod handle;
+mod pins;
+mod records;
+
+#[allow(missing_docs, dead_code, non_camel_case_types, non_upper_case_globals, non_snake_case, clippy::all)]
+mod intf {
+    include!(concat!(env!("OUT_DIR"), "/intf.rs"));
+}
+
+/// The skeleton that libbpf-cargo makes of the object.
+#[allow(missing_docs, dead_code, clippy::all, clippy::undocumented_unsafe_blocks)]
+pub mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/tandem_skel.rs"));
+}
+
+pub use handle::{Error, Identity, Scheduler};
+pub use pins::Pins;
+pub use records::{AssignOutcome, Assignment, Statistics, TaskRecord};
+
+/// Nodes that the BPF side has room for.
+pub const MAX_NODES: usize = intf::tandem_consts_TANDEM_MAX_NODES as usize;
+/// CPU numbers that the BPF side has room for.
+pub const MAX_CPUS: usize = intf::tandem_consts_TANDEM_MAX_CPUS as usize;
+/// Assignments that go in one batch.
+pub const MAX_BATCH: usize = intf::tandem_consts_TANDEM_MAX_BATCH as usize;
+/// In place of a node: none.
+pub const NO_NODE: u8 = intf::tandem_consts_TANDEM_NO_NODE as u8;
+
+/// Hash of the BPF object in this binary. Objects with the same hash understand each other.
+pub fn object_hash() -> u64 {
+    env!("TANDEM_OBJECT_HASH").parse().expect("the build script writes a number")
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `tandem topo`: what the machine is made of.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use tandem_machine::{MachineFile, format_cpu_list, read_running};
+use tandem_policies::model::{CpuId, LatencySource, PAGE_BYTES, Topology};
+
+/// What to show, and how.
+#[derive(Args)]
+pub struct Arguments {
+    /// Print JSON
+    #[arg(long, conflicts_with = "emit")]
+    json: bool,
+    /// Show the machine of this file instead of the running one
+    #[arg(long, value_name = "FILE")]
+    machine: Option<PathBuf>,
+    /// Print the machine file in another form; `lab` is key=value lines for vm/lab.py
+    #[arg(long, requires = "machine")]
+    emit: Option<Form>,
+}
+
+/// Forms of a machine file for other programs.
+#[derive(Clone, Copy, ValueEnum)]
+enum Form {
+    Lab,
+}
+
+/// The JSON form: the topology, and what was derived or assumed.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(flatten)]
+    topology: Topology,
+    cores: Vec<Vec<CpuId>>,
+    offline_cpus: Vec<CpuId>,
+    notes: Vec<String>,
+}
+
+/// Prints the machine.
+///
+/// # Errors
+/// The machine file or the running machine cannot be read.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let text = match (&arguments.machine, arguments.emit) {
+        (Some(path), Some(Form::Lab)) => lab_form(&MachineFile::load(path)?),
+        (Some(path), None) => show(from_file(MachineFile::load(path)?)?, arguments.json)?,
+        (None, _) => show(running()?, arguments.json)?,
+    };
+    std::io::stdout().write_all(text.as_bytes()).context("standard output cannot be written")
+}
+
+fn show(shown: Shown, json: bool) -> Result<String> {
+    if json { Ok(serde_json::to_string_pretty(&shown)? + "\n") } else { Ok(table(&shown)) }
+}
+
+fn running() -> Result<Shown> {
+    let machine = read_running()?;
+    Ok(Shown {
+        name: None,
+        topology: machine.topology,
+        cores: machine.cores,
+        offline_cpus: machine.offline_cpus,
+        notes: machine.assumed,
+    })
+}
+
+fn from_file(machine: MachineFile) -> Result<Shown> {
+    let threads = machine.threads_per_core as usize;
+    let cores = machine.cpus().iter().flat_map(|cpus| cpus.chunks(threads).map(<[CpuId]>::to_vec)).collect();
+    Ok(Shown {
+        topology: machine.topology()?,
+        name: Some(machine.name),
+        cores,
+        offline_cpus: Vec::new(),
+        notes: machine.derived,
+    })
+}
+
+fn cpu_list(cpus: &[CpuId]) -> String {
+    if cpus.is_empty() { "-".to_owned() } else { format_cpu_list(&cpus.iter().map(|cpu| cpu.0).collect::<Vec<_>>()) }
+}
+
+fn mib(pages: u64) -> u64 {
+    pages * PAGE_BYTES / (1 << 20)
+}
+
+fn table(shown: &Shown) -> String {
+    let nodes = &shown.topology.nodes;
+    let mut text = String::new();
+    if let Some(name) = &shown.name {
+        line(&mut text, format_args!("machine {name}"));
+    }
+    let llcs: Vec<String> =
+        nodes.values().map(|node| node.llcs.iter().map(|llc| cpu_list(llc)).collect::<Vec<_>>().join(" | ")).collect();
+    let width = llcs.iter().map(String::len).max().unwrap_or(0).max(4);
+    line(
+        &mut text,
+        format_args!("{:>4}  {:<16}  {:<width$}  {:>10}  {:>10}", "node", "cpus", "llcs", "memory MB", "free MB"),
+    );
+    for (index, node) in nodes.iter() {
+        let (cpus, llcs) = (cpu_list(&node.cpus), &llcs[index.0]);
+        let (memory, free) = (mib(node.memory_pages), mib(node.free_pages));
+        line(&mut text, format_args!("{:>4}  {cpus:<16}  {llcs:<width$}  {memory:>10}  {free:>10}", node.id.0));
+    }
+    text.push_str("\ndistance (10 = local)\n    ");
+    for node in nodes.values() {
+        write!(text, "{:>5}", node.id.0).expect("a String takes all");
+    }
+    text.push('\n');
+    for node in nodes.values() {
+        write!(text, "{:>4}", node.id.0).expect("a String takes all");
+        for distance in node.distance.values() {
+            write!(text, "{distance:>5}").expect("a String takes all");
+        }
+        text.push('\n');
+    }
+    text.push('\n');
+    let smt = shown.cores.iter().map(Vec::len).max().unwrap_or(1);
+    line(&mut text, format_args!("{} cores, up to {smt} threads each", shown.cores.len()));
+    if !shown.offline_cpus.is_empty() {
+        line(&mut text, format_args!("offline: {}", cpu_list(&shown.offline_cpus)));
+    }
+    if shown.topology.latency_source == LatencySource::MachineFile {
+        line(&mut text, format_args!("latencies: from the machine file"));
+    }
+    for note in &shown.notes {
+        line(&mut text, format_args!("note: {note}"));
+    }
+    text
+}
+
+/// Flat `key=value` lines: scalars, then per node (by position) its id, CPUs, memory and distances.
+fn lab_form(machine: &MachineFile) -> String {
+    let mut text = String::new();
+    line(&mut text, format_args!("name={}", machine.name));
+    line(&mut text, format_args!("nodes={}", machine.node_ids.len()));
+    line(&mut text, format_args!("threads_per_core={}", machine.threads_per_core));
+    line(&mut text, format_args!("llcs_per_node={}", machine.llcs_per_node));
+    for (index, id) in machine.node_ids.iter().enumerate() {
+        let row: Vec<String> = machine.distance[index].iter().map(u32::to_string).collect();
+        line(&mut text, format_args!("node.{index}.id={id}"));
+        line(&mut text, format_args!("node.{index}.cpus={}", machine.cpus_per_node[index]));
+        line(&mut text, format_args!("node.{index}.memory_mb={}", machine.memory_mb[index]));
+        line(&mut text, format_args!("node.{index}.distance={}", row.join(" ")));
+    }
+    text
+}
+
+fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    writeln!(text, "{arguments}").expect("a String takes all");
+}

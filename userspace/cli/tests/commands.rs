@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The toolbox, as its users call it.
+
+use std::process::{Command, Output};
+
+fn tandem(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tandem")).args(arguments).output().unwrap()
+}
+
+fn machine(name: &str) -> String {
+    format!("{}/../../vm/machines/{name}.toml", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn stdout(output: &Output) -> &str {
+    assert!(output.status.success(), "{output:?}");
+    std::str::from_utf8(&output.stdout).unwrap()
+}
+
+#[test]
+fn the_labs_form_has_every_node() {
+    let output = tandem(&["topo", "--machine", &machine("sparse-0-2-5"), "--emit", "lab"]);
+    let lines: Vec<&str> = stdout(&output).lines().collect();
+    for line in ["name=sparse-0-2-5", "nodes=3", "node.2.id=5", "node.2.cpus=2", "threads_per_core=1"] {
+        assert!(lines.contains(&line), "{line} in {lines:?}");
+    }
+    assert!(lines.iter().any(|line| line.starts_with("node.0.distance=10 ")));
+}
+
+#[test]
+fn the_table_names_memory_only_nodes() {
+    let output = tandem(&["topo", "--machine", &machine("3-cpuless")]);
+    assert!(stdout(&output).lines().any(|line| line.starts_with("   2  -  ")), "{}", stdout(&output));
+}
+
+#[test]
+fn json_has_the_topology_of_the_file_and_of_this_machine() {
+    let file = machine("4x2-ring");
+    let output = tandem(&["topo", "--json", "--machine", &file]);
+    let value: serde_json::Value = serde_json::from_str(stdout(&output)).unwrap();
+    assert_eq!(value["nodes"][3]["cpus"], serde_json::json!([6, 7]));
+    let output = tandem(&["topo", "--json"]);
+    let value: serde_json::Value = serde_json::from_str(stdout(&output)).unwrap();
+    assert!(!value["nodes"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn policies_are_listed_with_their_parameters() {
+    let output = tandem(&["policies", "--json"]);
+    let value: serde_json::Value = serde_json::from_str(stdout(&output)).unwrap();
+    let sma = value.as_array().unwrap().iter().find(|policy| policy["name"] == "sma").unwrap();
+    assert_eq!(sma["kind"], "thread");
+    for parameter in sma["parameters"].as_array().unwrap() {
+        for key in ["name", "default", "unit", "range"] {
+            assert!(!parameter[key].is_null(), "{key} of {parameter}");
+        }
+    }
+    let output = tandem(&["policies"]);
+    assert!(stdout(&output).contains("thread policy sma"));
+}
+
+#[test]
+fn bad_input_is_one_sentence_and_exit_code_2() {
+    let output = tandem(&["topo", "--machine", "/no/such.toml"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said == "tandem: /no/such.toml: cannot be read: No such file or directory (os error 2)\n"
+            && said.lines().count() == 1,
+        "{said}"
+    );
+    for arguments in [&["nonsense"][..], &["topo", "--emit", "lab"], &["topo", "--emit", "x", "--machine", "y"], &[]] {
+        assert_eq!(tandem(arguments).status.code(), Some(2), "{arguments:?}");
+    }
+}

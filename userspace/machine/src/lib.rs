@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What a machine is made of: read from the running kernel ([`read_running`]) or from a machine
+//! file ([`MachineFile::load`]).
+
+mod cpu_list;
+mod machine_file;
+mod sysfs;
+
+pub use cpu_list::{CpuListError, format_cpu_list, parse_cpu_list};
+pub use machine_file::{Caches, Coherence, MachineFile, MachineFileError, MemoryTiming};
+pub use sysfs::{RunningMachine, SysfsError, read_running, read_sysfs, refresh_free_memory};

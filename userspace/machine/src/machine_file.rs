@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Machine files: a NUMA machine in TOML, shared by the lab, the machine model and `tandem map`.
+
+mod check;
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tandem_policies::model::{CpuId, LatencySource, Node, NodeId, PAGE_BYTES, PerNode, Topology, TopologyError};
+use thiserror::Error;
+
+/// Memory of a node that does not say.
+const DEFAULT_MEMORY_MB: u64 = 512;
+/// SLIT distance of another node when there is no matrix.
+const DEFAULT_REMOTE_DISTANCE: u32 = 20;
+/// SLIT distance of a node to itself, by definition.
+const LOCAL_DISTANCE: u32 = 10;
+
+/// Why a machine file cannot be used.
+#[derive(Debug, Error)]
+pub enum MachineFileError {
+    /// It cannot be read.
+    #[error("{}: cannot be read: {cause}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+    /// It is no TOML, or has an unknown key or a value of the wrong type.
+    #[error("{}: line {line}: {message}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Line of the mistake, from 1.
+        line: usize,
+        /// What is wrong there.
+        message: String,
+    },
+    /// A value contradicts another.
+    #[error("{}: {key}: {message}", path.display())]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// Key with the wrong value.
+        key: String,
+        /// What is wrong, and what would be right.
+        message: String,
+    },
+}
+
+/// Sizes of the caches.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Caches {
+    /// First level (data), per core, in KiB.
+    pub l1_kb: u64,
+    /// Second level, per core, in KiB.
+    pub l2_kb: u64,
+    /// Last level, per LLC, in KiB.
+    pub l3_kb_per_llc: u64,
+    /// Bytes of a cache line.
+    pub line_b: u64,
+}
+
+impl Default for Caches {
+    fn default() -> Self {
+        Self { l1_kb: 32, l2_kb: 1024, l3_kb_per_llc: 16384, line_b: 64 }
+    }
+}
+
+/// How memory answers under load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MemoryTiming {
+    /// Time one node's memory is busy with one line, in ns.
+    pub service_ns_per_line: f64,
+    /// Misses one core has in flight.
+    pub outstanding_misses: u32,
+}
+
+impl Default for MemoryTiming {
+    fn default() -> Self {
+        Self { service_ns_per_line: 3.2, outstanding_misses: 10 }
+    }
+}
+
+/// Cost of fetching a line that another core wrote, in ns.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Coherence {
+    /// Between cores below one last-level cache.
+    pub same_llc_ns: f64,
+    /// Between last-level caches of one node.
+    pub same_node_ns: f64,
+    /// Between nodes.
+    pub cross_node_ns: f64,
+}
+
+impl Default for Coherence {
+    fn default() -> Self {
+        Self { same_llc_ns: 40.0, same_node_ns: 80.0, cross_node_ns: 150.0 }
+    }
+}
+
+/// One number for all nodes, or one per node.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, expecting = "must be a whole number (for all nodes) or a list of them (one per node)")]
+enum OneOrEach {
+    One(u64),
+    Each(Vec<u64>),
+}
+
+/// The file as written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    name: Option<String>,
+    nodes: usize,
+    cpus_per_node: OneOrEach,
+    memory_mb: Option<OneOrEach>,
+    distance: Option<Vec<Vec<u32>>>,
+    latency_ns: Option<Vec<Vec<f64>>>,
+    bandwidth_mb_s: Option<Vec<Vec<f64>>>,
+    node_ids: Option<Vec<u32>>,
+    threads_per_core: Option<u32>,
+    llcs_per_node: Option<u32>,
+    caches: Option<Caches>,
+    memory: Option<MemoryTiming>,
+    coherence: Option<Coherence>,
+}
+
+/// A checked machine file. Matrices and lists have one entry per node, ascending by node id.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MachineFile {
+    /// Name of the machine.
+    pub name: String,
+    /// The kernel's ids, ascending.
+    pub node_ids: Vec<u32>,
+    /// CPUs of each node; 0 for a memory-only node.
+    pub cpus_per_node: Vec<u32>,
+    /// Memory of each node in MiB.
+    pub memory_mb: Vec<u64>,
+    /// SLIT distances, row = from.
+    pub distance: Vec<Vec<u32>>,
+    /// Load latencies in ns, row = node of the CPU; `None` when not given.
+    pub latency_ns: Option<Vec<Vec<f64>>>,
+    /// Bandwidth in MB/s, row = node of the CPU; `None` when not given.
+    pub bandwidth_mb_s: Option<Vec<Vec<f64>>>,
+    /// SMT threads of a core.
+    pub threads_per_core: u32,
+    /// Last-level caches of a node that has CPUs.
+    pub llcs_per_node: u32,
+    /// Cache sizes.
+    pub caches: Caches,
+    /// Memory timing.
+    pub memory: MemoryTiming,
+    /// Coherence costs.
+    pub coherence: Coherence,
+    /// What the file left open and was derived, one sentence each.
+    pub derived: Vec<String>,
+}
+
+impl MachineFile {
+    /// Reads and checks the machine file at `path`.
+    ///
+    /// # Errors
+    /// It cannot be read, is no TOML, has an unknown key, or a value that contradicts another.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, MachineFileError> {
+        let path = path.as_ref();
+        let text =
+            std::fs::read_to_string(path).map_err(|cause| MachineFileError::Read { path: path.to_owned(), cause })?;
+        Self::parse(&text, path)
+    }
+
+    /// Checks the text of a machine file; `path` names it in errors.
+    ///
+    /// # Errors
+    /// As [`MachineFile::load`], but for reading.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, MachineFileError> {
+        let written: Written = toml::from_str(text).map_err(|error| {
+            let start = error.span().map_or(0, |span| span.start.min(text.len()));
+            MachineFileError::Syntax {
+                path: path.to_owned(),
+                line: text.as_bytes()[..start].iter().filter(|&&byte| byte == b'\n').count() + 1,
+                message: error.message().replace('\n', " "),
+            }
+        })?;
+        check::checked(written, path).map_err(|(key, message)| MachineFileError::Value {
+            path: path.to_owned(),
+            key: key.to_owned(),
+            message,
+        })
+    }
+
+    /// The ids of each node's CPUs: dense, node by node, as the lab's guests number them.
+    pub fn cpus(&self) -> Vec<Vec<CpuId>> {
+        let mut next = 0;
+        let mut take = |count: u32| {
+            let cpus = (next..next + count).map(CpuId).collect();
+            next += count;
+            cpus
+        };
+        self.cpus_per_node.iter().map(|&count| take(count)).collect()
+    }
+
+    /// The machine as policies see it, all its memory free. Latencies are in proportion to the
+    /// distances when the file has none.
+    ///
+    /// # Errors
+    /// None for a checked file; the type is that of [`Topology::new`].
+    pub fn topology(&self) -> Result<Topology, TopologyError> {
+        let nodes = self.cpus().into_iter().enumerate().map(|(index, cpus)| {
+            let distance = PerNode::from(self.distance[index].clone());
+            let pages = self.memory_mb[index] * (1 << 20) / PAGE_BYTES;
+            let per_llc = (cpus.len() / self.llcs_per_node as usize).max(1);
+            Node {
+                id: NodeId(self.node_ids[index]),
+                llcs: cpus.chunks(per_llc).map(<[CpuId]>::to_vec).collect(),
+                cpus,
+                memory_pages: pages,
+                free_pages: pages,
+                latency_ns: match &self.latency_ns {
+                    Some(rows) => PerNode::from(rows[index].clone()),
+                    None => Topology::latency_from_distance(&distance),
+                },
+                distance,
+            }
+        });
+        let source = if self.latency_ns.is_some() { LatencySource::MachineFile } else { LatencySource::Distance };
+        Topology::new(nodes.collect(), source)
+    }
+}

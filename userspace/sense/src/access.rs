@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The one shape of what samplers see.
+
+use tandem_policies::model::{CpuId, ProcessId};
+
+/// One memory access of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Its process.
+    pub process: ProcessId,
+    /// The thread, in the initial pid namespace.
+    pub tid: u32,
+    /// Virtual address.
+    pub address: u64,
+    /// Bytes.
+    pub bytes: u16,
+    /// A store; else a load.
+    pub store: bool,
+    /// When the thread was sampled, on CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// Where it ran then.
+    pub cpu: CpuId,
+}
+
+/// A stretch of code that was looked at, whether or not it accessed anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Its process.
+    pub process: ProcessId,
+    /// The thread.
+    pub tid: u32,
+    /// When it was sampled, on CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// Instructions it covers.
+    pub instructions: u32,
+    /// Accesses in it that are in the batch.
+    pub accesses: u32,
+}
+
+/// What a sampler saw since it was last asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// The accesses, sample by sample.
+    pub accesses: Vec<Access>,
+    /// The stretches of code they were found in.
+    pub windows: Vec<Window>,
+}
+
+/// What a sampler says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SamplerTraits {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Which accesses it can see.
+    pub coverage: &'static str,
+    /// Which of them it sees too often or too rarely.
+    pub bias: &'static str,
+    /// What it costs.
+    pub cost: &'static str,
+}
+
+/// A source of accesses.
+pub trait Sampler {
+    /// Why it cannot go on.
+    type Error: std::error::Error;
+
+    /// Coverage, bias and cost.
+    fn traits(&self) -> SamplerTraits;
+
+    /// What was seen since the last call. `now_ns` is CLOCK_MONOTONIC. Call often (every 10 to 50 ms): the
+    /// memory behind a sample is read then.
+    ///
+    /// # Errors
+    /// When the sampler cannot go on; a process that exits is not an error.
+    fn drain(&mut self, now_ns: u64) -> Result<Batch, Self::Error>;
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+use super::*;
+
+const PROCESS: ProcessId = ProcessId(9);
+const MIB: u64 = 1 << 20;
+
+fn thread(tid: u32) -> ThreadId {
+    ThreadId { tid, start_boottime_ns: 1 }
+}
+
+fn data() -> Region {
+    Region::of(3 * MIB, 9 * MIB + 4096, RegionKind::Data)
+}
+
+#[test]
+fn groups_are_aligned_and_clipped_to_their_region() {
+    let mut table = AffinityTable::new(AffinityConfig::default());
+    for address in [3 * MIB, 4 * MIB + 5, 9 * MIB] {
+        table.add(PROCESS, thread(1), address, Some(&data()));
+    }
+    let groups: Vec<_> = table.groups().map(|(id, group)| (id.start, group.bytes)).collect();
+    assert_eq!(groups, [(3 * MIB, MIB), (4 * MIB, 2 * MIB), (8 * MIB, MIB + 4096)]);
+}
+
+#[test]
+fn text_and_unknown_addresses_are_counted_not_grouped() {
+    let mut table = AffinityTable::new(AffinityConfig::default());
+    table.add(PROCESS, thread(1), 4096, None);
+    table.add(PROCESS, thread(1), 4096, Some(&Region::of(0, MIB, RegionKind::Skipped)));
+    assert_eq!((table.counters.outside, table.counters.skipped, table.groups().count()), (1, 1, 0));
+}
+
+#[test]
+fn weights_halve_in_a_half_life_and_vanish() {
+    let config = AffinityConfig::default();
+    let mut table = AffinityTable::new(config);
+    table.age(0);
+    for _ in 0..4 {
+        table.add(PROCESS, thread(1), 4 * MIB, Some(&data()));
+    }
+    table.age(config.half_life_ns);
+    assert!((table.groups().next().unwrap().1.samples() - 2.0).abs() < 1e-9);
+    assert!((table.total(thread(1)) - 2.0).abs() < 1e-9);
+    table.age(config.half_life_ns * 12);
+    assert_eq!((table.groups().count(), table.total(thread(1))), (0, 0.0));
+}
+
+#[test]
+fn sharing_is_the_lesser_use_of_each_page_and_not_of_the_group() {
+    let mut table = AffinityTable::new(AffinityConfig::default());
+    let mut touch = |tid, address, times| {
+        for _ in 0..times {
+            table.add(PROCESS, thread(tid), address, Some(&data()));
+        }
+    };
+    touch(1, 4 * MIB, 5);
+    touch(2, 4 * MIB + 64, 3);
+    touch(3, 4 * MIB + 8192, 9);
+    let rows = table.sharing(|_| 2.0);
+    assert_eq!(rows[&thread(1)], BTreeMap::from([(thread(2), 6.0)]));
+    assert_eq!(rows[&thread(2)], BTreeMap::from([(thread(1), 6.0)]));
+    assert_eq!(rows.get(&thread(3)), None);
+}
+
+#[test]
+fn the_table_is_bounded_and_drops_its_coldest() {
+    let config = AffinityConfig { max_groups: 16, max_pages: 16, ..Default::default() };
+    let mut table = AffinityTable::new(config);
+    let region = Region::of(0, 1 << 40, RegionKind::Data);
+    for _ in 0..3 {
+        table.add(PROCESS, thread(1), 0, Some(&region));
+    }
+    for group in 1..100 {
+        table.add(PROCESS, thread(1), group * GROUP_BYTES, Some(&region));
+    }
+    assert!(table.groups().count() <= 16);
+    assert!(table.counters.evicted_groups >= 84 && table.counters.evicted_pages >= 84);
+    assert_eq!(table.groups().next().unwrap().0.start, 0, "the hottest is still there");
+}

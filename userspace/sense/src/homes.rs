@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Where pages are: a sample of each group's pages, asked of the kernel with move_pages(2) and no target.
+
+use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES, PerNode, ProcessId, Topology};
+
+/// Pages per system call.
+const BATCH: usize = 1024;
+
+/// What the queries met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HomeCounters {
+    /// Pages asked for.
+    pub asked: u64,
+    /// Of them not resident: never touched, swapped out or unmapped.
+    pub absent: u64,
+    /// Answers other than a node or absent.
+    pub other: u64,
+    /// Calls that failed because the process had ended.
+    pub races: u64,
+    /// Calls that failed for another reason (permission).
+    pub failures: u64,
+}
+
+/// Asks for page homes.
+pub struct HomeQuery {
+    stride_pages: u64,
+    /// What the queries met so far.
+    pub counters: HomeCounters,
+}
+
+impl HomeQuery {
+    /// A query of every `stride_pages`-th page of a group, its first page included.
+    pub fn new(stride_pages: u64) -> Self {
+        Self { stride_pages: stride_pages.max(1), counters: HomeCounters::default() }
+    }
+
+    /// Pages that are asked for in a group of `bytes`.
+    pub fn cost_pages(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(PAGE_BYTES).div_ceil(self.stride_pages)
+    }
+
+    /// Resident pages by node of each of `groups` (id and bytes; all of `process`), scaled up from the sample.
+    /// `None` for groups of which nothing could be learned.
+    pub fn resident(
+        &mut self,
+        process: ProcessId,
+        groups: &[(GroupId, u64)],
+        topology: &Topology,
+    ) -> Vec<Option<PerNode<u64>>> {
+        let mut addresses = Vec::new();
+        let mut ends = Vec::with_capacity(groups.len());
+        for (group, bytes) in groups {
+            addresses
+                .extend((0..self.cost_pages(*bytes)).map(|page| group.start + page * self.stride_pages * PAGE_BYTES));
+            ends.push(addresses.len());
+        }
+        let mut status = vec![-libc::EINVAL; addresses.len()];
+        for (addresses, status) in addresses.chunks(BATCH).zip(status.chunks_mut(BATCH)) {
+            if !self.ask(process, addresses, status) {
+                return vec![None; groups.len()];
+            }
+        }
+        let mut begin = 0;
+        let mut homes = Vec::with_capacity(groups.len());
+        for ((_, bytes), end) in groups.iter().zip(ends) {
+            homes.push(self.count(&status[begin..end], bytes.div_ceil(PAGE_BYTES), topology));
+            begin = end;
+        }
+        homes
+    }
+
+    fn ask(&mut self, process: ProcessId, addresses: &[u64], status: &mut [i32]) -> bool {
+        self.counters.asked += addresses.len() as u64;
+        let nowhere: *const i32 = std::ptr::null();
+        // SAFETY: both arrays have `addresses.len()` elements; with no nodes given the kernel only writes statuses.
+        let asked = unsafe {
+            libc::syscall(
+                libc::SYS_move_pages,
+                process.0,
+                addresses.len(),
+                addresses.as_ptr(),
+                nowhere,
+                status.as_mut_ptr(),
+                0,
+            )
+        };
+        if asked >= 0 {
+            return true;
+        }
+        let error = std::io::Error::last_os_error();
+        if error.raw_os_error() == Some(libc::ESRCH) {
+            self.counters.races += 1;
+        } else {
+            self.counters.failures += 1;
+            tracing::debug!(%error, process = process.0, "page homes cannot be read");
+        }
+        false
+    }
+
+    fn count(&mut self, status: &[i32], pages: u64, topology: &Topology) -> Option<PerNode<u64>> {
+        let mut found = PerNode::filled(topology.len(), 0_u64);
+        for &status in status {
+            match u32::try_from(status) {
+                Ok(node) => match topology.index_of(NodeId(node)) {
+                    Some(node) => found[node] += 1,
+                    None => self.counters.other += 1,
+                },
+                Err(_) if status == -libc::ENOENT || status == -libc::EFAULT => self.counters.absent += 1,
+                Err(_) => self.counters.other += 1,
+            }
+        }
+        let asked = status.len() as u64;
+        (asked > 0).then(|| PerNode::from_fn(found.len(), |node| (found[node] * pages + asked / 2) / asked))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tandem_policies::model::NodeIndex;
+
+    use super::*;
+    use crate::testing::topology;
+
+    #[test]
+    fn touched_pages_are_resident_and_others_are_not() {
+        let pages = 512_usize;
+        let bytes = 2 * pages * PAGE_BYTES as usize;
+        let (protection, sharing) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, sharing, -1, 0) };
+        assert_ne!(start, libc::MAP_FAILED);
+        // SAFETY: the advice covers the new mapping; small pages keep untouched pages absent.
+        unsafe { libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE) };
+        let start = start as u64;
+        for page in 0..pages {
+            // SAFETY: inside the mapping.
+            unsafe { ((start + page as u64 * PAGE_BYTES) as *mut u8).write_volatile(1) };
+        }
+        let me = ProcessId(std::process::id());
+        let half = pages as u64 * PAGE_BYTES;
+        let groups = [(GroupId { process: me, start }, half), (GroupId { process: me, start: start + half }, half)];
+        let mut query = HomeQuery::new(16);
+        let homes = query.resident(me, &groups, &topology(1));
+        assert_eq!(query.counters, HomeCounters { asked: 64, absent: 32, ..Default::default() });
+        assert_eq!(homes[0].as_ref().map(|home| home[NodeIndex(0)]), Some(512));
+        assert_eq!(homes[1].as_ref().map(|home| home[NodeIndex(0)]), Some(0));
+        // SAFETY: mapped above.
+        unsafe { libc::munmap(start as *mut libc::c_void, bytes) };
+    }
+
+    #[test]
+    fn a_process_that_ended_is_counted() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let process = ProcessId(child.id());
+        child.wait().unwrap();
+        let mut query = HomeQuery::new(16);
+        let homes = query.resident(process, &[(GroupId { process, start: 4096 }, 4096)], &topology(1));
+        assert_eq!((homes, query.counters.races, query.counters.failures), (vec![None], 1, 0));
+    }
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Who touches what: samplers, the affinity table, page homes, and the [`Snapshot`] made of them.
+//!
+//! [`Sensor`] ties them together. Memory contents of sampled processes never leave the emulator.
+//!
+//! [`Snapshot`]: tandem_policies::model::Snapshot
+
+mod access;
+pub mod affinity;
+pub mod homes;
+mod load;
+pub mod lookahead;
+pub mod performance;
+pub mod rate;
+pub mod regions;
+mod sensor;
+mod snapshot;
+#[cfg(test)]
+mod testing;
+
+pub use access::{Access, Batch, Sampler, SamplerTraits, Window};
+pub use lookahead::{Lookahead, LookaheadConfig, LookaheadCounters, LookaheadError};
+pub use sensor::{Sensor, SensorConfig, SensorCounters};
+pub use snapshot::TaskAccount;
+
+/// The present time on a clock that every Linux system has.
+pub(crate) fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec.
+    let read = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    assert_eq!(read, 0, "clock {clock} is readable");
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The present time on CLOCK_MONOTONIC, which samples and snapshots are dated by.
+pub fn monotonic_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}

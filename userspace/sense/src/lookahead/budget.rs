@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! How much CPU time emulation may take, and how often to sample so that it is used but not exceeded.
+
+/// Time that may be saved up: a sampler that slept does not then run at full speed for long.
+const MAX_SAVED_NS: i64 = 1_000_000_000;
+/// Samples wanted per sample that can be afforded: some choice between threads, little waste.
+const OVERSAMPLING: f64 = 2.0;
+/// Share of the way to the wanted period that is gone at a time.
+const DAMPING: f64 = 0.5;
+
+/// CPU time earned by the passing of time, spent by emulation.
+pub(super) struct Budget {
+    fraction: f64,
+    saved_ns: i64,
+    last_ns: Option<u64>,
+}
+
+impl Budget {
+    /// `fraction` is a share of one CPU.
+    pub(super) fn new(fraction: f64) -> Self {
+        Self { fraction, saved_ns: 0, last_ns: None }
+    }
+
+    /// Time passes.
+    pub(super) fn earn(&mut self, now_ns: u64) {
+        let elapsed_ns = self.last_ns.map_or(0, |last_ns| now_ns.saturating_sub(last_ns));
+        self.last_ns = Some(now_ns);
+        let earned_ns = (elapsed_ns as f64 * self.fraction) as i64;
+        self.saved_ns = (self.saved_ns + earned_ns).min((MAX_SAVED_NS as f64 * self.fraction) as i64);
+    }
+
+    /// Whether a sample of about `cost_ns` may be emulated now; what it takes too much is owed.
+    pub(super) fn affords(&self, cost_ns: u64) -> bool {
+        let full_ns = (MAX_SAVED_NS as f64 * self.fraction) as i64;
+        self.saved_ns > 0 && self.saved_ns.saturating_mul(2) >= (cost_ns as i64).min(full_ns)
+    }
+
+    pub(super) fn spend(&mut self, cost_ns: u64) {
+        self.saved_ns -= cost_ns as i64;
+    }
+
+    /// Samples of `cost_ns` each that the budget of `elapsed_ns` pays for.
+    pub(super) fn affordable(&self, elapsed_ns: u64, cost_ns: u64) -> u64 {
+        (elapsed_ns as f64 * self.fraction / cost_ns.max(1) as f64) as u64
+    }
+}
+
+/// The next sampling period, between the two bounds, after `came` samples came at `period_ns` of which `useful`
+/// could be made use of.
+pub(super) fn next_period_ns(period_ns: u64, came: u64, useful: u64, bounds: (u64, u64)) -> u64 {
+    if came == 0 {
+        return period_ns;
+    }
+    let wanted = useful.max(1) as f64 * OVERSAMPLING;
+    let target_ns = period_ns as f64 * came as f64 / wanted;
+    let next_ns = period_ns as f64 + (target_ns - period_ns as f64) * DAMPING;
+    (next_ns as u64).clamp(bounds.0, bounds.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spends_no_more_than_its_share() {
+        let mut budget = Budget::new(0.01);
+        let mut spent_ns = 0;
+        for tick in 0..1000 {
+            budget.earn(tick * 10_000_000);
+            while budget.affords(70_000) {
+                budget.spend(70_000);
+                spent_ns += 70_000;
+            }
+        }
+        // 10 s at 1 %.
+        assert!((95_000_000..=100_070_000).contains(&spent_ns), "{spent_ns}");
+    }
+
+    #[test]
+    fn a_sample_dearer_than_the_savings_cap_still_runs_and_is_paid_off() {
+        let mut budget = Budget::new(0.01);
+        let mut runs = 0;
+        for tick in 0..1000 {
+            budget.earn(tick * 10_000_000);
+            if budget.affords(40_000_000) {
+                budget.spend(40_000_000);
+                runs += 1;
+            }
+        }
+        assert!((2..=3).contains(&runs), "{runs}");
+    }
+
+    #[test]
+    fn period_follows_what_is_useful_within_its_bounds() {
+        let budget = Budget::new(0.01);
+        assert_eq!(budget.affordable(1_000_000_000, 100_000), 100);
+        let bounds = (1_000_000, 100_000_000);
+        // 100 came, all useful, 200 wanted: shorter.
+        assert_eq!(next_period_ns(10_000_000, 100, 100, bounds), 7_500_000);
+        // As many as wanted: as it is.
+        assert_eq!(next_period_ns(10_000_000, 100, 50, bounds), 10_000_000);
+        // Hardly any is useful: longer, but bounded.
+        assert_eq!(next_period_ns(90_000_000, 1000, 0, bounds), 100_000_000);
+    }
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Lookahead sampling: data addresses by thread on any x86-64 machine, without a PMU.
+//!
+//! A timer interrupts a thread and delivers its user registers. Running the thread's own code forward from
+//! there, on a private copy of its memory, gives the loads and stores it is about to make. Nothing in the
+//! sampled process changes. Memory contents stay in the emulator: they are never stored, logged or recorded.
+//!
+//! Bias: memory is read a little later than the registers, so a pointer may be stale; runs end early where code
+//! depends on vector registers or enters the kernel; accesses in the kernel are not seen.
+
+mod budget;
+pub mod counters;
+mod decode;
+pub mod emulator;
+mod filter;
+pub mod pages;
+mod perf;
+mod queue;
+mod taint;
+mod tls;
+
+use std::collections::BTreeSet;
+
+use tandem_policies::model::{CpuId, ProcessId};
+use thiserror::Error;
+use unicorn_engine::unicorn_const::uc_error;
+
+pub use counters::{LookaheadCounters, StopReason};
+pub use pages::PageLimits;
+
+use crate::access::{Access, Batch, Sampler, SamplerTraits, Window};
+use budget::Budget;
+use emulator::{Emulator, Registers, STACK_POINTER};
+use filter::CacheFilter;
+use perf::{CpuClock, Record, Sample, UserRegisters};
+use queue::FairQueue;
+use tls::ThreadLocalBases;
+
+/// Why the sampler cannot work.
+#[derive(Debug, Error)]
+pub enum LookaheadError {
+    /// The emulator engine refused.
+    #[error("the x86 emulator cannot be used ({0:?}): choose another sampler")]
+    Engine(uc_error),
+    /// No CPU to sample on.
+    #[error("lookahead sampling needs at least one online CPU: the list is empty")]
+    NoCpu,
+    /// The kernel refused the event.
+    #[error("cannot sample on CPU {cpu}: {source}; {}", advice(source), cpu = cpu.0)]
+    Open {
+        /// The CPU.
+        cpu: CpuId,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+}
+
+fn advice(error: &std::io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => {
+            "run as root or with CAP_PERFMON, or set /proc/sys/kernel/perf_event_paranoid to -1"
+        }
+        Some(libc::ENODEV | libc::ENXIO | libc::EINVAL) => "is the CPU online?",
+        Some(libc::EMFILE | libc::ENFILE) => "raise the limit of open files (ulimit -n)",
+        _ => "see perf_event_open(2)",
+    }
+}
+
+/// How to sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LookaheadConfig {
+    /// Instructions run per sample at most.
+    pub instructions: u32,
+    /// CPU time for emulation as a share of one CPU; `None`: 1 % of one CPU for every 8 CPUs.
+    pub budget_fraction: Option<f64>,
+    /// Shortest and longest time between samples of a CPU; the budget decides in between.
+    pub period_ns: (u64, u64),
+    /// Samples older than this when their turn comes are dropped: their memory may have moved on.
+    pub max_age_ns: u64,
+    /// Limits of the page cache.
+    pub pages: PageLimits,
+}
+
+impl Default for LookaheadConfig {
+    /// 256 instructions, 1 ms to 100 ms between samples, samples up to 200 ms old.
+    fn default() -> Self {
+        Self {
+            instructions: 256,
+            budget_fraction: None,
+            period_ns: (1_000_000, 100_000_000),
+            max_age_ns: 200_000_000,
+            pages: PageLimits::default(),
+        }
+    }
+}
+
+/// The sampler.
+pub struct Lookahead {
+    config: LookaheadConfig,
+    clocks: Vec<CpuClock>,
+    emulator: Emulator,
+    managed: BTreeSet<ProcessId>,
+    queue: FairQueue,
+    budget: Budget,
+    filter: CacheFilter,
+    bases: ThreadLocalBases,
+    counters: LookaheadCounters,
+    period_ns: u64,
+    /// Time, samples and superseded samples then.
+    last_adapted: Option<(u64, u64, u64)>,
+}
+
+impl Lookahead {
+    /// Opens one event on each of `cpus` (online ones; ids may be sparse).
+    ///
+    /// # Errors
+    /// [`LookaheadError`] with what to do about it.
+    pub fn open(config: LookaheadConfig, cpus: &[CpuId]) -> Result<Self, LookaheadError> {
+        if cpus.is_empty() {
+            return Err(LookaheadError::NoCpu);
+        }
+        let period_ns = 10_000_000.clamp(config.period_ns.0, config.period_ns.1);
+        let clocks = cpus.iter().map(|&cpu| CpuClock::open(cpu, period_ns)).collect::<Result<_, _>>()?;
+        let fraction = config.budget_fraction.unwrap_or(0.01 * cpus.len().div_ceil(8) as f64);
+        Ok(Self {
+            config,
+            clocks,
+            emulator: Emulator::new(config.instructions, config.pages)?,
+            managed: BTreeSet::new(),
+            queue: FairQueue::default(),
+            budget: Budget::new(fraction),
+            filter: CacheFilter::default(),
+            bases: ThreadLocalBases::default(),
+            counters: LookaheadCounters::default(),
+            period_ns,
+            last_adapted: None,
+        })
+    }
+
+    /// Samples of other processes are dropped unread.
+    pub fn set_managed(&mut self, managed: &BTreeSet<ProcessId>) {
+        if *managed != self.managed {
+            self.managed.clone_from(managed);
+            self.bases.clear();
+        }
+    }
+
+    /// What the sampler did so far.
+    pub fn counters(&self) -> &LookaheadCounters {
+        &self.counters
+    }
+
+    /// Time between samples of a CPU at present.
+    pub fn period_ns(&self) -> u64 {
+        self.period_ns
+    }
+
+    fn collect(&mut self) {
+        let Self { clocks, counters, managed, queue, .. } = self;
+        for clock in clocks {
+            clock.drain(|record| match record {
+                Record::Lost(lost) => counters.lost += lost,
+                Record::Other { malformed } => counters.malformed += u64::from(malformed),
+                Record::Sample(sample) if !managed.contains(&sample.process) => counters.unmanaged += 1,
+                Record::Sample(sample) => {
+                    counters.samples += 1;
+                    match sample.registers {
+                        UserRegisters::None => counters.kernel += 1,
+                        UserRegisters::Abi32 => counters.abi_32 += 1,
+                        UserRegisters::Abi64(_) => counters.superseded += u64::from(queue.push(sample)),
+                    }
+                }
+            });
+        }
+    }
+
+    fn emulate(
+        &mut self,
+        sample: &Sample,
+        registers: &Registers,
+        now_ns: u64,
+        batch: &mut Batch,
+    ) -> Result<(), LookaheadError> {
+        let fs_base = self.bases.get(sample.process, sample.tid);
+        let run = self.emulator.run(sample.process, registers, fs_base, sample.time_ns, now_ns)?;
+        let counters = &mut self.counters;
+        counters.unknown_tls += u64::from(fs_base.is_none());
+        counters.emulated += 1;
+        counters.instructions += u64::from(run.instructions);
+        counters.stepped_over += u64::from(run.stepped_over);
+        counters.pages_read = self.emulator.pages_read();
+        *counters.stops.entry(run.stop).or_default() += 1;
+        let before = batch.accesses.len();
+        let stack_pointer = registers.general[STACK_POINTER];
+        let kept = self.filter.keep(sample.tid, stack_pointer, self.emulator.touches(), counters);
+        batch.accesses.extend(kept.map(|touch| Access {
+            process: sample.process,
+            tid: sample.tid,
+            address: touch.address,
+            bytes: touch.bytes,
+            store: touch.store,
+            time_ns: sample.time_ns,
+            cpu: sample.cpu,
+        }));
+        let accesses = (batch.accesses.len() - before) as u32;
+        counters.accesses += u64::from(accesses);
+        batch.windows.push(Window {
+            process: sample.process,
+            tid: sample.tid,
+            time_ns: sample.time_ns,
+            instructions: run.instructions,
+            accesses,
+        });
+        Ok(())
+    }
+
+    /// Every 100 ms or later: a period that brings as many samples as can be used.
+    fn adapt(&mut self, now_ns: u64) {
+        let seen = (now_ns, self.counters.samples, self.counters.superseded);
+        let (last_ns, samples, superseded) = *self.last_adapted.get_or_insert(seen);
+        let elapsed_ns = now_ns.saturating_sub(last_ns);
+        if elapsed_ns < 100_000_000 {
+            return;
+        }
+        self.last_adapted = Some(seen);
+        let came = self.counters.samples - samples;
+        let usable = came - (self.counters.superseded - superseded);
+        let affordable = self.budget.affordable(elapsed_ns, self.counters.mean_cost_ns().unwrap_or(0));
+        let period_ns = budget::next_period_ns(self.period_ns, came, affordable.min(usable), self.config.period_ns);
+        if period_ns.abs_diff(self.period_ns) * 10 > self.period_ns {
+            self.period_ns = period_ns;
+            for clock in &self.clocks {
+                // An event whose CPU went offline keeps its period; it brings no samples.
+                if let Err(error) = clock.set_period(period_ns) {
+                    tracing::debug!(%error, "sampling period not changed");
+                }
+            }
+        }
+    }
+}
+
+impl Sampler for Lookahead {
+    type Error = LookaheadError;
+
+    fn traits(&self) -> SamplerTraits {
+        SamplerTraits {
+            name: "lookahead",
+            coverage: "user-space loads and stores of 64-bit x86 code that follow a timer sample",
+            bias: "runs end at system calls and where vector registers decide; cached lines are filtered by rule",
+            cost: "CPU time of emulation, held within a budget",
+        }
+    }
+
+    fn drain(&mut self, now_ns: u64) -> Result<Batch, LookaheadError> {
+        self.budget.earn(now_ns);
+        self.collect();
+        let mut batch = Batch::default();
+        let expected_ns = self.counters.mean_cost_ns().unwrap_or(0);
+        while self.budget.affords(expected_ns) {
+            let Some(sample) = self.queue.pop() else { break };
+            let UserRegisters::Abi64(registers) = sample.registers else { continue };
+            if now_ns.saturating_sub(sample.time_ns) > self.config.max_age_ns {
+                self.counters.too_old += 1;
+                continue;
+            }
+            let start_ns = thread_cpu_ns();
+            self.emulate(&sample, &registers, now_ns, &mut batch)?;
+            let cost_ns = thread_cpu_ns() - start_ns;
+            self.budget.spend(cost_ns);
+            self.counters.cost_ns += cost_ns;
+        }
+        self.counters.over_budget += self.queue.clear();
+        self.adapt(now_ns);
+        Ok(batch)
+    }
+}
+
+/// CPU time of this thread.
+fn thread_cpu_ns() -> u64 {
+    crate::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}

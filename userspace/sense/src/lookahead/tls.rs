@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The thread-local base (FS base) of a running thread, without stopping it.
+//!
+//! A perf sample does not carry it. The kernel tells where a thread's robust-futex list is, and glibc keeps
+//! that list inside the thread's descriptor, which starts at the FS base and begins with two pointers to
+//! itself (at 0 and 16, part of the x86-64 ABI of TLS and of glibc). Other libraries: not known.
+
+use std::collections::HashMap;
+
+use tandem_policies::model::ProcessId;
+
+use super::pages::read_memory;
+
+/// The list head lies this far into the descriptor at most.
+const SEARCH_BYTES: u64 = 2048;
+/// Descriptors are aligned to this.
+const ALIGN: u64 = 64;
+const MAX_THREADS: usize = 1 << 16;
+
+/// FS bases found so far.
+#[derive(Default)]
+pub(super) struct ThreadLocalBases {
+    known: HashMap<u32, Option<u64>>,
+}
+
+impl ThreadLocalBases {
+    /// The base of thread `tid` of `process`, `None` if it cannot be found.
+    pub(super) fn get(&mut self, process: ProcessId, tid: u32) -> Option<u64> {
+        if self.known.len() >= MAX_THREADS {
+            self.known.clear();
+        }
+        let known = self.known.entry(tid).or_insert_with(|| find(process, tid));
+        // A thread that called execve has another one now.
+        if known.is_some_and(|base| !starts_descriptor(process, base)) {
+            *known = find(process, tid);
+        }
+        *known
+    }
+
+    /// Forgets all threads: ids are used again.
+    pub(super) fn clear(&mut self) {
+        self.known.clear();
+    }
+}
+
+fn find(process: ProcessId, tid: u32) -> Option<u64> {
+    let (mut head, mut length) = (0_u64, 0_usize);
+    // SAFETY: the kernel writes one pointer and one size to the two addresses.
+    let told = unsafe { libc::syscall(libc::SYS_get_robust_list, tid, &raw mut head, &raw mut length) };
+    if told != 0 || head <= SEARCH_BYTES {
+        return None;
+    }
+    let mut below = head & !(ALIGN - 1);
+    for _ in 0..SEARCH_BYTES / ALIGN {
+        if starts_descriptor(process, below) {
+            return Some(below);
+        }
+        below -= ALIGN;
+    }
+    None
+}
+
+fn starts_descriptor(process: ProcessId, address: u64) -> bool {
+    let mut start = [0; 24];
+    let word = |start: &[u8], at: usize| start[at..].first_chunk::<8>().map(|bytes| u64::from_ne_bytes(*bytes));
+    read_memory(process, address, &mut start) && word(&start, 0) == Some(address) && word(&start, 16) == Some(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn base_of_this_thread() -> u64 {
+        let base: u64;
+        // SAFETY: reads the first word of the thread's own descriptor.
+        unsafe { std::arch::asm!("mov {}, fs:[0]", out(reg) base) };
+        base
+    }
+
+    #[test]
+    fn base_of_threads_is_found() {
+        let check = || {
+            // SAFETY: no arguments.
+            let tid = unsafe { libc::gettid() } as u32;
+            assert_eq!(find(ProcessId(std::process::id()), tid), Some(base_of_this_thread()));
+        };
+        check();
+        std::thread::spawn(check).join().unwrap();
+    }
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The sensing half of the loop: samples often, makes a snapshot once an interval.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tandem_policies::model::{CpuId, GroupId, PerNode, ProcessId, Snapshot, ThreadId, Topology};
+
+use crate::access::{Batch, Sampler};
+use crate::affinity::{AffinityConfig, AffinityCounters, AffinityTable};
+use crate::homes::{HomeCounters, HomeQuery};
+use crate::load::NodeBusy;
+use crate::lookahead::{Lookahead, LookaheadConfig, LookaheadCounters, LookaheadError};
+use crate::performance::PerformanceMemory;
+use crate::rate::AccessRates;
+use crate::regions::Regions;
+use crate::snapshot::{Parts, TaskAccount};
+
+/// Accesses kept between two snapshots; more are dropped and counted.
+const MAX_PENDING: usize = 1 << 20;
+
+/// How to sense.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SensorConfig {
+    /// CPU time for sampling, as a share of one CPU. Overrides that of `lookahead`.
+    pub budget: f64,
+    /// The sampler.
+    pub lookahead: LookaheadConfig,
+    /// Bounds and ageing of the affinity table.
+    pub affinity: AffinityConfig,
+    /// Every how many pages of a group the kernel is asked for their home.
+    pub home_stride_pages: u64,
+    /// Pages asked for per snapshot at most; groups whose homes are oldest come first.
+    pub home_pages: u64,
+}
+
+impl Default for SensorConfig {
+    /// 1 % of one CPU; every 16th page, 65536 pages (4 GiB of groups) per snapshot.
+    fn default() -> Self {
+        Self {
+            budget: 0.01,
+            lookahead: LookaheadConfig::default(),
+            affinity: AffinityConfig::default(),
+            home_stride_pages: 16,
+            home_pages: 1 << 16,
+        }
+    }
+}
+
+/// What happened on the way from accesses to snapshots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SensorCounters {
+    /// The affinity table's losses.
+    pub affinity: AffinityCounters,
+    /// Page home queries.
+    pub homes: HomeCounters,
+    /// Processes gone when their regions were read.
+    pub region_races: u64,
+    /// Accesses of threads that no account named (they came or went within the interval).
+    pub unknown_threads: u64,
+    /// Accesses dropped because too many were pending.
+    pub dropped: u64,
+}
+
+struct Home {
+    read_ns: u64,
+    resident: PerNode<u64>,
+}
+
+/// Sampler, tables and memory of the sensing side.
+pub struct Sensor {
+    config: SensorConfig,
+    sampler: Lookahead,
+    managed: BTreeSet<ProcessId>,
+    pending: Batch,
+    table: AffinityTable,
+    rates: AccessRates,
+    regions: Regions,
+    homes: HomeQuery,
+    known_homes: BTreeMap<GroupId, Home>,
+    performance: PerformanceMemory,
+    busy: NodeBusy,
+    counters: SensorCounters,
+}
+
+impl Sensor {
+    /// Starts to sample on `cpus` (online ones) of the machine.
+    ///
+    /// # Errors
+    /// [`LookaheadError`] when sampling is not possible, with what to do about it.
+    pub fn open(config: SensorConfig, topology: &Topology, cpus: &[CpuId]) -> Result<Self, LookaheadError> {
+        let lookahead = LookaheadConfig { budget_fraction: Some(config.budget), ..config.lookahead };
+        let mut busy = NodeBusy::new();
+        busy.read(topology);
+        Ok(Self {
+            sampler: Lookahead::open(lookahead, cpus)?,
+            managed: BTreeSet::new(),
+            pending: Batch::default(),
+            table: AffinityTable::new(config.affinity),
+            rates: AccessRates::new(config.affinity.half_life_ns),
+            regions: Regions::default(),
+            homes: HomeQuery::new(config.home_stride_pages),
+            known_homes: BTreeMap::new(),
+            performance: PerformanceMemory::default(),
+            busy,
+            counters: SensorCounters::default(),
+            config,
+        })
+    }
+
+    /// The sampler's name.
+    pub fn name(&self) -> &'static str {
+        self.sampler.traits().name
+    }
+
+    /// The processes whose threads are sampled.
+    pub fn set_managed(&mut self, managed: BTreeSet<ProcessId>) {
+        self.sampler.set_managed(&managed);
+        self.regions.retain(|process| managed.contains(&process));
+        self.managed = managed;
+    }
+
+    /// Takes in what the sampler saw. Call every 10 to 50 ms with CLOCK_MONOTONIC.
+    ///
+    /// # Errors
+    /// When the sampler cannot go on.
+    pub fn sample(&mut self, now_ns: u64) -> Result<(), LookaheadError> {
+        let batch = self.sampler.drain(now_ns)?;
+        let room = MAX_PENDING.saturating_sub(self.pending.accesses.len());
+        self.counters.dropped += batch.accesses.len().saturating_sub(room) as u64;
+        self.pending.accesses.extend(batch.accesses.into_iter().take(room));
+        self.pending.windows.extend(batch.windows.into_iter().take(if room == 0 { 0 } else { MAX_PENDING }));
+        Ok(())
+    }
+
+    /// What the sampler did so far.
+    pub fn counters(&self) -> LookaheadCounters {
+        self.sampler.counters().clone()
+    }
+
+    /// What happened to the accesses afterwards.
+    pub fn table_counters(&self) -> SensorCounters {
+        SensorCounters {
+            affinity: self.table.counters,
+            homes: self.homes.counters,
+            region_races: self.regions.races,
+            ..self.counters
+        }
+    }
+
+    /// The snapshot of the interval from `start_ns` to `now_ns` (CLOCK_MONOTONIC). `accounts` names every managed
+    /// thread once; `cooling` tells whether a group of so many bytes was moved too recently to be moved again.
+    pub fn snapshot(
+        &mut self,
+        topology: &Topology,
+        accounts: Vec<TaskAccount>,
+        start_ns: u64,
+        now_ns: u64,
+        cooling: impl Fn(GroupId, u64) -> bool,
+    ) -> Snapshot {
+        let alive: BTreeSet<ThreadId> = accounts.iter().map(|account| account.id).collect();
+        self.table.retain(|process| self.managed.contains(&process), |thread| alive.contains(&thread));
+        self.rates.retain(|thread| alive.contains(&thread));
+        self.performance.prune(now_ns, |thread| alive.contains(&thread));
+        self.table.age(now_ns);
+        self.rates.age(now_ns);
+        self.take_in(&accounts, now_ns);
+        self.read_homes(topology, now_ns);
+        let resident = self.known_homes.iter().map(|(group, home)| (*group, home.resident.clone())).collect();
+        let parts = Parts {
+            topology,
+            table: &self.table,
+            rates: &self.rates,
+            resident: &resident,
+            busy_ns: self.busy.read(topology),
+            interval_ns: now_ns.saturating_sub(start_ns),
+            now_ns,
+        };
+        parts.snapshot(accounts, &mut self.performance, cooling)
+    }
+
+    /// Puts the pending accesses into the table.
+    fn take_in(&mut self, accounts: &[TaskAccount], now_ns: u64) {
+        let threads: BTreeMap<u32, ThreadId> = accounts.iter().map(|account| (account.id.tid, account.id)).collect();
+        let batch = std::mem::take(&mut self.pending);
+        for process in batch.accesses.iter().map(|access| access.process).collect::<BTreeSet<_>>() {
+            self.regions.refresh(process, now_ns);
+        }
+        for access in &batch.accesses {
+            let Some(&thread) = threads.get(&access.tid) else {
+                self.counters.unknown_threads += 1;
+                continue;
+            };
+            let region = self.regions.find(access.process, access.address);
+            self.table.add(access.process, thread, access.address, region);
+        }
+        for window in &batch.windows {
+            if let Some(&thread) = threads.get(&window.tid) {
+                self.rates.add(thread, window.instructions, window.accesses);
+            }
+        }
+    }
+
+    /// Asks where the pages of groups are, those with the oldest answer first, as many as may be asked.
+    fn read_homes(&mut self, topology: &Topology, now_ns: u64) {
+        let known: BTreeMap<_, _> = self.table.groups().map(|(id, group)| (*id, group.bytes)).collect();
+        self.known_homes.retain(|id, home| known.contains_key(id) && home.resident.len() == topology.len());
+        let read_ns = |id: &GroupId| self.known_homes.get(id).map_or(0, |home| home.read_ns);
+        let mut by_age: Vec<_> = known.iter().map(|(id, bytes)| (read_ns(id), *id, *bytes)).collect();
+        by_age.sort_unstable();
+        let mut left = self.config.home_pages;
+        let mut chosen: BTreeMap<ProcessId, Vec<(GroupId, u64)>> = BTreeMap::new();
+        for (_, id, bytes) in by_age {
+            let Some(after) = left.checked_sub(self.homes.cost_pages(bytes)) else { break };
+            left = after;
+            chosen.entry(id.process).or_default().push((id, bytes));
+        }
+        for (process, groups) in chosen {
+            let homes = self.homes.resident(process, &groups, topology);
+            for ((id, _), resident) in groups.into_iter().zip(homes) {
+                if let Some(resident) = resident {
+                    self.known_homes.insert(id, Home { read_ns: now_ns, resident });
+                }
+            }
+        }
+    }
+}

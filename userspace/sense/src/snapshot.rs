@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Makes the [`Snapshot`] of an interval out of accounts, affinity and homes.
+
+use std::collections::BTreeMap;
+
+use tandem_policies::model::{
+    GroupId, NodeIndex, NodeLoad, PageGroup, PerNode, ProcessId, Snapshot, Thread, ThreadId, Topology, Unmovable,
+};
+
+use crate::affinity::{AffinityTable, Group};
+use crate::performance::PerformanceMemory;
+use crate::rate::AccessRates;
+
+/// Users of a group that a snapshot names.
+const TOP_USERS: usize = 8;
+/// Aged accesses below which a thread counts as one without a signal: from fewer, the node of most of them is a guess.
+const MIN_ACCESSES: f64 = 24.0;
+
+/// What the scheduler tells of one managed thread over an interval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskAccount {
+    /// Who it is.
+    pub id: ThreadId,
+    /// Its process.
+    pub process: ProcessId,
+    /// Its command name.
+    pub command: String,
+    /// Its assignment if it has one, else where it ran most, else its home.
+    pub node: NodeIndex,
+    /// Nodes on which it may run.
+    pub allowed: PerNode<bool>,
+    /// CPU time in the interval by node of the CPU.
+    pub run_ns: PerNode<u64>,
+    /// Moved too recently to be moved again.
+    pub on_cooldown: bool,
+}
+
+/// The parts that a snapshot is made of.
+pub(crate) struct Parts<'a> {
+    pub(crate) topology: &'a Topology,
+    pub(crate) table: &'a AffinityTable,
+    pub(crate) rates: &'a AccessRates,
+    pub(crate) resident: &'a BTreeMap<GroupId, PerNode<u64>>,
+    pub(crate) busy_ns: Option<PerNode<u64>>,
+    pub(crate) interval_ns: u64,
+    pub(crate) now_ns: u64,
+}
+
+impl Parts<'_> {
+    /// The snapshot; `performance` learns from it first. `cooling` tells whether a group was moved too recently.
+    pub(crate) fn snapshot(
+        &self,
+        accounts: Vec<TaskAccount>,
+        performance: &mut PerformanceMemory,
+        cooling: impl Fn(GroupId, u64) -> bool,
+    ) -> Snapshot {
+        let scales: BTreeMap<_, _> = accounts.iter().map(|account| (account.id, self.rate_of_one(account))).collect();
+        let scale = |thread: ThreadId| scales.get(&thread).copied().unwrap_or(0.0);
+        let nodes: BTreeMap<_, _> = accounts.iter().map(|account| (account.id, account.node)).collect();
+        let mut accesses: BTreeMap<ThreadId, PerNode<f64>> = BTreeMap::new();
+        let mut groups = Vec::new();
+        for (&id, group) in self.table.groups() {
+            let resident = self.resident.get(&id);
+            if let Some(resident) = resident {
+                self.add_accesses(group, resident, scale, &mut accesses);
+            }
+            groups.push(self.page_group(id, group, resident, scale, &nodes, cooling(id, group.bytes)));
+        }
+        let mut sharing = self.table.sharing(scale);
+        let loads = self.loads(&accounts);
+        let mut threads: Vec<_> = accounts
+            .into_iter()
+            .map(|account| {
+                let row = accesses.remove(&account.id).filter(|_| self.table.total(account.id) >= MIN_ACCESSES);
+                let shared = sharing.remove(&account.id).map(|row| row.into_iter().collect()).unwrap_or_default();
+                self.thread(account, row, shared, performance)
+            })
+            .collect();
+        threads.sort_by_key(|thread| thread.id);
+        Snapshot {
+            time_ns: self.now_ns,
+            interval_ns: self.interval_ns,
+            topology: self.topology.clone(),
+            threads,
+            groups,
+            nodes: loads,
+        }
+    }
+
+    fn cpu_share(&self, run_ns: &PerNode<u64>) -> f64 {
+        run_ns.values().sum::<u64>() as f64 / self.interval_ns.max(1) as f64
+    }
+
+    /// Accesses per second that a weight of 1 in the table stands for.
+    fn rate_of_one(&self, account: &TaskAccount) -> f64 {
+        let total = self.table.total(account.id);
+        match self.rates.per_s(account.id, self.cpu_share(&account.run_ns)) {
+            Some(per_s) if total > 0.0 => per_s / total,
+            _ => 0.0,
+        }
+    }
+
+    /// Spreads the accesses of a group's users over the nodes where its pages are.
+    fn add_accesses(
+        &self,
+        group: &Group,
+        resident: &PerNode<u64>,
+        scale: impl Fn(ThreadId) -> f64,
+        accesses: &mut BTreeMap<ThreadId, PerNode<f64>>,
+    ) {
+        let pages: u64 = resident.values().sum();
+        if pages == 0 {
+            return;
+        }
+        for &(user, weight) in group.users() {
+            let row = accesses.entry(user).or_insert_with(|| PerNode::filled(self.topology.len(), 0.0));
+            for (node, &here) in resident.iter() {
+                row[node] += weight * scale(user) * here as f64 / pages as f64;
+            }
+        }
+    }
+
+    fn page_group(
+        &self,
+        id: GroupId,
+        group: &Group,
+        resident: Option<&PerNode<u64>>,
+        scale: impl Fn(ThreadId) -> f64,
+        nodes: &BTreeMap<ThreadId, NodeIndex>,
+        cooling: bool,
+    ) -> PageGroup {
+        let mut users: Vec<_> = group.users().iter().map(|&(user, weight)| (user, weight * scale(user))).collect();
+        let mut accesses_per_s = PerNode::filled(self.topology.len(), 0.0);
+        for (user, per_s) in &users {
+            if let Some(&node) = nodes.get(user) {
+                accesses_per_s[node] += per_s;
+            }
+        }
+        users.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        users.truncate(TOP_USERS);
+        users.sort_by_key(|(user, _)| *user);
+        PageGroup {
+            id,
+            bytes: group.bytes,
+            resident_pages: resident.cloned().unwrap_or_else(|| PerNode::filled(self.topology.len(), 0)),
+            accesses_per_s,
+            users,
+            samples: group.samples(),
+            latency_ns: None,
+            unmovable: group.region.unmovable().or(cooling.then_some(Unmovable::Cooldown)),
+        }
+    }
+
+    fn thread(
+        &self,
+        account: TaskAccount,
+        accesses_per_s: Option<PerNode<f64>>,
+        sharing: Vec<(ThreadId, f64)>,
+        performance: &mut PerformanceMemory,
+    ) -> Thread {
+        let cpu_time_ns = account.run_ns.values().sum();
+        let ran_mostly = account.run_ns.iter().find(|&(_, &ns)| ns * 2 > cpu_time_ns).map(|(node, _)| node);
+        if let (Some(row), Some(node)) = (&accesses_per_s, ran_mostly)
+            && row.total() > 0.0
+        {
+            let stall: f64 = row.iter().map(|(memory, per_s)| per_s * self.topology.latency_ns(node, memory)).sum();
+            let share = self.cpu_share(&account.run_ns);
+            performance.record(account.id, node, share, stall / row.total(), self.now_ns);
+        }
+        Thread {
+            id: account.id,
+            process: account.process,
+            command: account.command,
+            node: account.node,
+            allowed: account.allowed,
+            cpu_time_ns,
+            run_ns: account.run_ns,
+            accesses_per_s,
+            latency_ns: None,
+            performance: performance.recall(account.id, self.topology.len(), self.now_ns),
+            sharing,
+            on_cooldown: account.on_cooldown,
+        }
+    }
+
+    fn loads(&self, accounts: &[TaskAccount]) -> PerNode<NodeLoad> {
+        PerNode::from_fn(self.topology.len(), |node| {
+            let managed_ns: u64 = accounts.iter().filter_map(|account| account.run_ns.get(node)).sum();
+            // /proc/stat counts in ticks and may lag behind the scheduler's own account.
+            let busy_ns = self.busy_ns.as_ref().map_or(0, |busy| busy[node]).max(managed_ns);
+            NodeLoad { busy_ns, unmanaged_ns: busy_ns - managed_ns, served_latency_ns: None }
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "snapshot_tests.rs"]
+mod tests;

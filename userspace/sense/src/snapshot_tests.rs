@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+use super::*;
+use crate::affinity::AffinityConfig;
+use crate::regions::{Region, RegionKind};
+use crate::testing::topology;
+
+const PROCESS: ProcessId = ProcessId(7);
+const GROUP: u64 = 2 << 20;
+const SECOND: u64 = 1_000_000_000;
+
+fn thread(tid: u32) -> ThreadId {
+    ThreadId { tid, start_boottime_ns: 1 }
+}
+
+fn account(tid: u32, run_ns: [u64; 2]) -> TaskAccount {
+    TaskAccount {
+        id: thread(tid),
+        process: PROCESS,
+        command: "work".to_owned(),
+        node: NodeIndex(usize::from(run_ns[1] > run_ns[0])),
+        allowed: PerNode::filled(2, true),
+        run_ns: run_ns.to_vec().into(),
+        on_cooldown: tid == 2,
+    }
+}
+
+fn take(performance: &mut PerformanceMemory) -> Snapshot {
+    take_with(MIN_ACCESSES as u32 / 4, performance)
+}
+
+/// Thread 1 on node 0 uses groups 1 (3 of 4) and 2; thread 2 on node 1 uses group 2 at half a CPU.
+/// Each has 4 x `quarter` accesses.
+fn take_with(quarter: u32, performance: &mut PerformanceMemory) -> Snapshot {
+    let region = Region::of(GROUP, 3 * GROUP, RegionKind::Data);
+    let (mut table, mut rates) = (AffinityTable::new(AffinityConfig::default()), AccessRates::new(SECOND));
+    let id = |start| GroupId { process: PROCESS, start };
+    for (tid, address, times) in [(1, GROUP, 3), (1, 2 * GROUP, 1), (2, 2 * GROUP, 4)] {
+        for _ in 0..times * quarter {
+            table.add(PROCESS, thread(tid), address, Some(&region));
+        }
+    }
+    rates.add(thread(1), 400, 4);
+    rates.add(thread(2), 400, 4);
+    let resident = BTreeMap::from([(id(GROUP), vec![512, 0].into()), (id(2 * GROUP), vec![128, 384].into())]);
+    let parts = Parts {
+        topology: &topology(2),
+        table: &table,
+        rates: &rates,
+        resident: &resident,
+        busy_ns: Some(vec![SECOND + 5, 0].into()),
+        interval_ns: SECOND,
+        now_ns: 100 * SECOND,
+    };
+    let accounts = vec![account(2, [0, SECOND / 2]), account(1, [SECOND, 0])];
+    parts.snapshot(accounts, performance, |group, bytes| group.start == GROUP && bytes == GROUP)
+}
+
+#[test]
+fn accesses_go_to_the_nodes_of_memory_and_of_threads() {
+    let snapshot = take(&mut PerformanceMemory::default());
+    // 1 % of 1e9 instructions: 1e7 accesses/s at a whole CPU.
+    let rows: Vec<_> = snapshot.threads.iter().map(|thread| thread.accesses_per_s.clone().unwrap()).collect();
+    let near = |row: &PerNode<f64>, expected: [f64; 2]| {
+        row.values().zip(expected).all(|(value, expected)| (value - expected).abs() < 1.0)
+    };
+    assert!(near(&rows[0], [7.5e6 + 0.625e6, 1.875e6]), "{rows:?}");
+    assert!(near(&rows[1], [1.25e6, 3.75e6]), "{rows:?}");
+    assert!(near(&snapshot.groups[0].accesses_per_s, [7.5e6, 0.0]));
+    assert!(near(&snapshot.groups[1].accesses_per_s, [2.5e6, 5e6]));
+    let users: Vec<_> = snapshot.groups[1].users.iter().map(|(user, _)| user.tid).collect();
+    assert_eq!(users, [1, 2]);
+    // Both touched the first page of group 2: the lesser rate.
+    assert_eq!(snapshot.threads[0].sharing.len(), 1);
+    assert!((snapshot.threads[0].sharing[0].1 - 2.5e6).abs() < 1.0);
+}
+
+#[test]
+fn threads_ascend_and_keep_their_marks() {
+    let snapshot = take(&mut PerformanceMemory::default());
+    assert_eq!(snapshot.threads.iter().map(|thread| thread.id.tid).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!((snapshot.threads[0].on_cooldown, snapshot.threads[1].on_cooldown), (false, true));
+    assert_eq!(snapshot.groups[0].unmovable, Some(Unmovable::Cooldown));
+    assert_eq!(snapshot.groups[1].unmovable, None);
+    assert_eq!(snapshot.nodes[NodeIndex(0)].unmanaged_ns, 5);
+    assert_eq!(snapshot.nodes[NodeIndex(1)].busy_ns, SECOND / 2, "never less than the managed threads used");
+}
+
+#[test]
+fn performance_is_remembered_where_the_thread_ran() {
+    let snapshot = take(&mut PerformanceMemory::default());
+    let of_first = &snapshot.threads[0].performance;
+    // 81.25 % local at 100 ns, the rest at 200 ns.
+    assert!((of_first[NodeIndex(0)].unwrap() - 1.0 / 118.75).abs() < 1e-9);
+    assert_eq!(of_first[NodeIndex(1)], None);
+}
+
+#[test]
+fn too_few_accesses_are_no_signal() {
+    let mut performance = PerformanceMemory::default();
+    let snapshot = take_with(MIN_ACCESSES as u32 / 4 - 1, &mut performance);
+    assert!(snapshot.threads.iter().all(|thread| thread.accesses_per_s.is_none()));
+    assert_eq!(snapshot.threads[0].performance[NodeIndex(0)], None);
+    assert_eq!(snapshot.groups.len(), 2, "what the groups know is given with its number of samples");
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The lookahead sampler on a real process: this test binary, started again as a workload.
+//!
+//! Needs perf events (root, CAP_PERFMON or perf_event_paranoid = -1) and fails without them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Read};
+use std::ops::Range;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tandem_policies::model::{
+    CpuId, LatencySource, Node, NodeId, NodeIndex, PAGE_BYTES, PerNode, ProcessId, ThreadId, Topology,
+};
+use tandem_sense::{Access, Lookahead, LookaheadConfig, Sampler, Sensor, SensorConfig, TaskAccount, monotonic_ns};
+
+const WORDS: usize = 32 << 17;
+
+/// The workload: two threads, each at random in its own 32 MiB and, one time in five, in 32 MiB of both.
+#[test]
+#[ignore = "started by the other tests"]
+fn workload() {
+    let buffer = || -> &'static [u64] { Box::leak((0..WORDS as u64).collect::<Box<[u64]>>()) };
+    let report = |name: u64, buffer: &[u64]| {
+        let range = buffer.as_ptr_range();
+        println!("buffer {name} {} {}", range.start as u64, range.end as u64);
+    };
+    let shared = buffer();
+    report(0, shared);
+    for seed in 1..=2_u64 {
+        let own = buffer();
+        std::thread::spawn(move || {
+            // SAFETY: no arguments.
+            report(u64::from(unsafe { libc::gettid() } as u32), own);
+            let (mut random, mut sum) = (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), 0_u64);
+            loop {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                let from = if random >> 40 & 4 != 0 && random >> 50 & 1 != 0 { shared } else { own };
+                sum = std::hint::black_box(sum.wrapping_add(from[random as usize % WORDS]));
+            }
+        });
+    }
+    // Ends when the parent lets go of the pipe, or dies.
+    let _ = std::io::stdin().read(&mut [0]);
+    std::process::exit(0);
+}
+
+struct Workload {
+    child: Child,
+    /// By thread; 0 is shared.
+    buffers: BTreeMap<u32, Range<u64>>,
+}
+
+impl Workload {
+    fn start() -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["workload", "--exact", "--ignored", "--nocapture"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("start the workload");
+        let mut buffers = BTreeMap::new();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        while buffers.len() < 3 {
+            let line = lines.next().expect("the workload tells its buffers").unwrap();
+            if let Some(at) = line.find("buffer ") {
+                let numbers: Vec<u64> = line[at + 7..].split(' ').map(|number| number.parse().unwrap()).collect();
+                buffers.insert(numbers[0] as u32, numbers[1]..numbers[2]);
+            }
+        }
+        Self { child, buffers }
+    }
+
+    fn process(&self) -> ProcessId {
+        ProcessId(self.child.id())
+    }
+}
+
+impl Drop for Workload {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        self.child.wait().expect("the workload ends");
+    }
+}
+
+fn online_cpus() -> Vec<CpuId> {
+    let list = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+    list.trim()
+        .split(',')
+        .flat_map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            first.parse().unwrap()..=last.parse().unwrap()
+        })
+        .map(CpuId)
+        .collect()
+}
+
+fn open(budget_fraction: f64, workload: &Workload) -> Lookahead {
+    let config = LookaheadConfig { budget_fraction: Some(budget_fraction), ..Default::default() };
+    let mut sampler = Lookahead::open(config, &online_cpus()).unwrap_or_else(|error| panic!("{error}"));
+    sampler.set_managed(&BTreeSet::from([workload.process()]));
+    sampler
+}
+
+/// Drains every 10 ms until `enough` holds.
+fn sample_until(sampler: &mut Lookahead, mut enough: impl FnMut(&[Access], Duration) -> bool) -> Vec<Access> {
+    let (start, mut accesses) = (Instant::now(), Vec::new());
+    while !enough(&accesses, start.elapsed()) {
+        assert!(start.elapsed() < Duration::from_secs(60), "no progress: {:?}", sampler.counters());
+        std::thread::sleep(Duration::from_millis(10));
+        accesses.extend(sampler.drain(monotonic_ns()).unwrap().accesses);
+    }
+    accesses
+}
+
+#[test]
+fn accesses_belong_to_the_thread_that_makes_them() {
+    let workload = Workload::start();
+    let mut sampler = open(0.3, &workload);
+    let accesses = sample_until(&mut sampler, |accesses, _| accesses.len() >= 3000);
+    let (mut own, mut shared, mut wrong, mut elsewhere) = (0, 0, 0, 0);
+    for access in &accesses {
+        match workload.buffers.iter().find(|(_, range)| range.contains(&access.address)) {
+            Some((0, _)) => shared += 1,
+            Some((owner, _)) if *owner == access.tid => own += 1,
+            Some(_) => wrong += 1,
+            None => elsewhere += 1,
+        }
+    }
+    let counters = sampler.counters();
+    println!("own {own} shared {shared} wrong {wrong} elsewhere {elsewhere}");
+    println!("mean cost {:?} ns, {counters:?}", counters.mean_cost_ns());
+    assert_eq!(wrong, 0);
+    assert!(elsewhere * 20 <= accesses.len(), "{elsewhere} of {} in neither buffer", accesses.len());
+    // One access in four is shared.
+    let share = f64::from(shared) / f64::from(own + shared);
+    assert!((0.2..0.3).contains(&share), "shared {share}");
+    for tid in workload.buffers.keys().filter(|tid| **tid != 0) {
+        let of_thread = accesses.iter().filter(|access| access.tid == *tid).count();
+        assert!(of_thread * 4 >= accesses.len(), "thread {tid} is seen as often as the other: {of_thread}");
+    }
+}
+
+#[test]
+fn budget_is_kept_and_used() {
+    let workload = Workload::start();
+    let mut sampler = open(0.01, &workload);
+    let start = Instant::now();
+    sample_until(&mut sampler, |_, elapsed| elapsed >= Duration::from_secs(4));
+    let fraction = sampler.counters().cost_ns as f64 / start.elapsed().as_nanos() as f64;
+    println!("used {fraction}, period {} ns, {:?}", sampler.period_ns(), sampler.counters());
+    assert!(fraction <= 0.0105, "{fraction}");
+    // Used at all: how much of it depends on what else the machine does.
+    assert!(fraction >= 0.002, "{fraction}");
+}
+
+#[test]
+fn unmanaged_processes_are_dropped_before_emulation() {
+    let workload = Workload::start();
+    let mut sampler = open(0.3, &workload);
+    sampler.set_managed(&BTreeSet::new());
+    while sampler.counters().unmanaged < 20 {
+        std::thread::sleep(Duration::from_millis(10));
+        assert!(sampler.drain(monotonic_ns()).unwrap().accesses.is_empty());
+    }
+    assert_eq!((sampler.counters().samples, sampler.counters().emulated), (0, 0));
+}
+
+#[test]
+fn an_offline_cpu_is_named() {
+    let Err(error) = Lookahead::open(LookaheadConfig::default(), &[CpuId(4000)]) else { panic!("no CPU 4000") };
+    assert!(error.to_string().contains("CPU 4000"), "{error}");
+}
+
+/// One node with all CPUs, as most test machines are.
+fn one_node() -> Topology {
+    let cpus = online_cpus();
+    let node = Node {
+        id: NodeId(0),
+        llcs: vec![cpus.clone()],
+        cpus,
+        memory_pages: 1 << 20,
+        free_pages: 1 << 19,
+        distance: vec![10].into(),
+        latency_ns: vec![100.0].into(),
+    };
+    Topology::new(vec![node], LatencySource::Distance).unwrap()
+}
+
+#[test]
+fn snapshot_names_the_users_of_each_group() {
+    let workload = Workload::start();
+    let (topology, start_ns) = (one_node(), monotonic_ns());
+    let config = SensorConfig { budget: 0.3, ..Default::default() };
+    let mut sensor = Sensor::open(config, &topology, &online_cpus()).unwrap_or_else(|error| panic!("{error}"));
+    sensor.set_managed(BTreeSet::from([workload.process()]));
+    while sensor.counters().accesses < 3000 {
+        std::thread::sleep(Duration::from_millis(10));
+        sensor.sample(monotonic_ns()).unwrap();
+        assert!(monotonic_ns() - start_ns < 60_000_000_000, "no progress: {:?}", sensor.counters());
+    }
+    let now_ns = monotonic_ns();
+    let account = |&tid| TaskAccount {
+        id: ThreadId { tid, start_boottime_ns: 1 },
+        process: workload.process(),
+        command: "workload".to_owned(),
+        node: NodeIndex(0),
+        allowed: PerNode::filled(1, true),
+        run_ns: vec![now_ns - start_ns].into(),
+        on_cooldown: false,
+    };
+    let tids: Vec<u32> = workload.buffers.keys().copied().filter(|tid| *tid != 0).collect();
+    let accounts = tids.iter().map(account).collect();
+    let snapshot = sensor.snapshot(&topology, accounts, start_ns, now_ns, |_, _| false);
+    println!("{} groups, {:?}", snapshot.groups.len(), sensor.table_counters());
+
+    let (mut right, mut wrong) = (0, 0);
+    for group in &snapshot.groups {
+        let end = group.id.start + group.bytes;
+        let inside = |range: &Range<u64>| range.start <= group.id.start && end <= range.end;
+        let Some((owner, _)) = workload.buffers.iter().find(|(_, range)| inside(range)) else { continue };
+        let users: Vec<u32> = group.users.iter().map(|(user, _)| user.tid).collect();
+        if users == [*owner] || *owner == 0 {
+            right += 1
+        } else {
+            wrong += 1
+        }
+        let resident = group.resident_pages[NodeIndex(0)];
+        assert_eq!(resident, group.bytes / PAGE_BYTES, "the workload wrote every page");
+        assert_eq!(group.unmovable, None);
+    }
+    // Three buffers of 16 groups, less what their ends cut off.
+    assert!(right >= 40 && wrong == 0, "right {right} wrong {wrong}");
+    for thread in &snapshot.threads {
+        assert!(thread.accesses_per_s.as_ref().is_some_and(|row| row.total() > 0.0), "{thread:?}");
+        assert!(thread.performance[NodeIndex(0)].is_some());
+        assert_eq!(thread.sharing.len(), 1, "the other thread shares its pages");
+    }
+    assert!(snapshot.nodes[NodeIndex(0)].busy_ns > 0);
+}

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Runs a command in a NUMA machine that a machine file describes."""
+
+import argparse
+import os
+from pathlib import Path
+import signal
+import sys
+
+from lab import LabError, image, kernels, machine, run, verdict, vng
+
+
+def parser():
+    top = argparse.ArgumentParser(
+        prog="lab.py", description=__doc__, epilog=verdict.EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = top.add_subparsers(dest="what", required=True)
+    for name, help_text in (
+        ("run", "run a command in a guest, print what it prints, exit with its code"),
+        ("shell", "open an interactive shell in a guest"),
+    ):
+        sub = commands.add_parser(
+            name, help=help_text, epilog=verdict.EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        sub.add_argument("--machine", type=Path, required=True, metavar="FILE", help="machine file (vm/machines/)")
+        sub.add_argument("--kernel", default=kernels.pinned()[0], metavar="RELEASE",
+                         help="pinned kernel (vm/kernels.list), default %(default)s")
+        sub.add_argument("--accel", choices=["auto", "tcg", "kvm"], default="auto",
+                         help="auto: KVM where a probe shows that it boots, else TCG")
+        sub.add_argument("--add", action="append", default=[], metavar="HOST[:GUEST]",
+                         help="put a file or folder into the guest (default /bin/NAME), with its libraries")
+        sub.add_argument("--append", default="", metavar="ARGS", help="more kernel arguments")
+    sub = commands.choices["run"]
+    sub.add_argument("--runner", choices=["direct", "vng"], default="direct",
+                     help="direct: QEMU with a small initramfs; vng: virtme-ng, this machine's files in the guest")
+    sub.add_argument("--timeout", type=seconds, default=300.0, metavar="SEC",
+                     help="limit for boot and command together, default 300")
+    sub.add_argument("--out", type=Path, metavar="DIR", help="where files of the guest's /out go")
+    sub.add_argument("--allow-scx-exit", action="store_true",
+                     help="do not fail when the kernel ejects a BPF scheduler")
+    noise = sub.add_mutually_exclusive_group()
+    noise.add_argument("--quiet", action="store_true", help="no line about the run itself")
+    noise.add_argument("--verbose", action="store_true", help="kernel log to standard error as it comes")
+    sub.add_argument("command", nargs="+", metavar="CMD", help="command and its arguments, after --")
+    return top
+
+
+def seconds(text):
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} must be a number of seconds above 0")
+    return value
+
+
+def request(options):
+    kernel = kernels.vmlinux(options.kernel)
+    accel = options.accel
+    if accel == "auto":
+        accel = "kvm" if kernels.kvm_boots(kernel, image.base()) else "tcg"
+    elif accel == "kvm" and not kernels.kvm_boots(kernel, image.base()):
+        raise LabError("--accel kvm: KVM does not boot a guest on this machine: use --accel tcg")
+    running = options.what == "run"
+    return run.Request(
+        machine=machine.load(options.machine), kernel=kernel, release=options.kernel, accel=accel,
+        timeout_s=options.timeout if running else 0.0, additions=tuple(options.add), append=options.append,
+        out=options.out if running else None, quiet=running and options.quiet,
+        verbose=running and options.verbose, allow_scx_exit=running and options.allow_scx_exit,
+        command=tuple(options.command) if running else (),
+    )
+
+
+def main():
+    options = parser().parse_args()
+    # A polite kill ends as Ctrl-C does: the guest is killed, its terminal restored.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        wanted = request(options)
+        if options.what == "shell":
+            return run.shell(wanted)
+        return vng.run(wanted) if options.runner == "vng" else run.direct(wanted)
+    except LabError as error:
+        print(f"lab: {error}", file=sys.stderr)
+        return verdict.LAB_ERROR
+    except KeyboardInterrupt:
+        print("lab: interrupted, the guest is killed", file=sys.stderr)
+        return verdict.INTERRUPTED
+    except BrokenPipeError:
+        # Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print("lab: nobody reads the output any more, the guest is killed", file=sys.stderr)
+        return verdict.INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Initramfs images: busybox, the caller's programs with their libraries, and the command."""
+
+import hashlib
+import os
+from pathlib import Path
+import re
+import shutil
+import stat
+import subprocess
+
+from lab import BUILD, LabError
+
+INIT = Path(__file__).with_name("init.sh")
+DIRECTORIES = "bin sbin dev etc lib64 out proc root run sys tmp usr usr/bin usr/lib usr/sbin lab".split()
+
+
+class Archive:
+    """A newc cpio archive. Archives may follow each other: the kernel unpacks all of them."""
+
+    def __init__(self):
+        self.parts = []
+        self.names = set()
+        self.inode = 0
+
+    def _entry(self, name, mode, data, device=(0, 0)):
+        if name in self.names:
+            return
+        self.names.add(name)
+        self.inode += 1
+        path = name.encode() + b"\0"
+        fields = (self.inode, mode, 0, 0, 1, 0, len(data), 0, 0, *device, len(path), 0)
+        header = b"070701" + b"".join(b"%08x" % field for field in fields)
+        self.parts += [_padded(header + path), _padded(data)]
+
+    def directory(self, name):
+        parent = os.path.dirname(name)
+        if parent:
+            self.directory(parent)
+        self._entry(name, stat.S_IFDIR | 0o755, b"")
+
+    def file(self, name, data, mode=0o755):
+        self.directory(os.path.dirname(name))
+        self._entry(name, stat.S_IFREG | mode, data)
+
+    def link(self, name, target):
+        self._entry(name, stat.S_IFLNK | 0o777, target.encode())
+
+    def console(self):
+        self._entry("dev/console", stat.S_IFCHR | 0o600, b"", (5, 1))
+
+    def bytes(self):
+        end = Archive()
+        end._entry("TRAILER!!!", 0, b"")
+        return b"".join(self.parts + end.parts)
+
+
+def _padded(data):
+    return data + b"\0" * (-len(data) % 4)
+
+
+def base():
+    """Path of the part that all guests share: busybox and the init program."""
+    busybox = shutil.which("busybox")
+    if busybox is None:
+        raise LabError("busybox is missing: run vm/setup/packages.sh build/cache")
+    program, init = Path(busybox).read_bytes(), INIT.read_bytes()
+    path = BUILD / "vm" / f"base-{hashlib.sha256(program + init).hexdigest()[:16]}.cpio"
+    if not path.exists():
+        archive = Archive()
+        for directory in DIRECTORIES:
+            archive.directory(directory)
+        archive.console()
+        archive.file("bin/busybox", program)
+        archive.file("init", init)
+        applets = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split()
+        for applet in applets:
+            if applet != "busybox":
+                archive.link(f"bin/{applet}", "busybox")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}")
+        part.write_bytes(archive.bytes())
+        part.replace(path)
+    return path
+
+
+def libraries(program):
+    """The shared libraries of a program; none when it is static or no ELF file."""
+    done = subprocess.run(["ldd", program], capture_output=True, text=True, check=False)
+    if "not found" in done.stdout:
+        missing = [line.split()[0] for line in done.stdout.splitlines() if "not found" in line]
+        raise LabError(f"{program}: needs {', '.join(missing)}, which this machine does not have")
+    return re.findall(r"(?:=> |^\s+)(/\S+) \(0x", done.stdout, re.MULTILINE)
+
+
+def split_addition(text):
+    """HOST[:GUEST] as (host path, guest path without the leading slash)."""
+    host, colon, guest = text.partition(":")
+    path = Path(host)
+    if not path.exists():
+        raise LabError(f"--add {text}: {host} does not exist")
+    guest = guest if colon else f"/bin/{path.name}"
+    if not guest.startswith("/") or ".." in Path(guest).parts or guest == "/":
+        raise LabError(f"--add {text}: the path in the guest must be absolute, and not its root")
+    return path, str(Path(guest))[1:]
+
+
+def add(archive, text):
+    host, guest = split_addition(text)
+    files = sorted(path for path in host.rglob("*") if path.is_file()) if host.is_dir() else [host]
+    if host.is_dir():
+        archive.directory(guest)
+    for path in files:
+        name = f"{guest}/{path.relative_to(host)}" if host.is_dir() else guest
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise LabError(f"--add {text}: {error}") from None
+        archive.file(name, data, stat.S_IMODE(path.stat().st_mode))
+        if data[:4] == b"\x7fELF":
+            for library in libraries(path):
+                archive.file(library.lstrip("/"), Path(library).read_bytes())
+
+
+def build(path, additions, script):
+    """Writes a whole initramfs to `path`: the base, `additions`, and the command's script."""
+    archive = Archive()
+    archive.file("lab/command", script)
+    for text in additions:
+        add(archive, text)
+    # The base comes first, so that additions may replace parts of it.
+    with open(path, "wb") as out, open(base(), "rb") as common:
+        shutil.copyfileobj(common, out)
+        out.write(b"\0" * (-out.tell() % 512))
+        out.write(archive.bytes())

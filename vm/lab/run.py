@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""One run: boot, stream, collect, judge."""
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+import os
+from pathlib import Path
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+
+from lab import BUILD, LabError, image, process, qemu
+from lab.follow import follow
+from lab.verdict import KernelLog, judge, records
+
+# panic=-1 with QEMU's -no-reboot ends the run at once; an oops leaves a guest that proves nothing. Mitigations cost
+# much under TCG, where each address space switch empties QEMU's TLB.
+KERNEL_ARGUMENTS = ["console=ttyS0,115200", "panic=-1", "oops=panic", "mitigations=off"]
+
+
+# About one boot in a hundred of an emulated machine with several CPUs hangs, or runs a breakpoint that the kernel, while
+# it patched its code, had removed before. A guest that does not come up for these reasons is booted once more.
+BOOT_LIMIT_S = 45
+STALE_BREAKPOINT = "int3"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to run, and where."""
+
+    machine: object
+    kernel: Path
+    release: str
+    accel: str
+    timeout_s: float
+    additions: tuple[str, ...]
+    append: str
+    out: Path | None
+    quiet: bool
+    verbose: bool
+    allow_scx_exit: bool
+    command: tuple[str, ...]
+
+
+def script(command):
+    """A shell script that runs `command` exactly, byte for byte."""
+    return os.fsencode(shlex.join(command)) + b"\n"
+
+
+def command_line(request):
+    noise = [] if request.verbose else ["quiet"]
+    words = [*KERNEL_ARGUMENTS, *noise, *qemu.kernel_arguments(request.machine), request.append]
+    return " ".join(word for word in words if word)
+
+
+def arguments(request, initramfs):
+    """QEMU's arguments but for where its serial lines and ports go."""
+    return [
+        qemu.PROGRAM, *qemu.machine_arguments(request.machine, request.accel),
+        "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+        "-kernel", str(request.kernel), "-initrd", str(initramfs), "-append", command_line(request),
+        "-device", "virtio-serial-pci",
+    ]
+
+
+def log_path(request):
+    directory = BUILD / "vm" / "logs"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory / f"{time.strftime('%Y%m%d-%H%M%S')}-{request.machine.name}-{os.getpid()}.log"
+
+
+class Streams:
+    """Takes the guest's three lines while it runs: kernel log, terminal, result port."""
+
+    def __init__(self, request, begun, last_boot):
+        self.request = request
+        self.kernel, self.result = KernelLog(), bytearray()
+        self.started_after_s = None
+        self.begun, self._last_boot = begun, last_boot
+        self._booted = time.monotonic()
+        self._partial = b""
+
+    def deadline(self):
+        end = self.begun + self.request.timeout_s
+        if self._last_boot or self.started_after_s is not None:
+            return end
+        return min(end, self._booted + BOOT_LIMIT_S)
+
+    def failed_by_emulation(self):
+        """Whether it did not come up for a reason that lies in the emulator."""
+        if self._last_boot or self.started_after_s is not None:
+            return False
+        if self.kernel.panic is not None:
+            return STALE_BREAKPOINT in (self.kernel.oops or "")
+        return time.monotonic() >= self.deadline() and self.deadline() < self.begun + self.request.timeout_s
+
+    def take(self, name, data):
+        getattr(self, name)(data)
+
+    def serial(self, data):
+        if self.request.verbose:
+            sys.stderr.buffer.write(data)
+            sys.stderr.buffer.flush()
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        for line in lines:
+            self.kernel.line(line.decode(errors="replace"))
+
+    def terminal(self, data):
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+    def port(self, data):
+        if self.started_after_s is None:
+            self.started_after_s = time.monotonic() - self.begun
+        self.result += data
+
+
+def lines_of(request, directory):
+    """Files for the guest's lines, by name; the kernel's log is kept."""
+    paths = {"serial": log_path(request), "terminal": directory / "terminal", "port": directory / "port"}
+    for path in paths.values():
+        path.touch()
+    return paths
+
+
+def qemu_options(name):
+    return {
+        "serial": ["-serial", "chardev:serial"],
+        "terminal": ["-device", "virtserialport,chardev=terminal,name=tandem.terminal"],
+        "port": ["-device", "virtserialport,chardev=port,name=tandem.result"],
+    }[name]
+
+
+def direct(request):
+    """Runs `request` in a QEMU of its own; its exit code."""
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tandem-lab-")))
+        initramfs = directory / "initramfs.cpio"
+        image.build(initramfs, request.additions, script(request.command))
+        begun = time.monotonic()
+        for last_boot in (False, True):
+            streams = Streams(request, begun, last_boot)
+            paths = lines_of(request, directory)
+            ended, code, said = boot(arguments(request, initramfs), paths, streams)
+            if not streams.failed_by_emulation():
+                break
+            print("lab: the guest did not come up, which lies in the emulator: once more", file=sys.stderr)
+        return conclude(request, streams, paths["serial"], not ended, code, said)
+
+
+def boot(words, paths, streams):
+    """One boot: whether QEMU ended by itself, its code, its words."""
+    for name, path in paths.items():
+        # QEMU's own separator is doubled to mean itself.
+        words += ["-chardev", f"file,id={name},path={str(path).replace(',', ',,')}", *qemu_options(name)]
+    with tempfile.TemporaryFile("w+") as said:
+        child = process.start(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+        try:
+            ended = follow(paths, streams.take, child, streams.deadline)
+            code = child.wait() if ended else None
+        finally:
+            process.end(child)
+        said.seek(0)
+        return ended, code, said.read()
+
+
+def conclude(request, streams, path, timed_out, qemu_code, qemu_words):
+    got = records(bytes(streams.result))
+    if got.tar is not None and request.out is not None:
+        unpack(got.tar, request.out)
+    code, sentence = judge(
+        streams.kernel, got, timed_out, request.timeout_s, qemu_code, qemu_words, request.allow_scx_exit
+    )
+    if sentence is not None:
+        print(f"lab: {sentence}; kernel log: {path}", file=sys.stderr)
+    if not request.quiet:
+        ran = time.monotonic() - streams.begun
+        booted = "never" if streams.started_after_s is None else f"{streams.started_after_s:.1f} s"
+        print(f"lab: {request.machine.name} on {request.release} ({request.accel}): "
+              f"booted after {booted}, ended after {ran:.1f} s", file=sys.stderr)
+    return code
+
+
+def unpack(tar, out):
+    out.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        ["tar", "-xf", "-", "--no-same-owner", "--no-overwrite-dir", "-C", out],
+        input=tar, capture_output=True, check=False,
+    )
+    if done.returncode != 0:
+        raise LabError(f"--out {out}: {done.stderr.decode(errors='replace').strip()}")
+
+
+def shell(request):
+    """An interactive shell in the guest on this terminal."""
+    if not sys.stdin.isatty():
+        raise LabError("`shell` needs a terminal: use `run -- CMD` in scripts")
+    import termios
+
+    before = termios.tcgetattr(sys.stdin)
+    with tempfile.TemporaryDirectory(prefix="tandem-lab-") as directory:
+        initramfs = Path(directory) / "initramfs.cpio"
+        image.build(initramfs, request.additions, b"exec sh\n")
+        words = [
+            "-chardev", f"file,id=serial,path={log_path(request)}", "-serial", "chardev:serial",
+            "-chardev", "stdio,id=terminal,mux=on,signal=off", "-serial", "chardev:terminal",
+        ]
+        print("lab: booting; `exit` or Ctrl-A X ends", file=sys.stderr)
+        child = process.start(arguments(request, initramfs) + words, own_session=False)
+        try:
+            return child.wait()
+        finally:
+            process.end(child)
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# Fetches one pinned kernel, and unpacks the ELF image that QEMU boots directly
+# (no decompression in the guest, and its BTF can be read here).
+#
+# usage: kernels.sh CACHE_DIR RELEASE     prints the path of its vmlinux
+set -euo pipefail
+
+here=$(dirname "$(readlink -f "$0")")
+cache=$(mkdir -p "$1" && cd "$1" && pwd)
+release=$2
+dir=$cache/kernels/$release
+
+if [ ! -e "$dir/vmlinux" ]; then
+	APT_CONFIG=$("$here/apt-view.sh" "$cache/apt")
+	export APT_CONFIG
+	# Newer packages keep the image apart from the modules.
+	packages=(linux-image-"$release")
+	if apt-cache show "linux-binary-unsigned-$release" > /dev/null 2>&1; then
+		packages=(linux-binary-unsigned-"$release" linux-modules-"$release")
+	fi
+	rm -rf "$dir.part" && mkdir -p "$dir.part/debs"
+	(cd "$dir.part/debs" && apt-get download -qq "${packages[@]}") || {
+		echo "kernels: $release cannot be fetched: check the network, or choose another kernel in vm/kernels.list" >&2
+		exit 1
+	}
+	for deb in "$dir.part"/debs/*.deb; do
+		dpkg-deb -x "$deb" "$dir.part/root"
+	done
+	"$here/extract-vmlinux.py" "$(find "$dir.part/root" -type f -name 'vmlinuz*' | head -n 1)" "$dir.part/vmlinux"
+	rm -rf "$dir.part/debs" "$dir"
+	mv "$dir.part" "$dir"
+fi
+echo "$dir/vmlinux"

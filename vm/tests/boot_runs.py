@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Runs that boot a guest: what the lab promises, seen from outside.
+
+usage: python3 -m unittest discover -v -s vm/tests -p 'boot_*.py'     (about 5 s a test)
+"""
+
+import os
+from pathlib import Path
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+from machines import VM
+
+from lab import verdict
+
+LAB = VM / "lab.py"
+
+
+def lab(*words, machine="1x4", **options):
+    """Runs the lab; what it printed and its code."""
+    head = [LAB, "run", "--machine", VM / f"machines/{machine}.toml", "--quiet"]
+    return subprocess.run([*head, *words], capture_output=True, text=True, check=False, **options)
+
+
+class Runs(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def test_exit_code_output_and_words_pass_through(self):
+        done = lab("--timeout", "60", "--", "sh", "-c", 'echo "<$1>"; echo err >&2; exit 41', "sh", "a  b'c\n$d")
+        self.assertEqual((done.stdout, done.returncode), ("<a  b'c\n$d>\nerr\n", 41), done.stderr)
+        self.assertEqual(done.stderr, "")
+
+    def test_a_command_that_is_not_there_has_the_shells_code(self):
+        self.assertEqual(lab("--timeout", "60", "--", "no-such-command").returncode, 127)
+
+    def test_files_come_back_byte_for_byte(self):
+        source = self.folder / "source"
+        source.write_bytes(os.urandom(1 << 20) + b"odd")
+        out = self.folder / "out"
+        done = lab("--timeout", "60", "--add", f"{source}:/data", "--out", out, "--",
+                   "sh", "-c", "mkdir -p /out/sub; cp /data /out/sub/copy; echo text > /out/text")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((out / "sub/copy").read_bytes(), source.read_bytes())
+        self.assertEqual((out / "text").read_text(), "text\n")
+
+    def test_much_output_arrives_whole_even_when_nobody_reads_it_for_a_while(self):
+        child = subprocess.Popen(
+            [LAB, "run", "--machine", VM / "machines/1x4.toml", "--quiet", "--", "seq", "200000"],
+            stdout=subprocess.PIPE,
+        )
+        first = os.read(child.stdout.fileno(), 1)
+        # The lab is stopped, so that nothing takes what the guest prints meanwhile.
+        child.send_signal(signal.SIGSTOP)
+        time.sleep(5)
+        child.send_signal(signal.SIGCONT)
+        rest, _ = child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 0)
+        self.assertEqual((first + rest).decode(), "".join(f"{i}\n" for i in range(1, 200001)))
+
+    def test_what_the_command_leaves_running_does_not_hold_the_run(self):
+        done = lab("--timeout", "60", "--", "sh", "-c", "sleep 1000 & exit 3")
+        self.assertEqual(done.returncode, 3, done.stderr)
+
+    def test_a_hanging_command_ends_at_the_time_limit(self):
+        begun = time.monotonic()
+        done = lab("--timeout", "20", "--", "sleep", "1000")
+        self.assertEqual(done.returncode, verdict.TIME_LIMIT, done.stderr)
+        self.assertIn("did not end within 20 s", done.stderr)
+        self.assertLess(time.monotonic() - begun, 25)
+
+    def test_a_kernel_panic_is_reported(self):
+        done = lab("--timeout", "60", "--", "sh", "-c", "echo c > /proc/sysrq-trigger")
+        self.assertEqual(done.returncode, verdict.PANIC, done.stderr)
+        self.assertIn("sysrq triggered crash", done.stderr)
+
+    def test_a_guest_that_never_boots_is_reported(self):
+        done = lab("--timeout", "8", "--append", "rdinit=/bin/cat", "--", "true")
+        self.assertEqual(done.returncode, verdict.NOT_STARTED, done.stderr)
+
+    def test_a_guest_that_stops_early_is_reported(self):
+        done = lab("--timeout", "60", "--", "poweroff", "-f")
+        self.assertEqual(done.returncode, verdict.NOT_STARTED, done.stderr)
+
+    def test_an_ejected_scheduler_fails_the_run(self):
+        # The kernel's own words, sent through the same log.
+        words = '<3>sched_ext: BPF scheduler "x" disabled (runnable task stall)'
+        command = ["--timeout", "60", "--", "sh", "-c", f"echo '{words}' > /dev/kmsg"]
+        done = lab(*command)
+        self.assertEqual(done.returncode, verdict.SCX_EXIT, done.stderr)
+        self.assertIn("runnable task stall", done.stderr)
+        self.assertEqual(lab("--allow-scx-exit", *command).returncode, 0)
+
+    def test_an_interrupt_kills_the_guest(self):
+        marker = f"{os.getpid()}-interrupt"
+        child = subprocess.Popen(
+            [LAB, "run", "--machine", VM / "machines/1x4.toml", "--quiet", "--append", f"marker={marker}", "--",
+             "sh", "-c", "echo up; sleep 1000"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        self.assertEqual(child.stdout.readline(), "up\n")
+        self.assertTrue(guests(marker))
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=10)
+        self.assertEqual(child.returncode, verdict.INTERRUPTED)
+        self.assertIn("interrupted", errors)
+        self.assertFalse(guests(marker))
+
+    def test_a_killed_guest_is_told_from_one_that_ended(self):
+        marker = f"{os.getpid()}-killed"
+        child = subprocess.Popen(
+            [LAB, "run", "--machine", VM / "machines/1x4.toml", "--quiet", "--append", f"marker={marker}", "--",
+             "sh", "-c", "echo up; sleep 1000"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        self.assertEqual(child.stdout.readline(), "up\n")
+        for pid in guests(marker):
+            os.kill(pid, signal.SIGKILL)
+        _, errors = child.communicate(timeout=10)
+        self.assertEqual(child.returncode, verdict.QEMU_DIED, errors)
+        self.assertIn("signal 9", errors)
+
+
+class Shell(unittest.TestCase):
+    def test_the_shell_answers_and_ends(self):
+        import pty
+
+        reader, terminal = pty.openpty()
+        child = subprocess.Popen([LAB, "shell", "--machine", VM / "machines/1x4.toml"],
+                                 stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True)
+        os.close(terminal)
+        self.addCleanup(os.close, reader)
+        self.addCleanup(child.kill)
+        text = b""
+        while b"# " not in text:
+            text += os.read(reader, 4096)
+        os.write(reader, b"echo $((40 + 2)) $(tty); exit\n")
+        while child.poll() is None:
+            try:
+                text += os.read(reader, 4096)
+            except OSError:
+                break
+        self.assertIn(b"42 /dev/ttyS1", text)
+        self.assertEqual(child.wait(timeout=10), 0)
+
+
+def guests(marker):
+    """Process ids of the QEMUs whose kernel command line has `marker`."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes()
+        except OSError:
+            continue
+        if words.startswith(b"qemu-system") and marker.encode() in words:
+            found.append(int(path.parent.name))
+    return found
+
+
+if __name__ == "__main__":
+    unittest.main()
