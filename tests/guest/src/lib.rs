@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the in-guest tests share: a running scx_tandem, threads that use a CPU, and waiting for conditions.
+//! What the in-guest tests share: a running scx_tandem, threads that use a CPU, memory, and waiting for conditions.
 
+mod memory;
 mod scheduler;
-mod spinner;
+mod worker;
 
 use std::fs;
 use std::time::{Duration, Instant};
 
+pub use memory::Memory;
 pub use scheduler::{Failed, Scx, program, scx_tandem_fails, state};
-pub use spinner::Spinner;
+pub use worker::Worker;
 
 /// Emulated guests are slow and share the host: conditions get this long.
 const PATIENCE: Duration = Duration::from_secs(60);

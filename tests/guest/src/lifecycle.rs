@@ -7,7 +7,7 @@ use std::path::Path;
 use libtest_mimic::Trial;
 use tandem_bpf::{Assignment, Pins, Scheduler};
 use tandem_guest_tests::{
-    Scx, Spinner, monotonic_ns, program, read, scx_tandem_fails, set_sched_ext, state, wait_until,
+    Scx, Worker, monotonic_ns, program, read, scx_tandem_fails, set_sched_ext, state, wait_until,
 };
 
 use crate::trial;
@@ -53,16 +53,16 @@ fn stopping_unloads_and_leaves_nothing() {
 }
 
 fn a_killed_agent_leaves_the_scheduler_until_unload() {
-    let spinner = Spinner::start();
+    let worker = Worker::start();
     let scx = Scx::start_observing();
     let scheduler = scx.handle();
     scx.kill();
     assert_eq!(state(), "enabled");
-    let rounds = spinner.rounds();
+    let rounds = worker.rounds();
     let switches = scheduler.statistics().expect("statistics").busy_ns().iter().sum::<u64>();
     wait_until("scheduling goes on", || {
         let busy_ns: u64 = scheduler.statistics().expect("statistics").busy_ns().iter().sum();
-        spinner.rounds() > rounds && busy_ns > switches + 1_000_000_000
+        worker.rounds() > rounds && busy_ns > switches + 1_000_000_000
     });
     unload();
     assert_eq!(state(), "disabled");
@@ -71,10 +71,10 @@ fn a_killed_agent_leaves_the_scheduler_until_unload() {
 
 fn assignments_of_a_killed_agent_run_out() {
     const LEASE_NS: u64 = 3_000_000_000;
-    let spinner = Spinner::start();
+    let worker = Worker::start();
     let scx = Scx::start_observing();
     let mut scheduler = scx.handle();
-    let record = spinner.record(&scheduler);
+    let record = worker.record(&scheduler);
     let node = other_node(&scx, record.home);
     let assignment = Assignment {
         tid: record.tid,
@@ -85,11 +85,11 @@ fn assignments_of_a_killed_agent_run_out() {
     };
     scheduler.assign(&[assignment]).expect("assigned");
     scx.kill();
-    assert_eq!(spinner.record(&scheduler).assigned, Some(node));
-    wait_until("the lease runs out", || spinner.record(&scheduler).assigned.is_none());
+    assert_eq!(worker.record(&scheduler).assigned, Some(node));
+    wait_until("the lease runs out", || worker.record(&scheduler).assigned.is_none());
     assert!(monotonic_ns() >= assignment.expires_ns, "not before its end");
-    let rounds = spinner.rounds();
-    wait_until("the thread goes on", || spinner.rounds() > rounds);
+    let rounds = worker.rounds();
+    wait_until("the thread goes on", || worker.rounds() > rounds);
     unload();
 }
 
@@ -118,13 +118,13 @@ fn a_second_agent_is_refused() {
 }
 
 fn partial_mode_leaves_normal_tasks_alone() {
-    let spinner = Spinner::start();
+    let worker = Worker::start();
     let scx = Scx::start(&["--dry-run", "--partial"]);
     assert!(scx.log().contains("starve"), "it warns: {}", scx.log());
     assert_eq!(read("/sys/kernel/sched_ext/switch_all"), "0");
-    let runs_in_ext = || spinner.record(&scx.handle()).run_ns.iter().any(|&ns| ns > 0);
+    let runs_in_ext = || worker.record(&scx.handle()).run_ns.iter().any(|&ns| ns > 0);
     assert!(!runs_in_ext());
-    set_sched_ext(spinner.tid);
+    set_sched_ext(worker.tid);
     wait_until("a thread of the class SCHED_EXT is scheduled by us", runs_in_ext);
 }
 

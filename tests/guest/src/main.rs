@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Tests of a loaded scheduler, in a guest. They take turns: there is one kernel.
 
+mod agent;
+mod fuzz;
 mod lifecycle;
 mod refusals;
 mod scheduling;
@@ -9,7 +11,7 @@ mod transactions;
 use libtest_mimic::{Arguments, Trial};
 
 /// A test by its name.
-fn trial(name: &'static str, test: fn()) -> Trial {
+fn trial(name: &'static str, test: impl FnOnce() + Send + 'static) -> Trial {
     Trial::test(name, move || {
         test();
         Ok(())
@@ -23,10 +25,17 @@ fn main() {
     let trials = if topology.nodes_with_cpus().count() < 2 {
         refusals::on_one_node()
     } else {
-        [lifecycle::tests(), transactions::tests(), scheduling::tests(), refusals::tests()]
-            .into_iter()
-            .flatten()
-            .collect()
+        [
+            lifecycle::tests(),
+            transactions::tests(),
+            fuzz::tests(),
+            scheduling::tests(),
+            agent::tests(),
+            refusals::tests(),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
     };
     libtest_mimic::run(&arguments, trials).exit();
 }

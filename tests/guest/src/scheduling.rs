@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use tandem_bpf::Assignment;
-use tandem_guest_tests::{Scx, Spinner, monotonic_ns, set_affinity, wait_until};
+use tandem_guest_tests::{Scx, Worker, monotonic_ns, set_affinity, wait_until};
 use tandem_policies::model::NodeIndex;
 
 use crate::trial;
@@ -26,12 +26,12 @@ fn pinned_threads_run_on_their_cpu_only() {
     let scheduler = scx.handle();
     for (_, node) in scx.topology.nodes.iter() {
         for &cpu in &node.cpus {
-            let spinner = Spinner::start();
-            set_affinity(spinner.tid, &[cpu.0]);
+            let worker = Worker::start();
+            set_affinity(worker.tid, &[cpu.0]);
             let index = scx.topology.index_of(node.id).expect("its own node").0;
-            let before = spinner.record(&scheduler).run_ns;
-            wait_until("it runs", || spinner.record(&scheduler).run_ns[index] > before[index] + 50_000_000);
-            let after = spinner.record(&scheduler).run_ns;
+            let before = worker.record(&scheduler).run_ns;
+            wait_until("it runs", || worker.record(&scheduler).run_ns[index] > before[index] + 50_000_000);
+            let after = worker.record(&scheduler).run_ns;
             for other in (0..after.len()).filter(|&other| other != index) {
                 assert_eq!(after[other], before[other], "CPU {}: it ran on node index {other}", cpu.0);
             }
@@ -44,11 +44,11 @@ fn cpu_time_goes_by_weight() {
     let scx = Scx::start_observing();
     let scheduler = scx.handle();
     let cpu = scx.topology.nodes.values().flat_map(|node| &node.cpus).next_back().expect("a CPU").0;
-    let threads = [Spinner::start(), Spinner::nice(5)];
+    let threads = [Worker::start(), Worker::nice(5)];
     for thread in &threads {
         set_affinity(thread.tid, &[cpu]);
     }
-    let ran = |thread: &Spinner| thread.record(&scheduler).run_ns.iter().sum::<u64>();
+    let ran = |thread: &Worker| thread.record(&scheduler).run_ns.iter().sum::<u64>();
     let before = threads.each_ref().map(ran);
     wait_until("they ran for long", || ran(&threads[0]) - before[0] > 4_000_000_000);
     let [heavy, light] = [ran(&threads[0]) - before[0], ran(&threads[1]) - before[1]];
@@ -62,12 +62,12 @@ fn cpu_time_goes_by_weight() {
 fn run_time_is_accounted_by_node() {
     let scx = Scx::start_observing();
     let scheduler = scx.handle();
-    let spinner = Spinner::start();
+    let worker = Worker::start();
     let kernel_ns = || -> u64 {
-        let text = std::fs::read_to_string(format!("/proc/self/task/{}/schedstat", spinner.tid)).expect("schedstat");
+        let text = std::fs::read_to_string(format!("/proc/self/task/{}/schedstat", worker.tid)).expect("schedstat");
         text.split_whitespace().next().expect("a field").parse().expect("a number")
     };
-    let ours_ns = || spinner.record(&scheduler).run_ns.iter().sum::<u64>();
+    let ours_ns = || worker.record(&scheduler).run_ns.iter().sum::<u64>();
     let before = (kernel_ns(), ours_ns());
     std::thread::sleep(Duration::from_secs(3));
     let (kernel, ours) = (kernel_ns() - before.0, ours_ns() - before.1);
@@ -90,15 +90,15 @@ fn a_waking_thread_takes_a_whole_idle_core() {
         return;
     }
     let _scx = Scx::start_observing();
-    let spinner = Spinner::start();
-    set_affinity(spinner.tid, &[first[0].0]);
+    let worker = Worker::start();
+    set_affinity(worker.tid, &[first[0].0]);
     let beside = std::thread::spawn({
         let cpus: Vec<u32> = node.cpus.iter().map(|cpu| cpu.0).collect();
         let siblings: Vec<u32> = first.iter().map(|cpu| cpu.0).collect();
         move || {
             // SAFETY: gettid cannot fail.
             let tid = unsafe { libc::gettid() } as u32;
-            // It starts beside the spinner, and would stay if an idle hardware thread were enough.
+            // It starts beside the worker, and would stay if an idle hardware thread were enough.
             set_affinity(tid, &siblings[1..]);
             set_affinity(tid, &cpus);
             let wake_up = || {
@@ -120,11 +120,11 @@ fn an_overfull_node_does_not_leave_others_idle() {
     let mut scheduler = scx.handle();
     let cpus: usize = scx.topology.nodes.values().map(|node| node.cpus.len()).sum();
     let full = scx.topology.nodes_with_cpus().next().expect("a node");
-    let spinners: Vec<Spinner> = (0..cpus).map(|_| Spinner::start()).collect();
-    let batch: Vec<Assignment> = spinners
+    let workers: Vec<Worker> = (0..cpus).map(|_| Worker::start()).collect();
+    let batch: Vec<Assignment> = workers
         .iter()
-        .map(|spinner| {
-            let record = spinner.record(&scheduler);
+        .map(|worker| {
+            let record = worker.record(&scheduler);
             Assignment {
                 tid: record.tid,
                 start_boottime_ns: record.start_boottime_ns,
@@ -151,10 +151,10 @@ fn every_thread_gets_on_under_oversubscription() {
     let scx = Scx::start_observing();
     let scheduler = scx.handle();
     let cpus: usize = (0..scx.topology.len()).map(|node| scx.topology.nodes[NodeIndex(node)].cpus.len()).sum();
-    let spinners: Vec<Spinner> = (0..cpus * 3).map(|_| Spinner::start()).collect();
-    let before: Vec<u64> = spinners.iter().map(Spinner::rounds).collect();
+    let workers: Vec<Worker> = (0..cpus * 3).map(|_| Worker::start()).collect();
+    let before: Vec<u64> = workers.iter().map(Worker::rounds).collect();
     wait_until("every thread gets on", || {
-        spinners.iter().zip(&before).all(|(spinner, &before)| spinner.rounds() > before)
+        workers.iter().zip(&before).all(|(worker, &before)| worker.rounds() > before)
     });
     assert!(scheduler.exit(|_, _| ()).expect("readable").is_none(), "the watchdog did not fire");
 }

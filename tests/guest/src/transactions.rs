@@ -3,7 +3,7 @@
 
 use libtest_mimic::Trial;
 use tandem_bpf::{AssignOutcome, Assignment, Scheduler};
-use tandem_guest_tests::{Scx, Spinner, monotonic_ns, set_affinity, wait_until};
+use tandem_guest_tests::{Scx, Worker, monotonic_ns, set_affinity, wait_until};
 
 use crate::trial;
 
@@ -20,9 +20,9 @@ pub fn tests() -> Vec<Trial> {
     ]
 }
 
-/// An assignment of a spinner that is right in every field.
-fn good(spinner: &Spinner, scheduler: &Scheduler, node: u32) -> Assignment {
-    let record = spinner.record(scheduler);
+/// An assignment of a worker that is right in every field.
+fn good(worker: &Worker, scheduler: &Scheduler, node: u32) -> Assignment {
+    let record = worker.record(scheduler);
     Assignment {
         tid: record.tid,
         start_boottime_ns: record.start_boottime_ns,
@@ -36,12 +36,12 @@ fn assign_one(scheduler: &mut Scheduler, assignment: Assignment) -> AssignOutcom
     scheduler.assign(&[assignment]).expect("the batch is taken")[0]
 }
 
-/// Waits until a spinner runs on `node` only.
-fn wait_until_on(spinner: &Spinner, scheduler: &Scheduler, node: u32) {
+/// Waits until a worker runs on `node` only.
+fn wait_until_on(worker: &Worker, scheduler: &Scheduler, node: u32) {
     wait_until("the thread runs on its node", || {
-        let before = spinner.record(scheduler).run_ns;
+        let before = worker.record(scheduler).run_ns;
         std::thread::sleep(std::time::Duration::from_millis(200));
-        let after = spinner.record(scheduler).run_ns;
+        let after = worker.record(scheduler).run_ns;
         let ran: Vec<u64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
         ran[node as usize] > 0 && ran.iter().sum::<u64>() == ran[node as usize]
     });
@@ -52,14 +52,14 @@ fn nodes_with_cpus(scx: &Scx) -> Vec<u32> {
 }
 
 fn an_assigned_thread_runs_on_its_node() {
-    let spinner = Spinner::start();
+    let worker = Worker::start();
     let scx = Scx::start_observing();
     let mut scheduler = scx.handle();
     for node in nodes_with_cpus(&scx) {
-        let assignment = good(&spinner, &scheduler, node);
+        let assignment = good(&worker, &scheduler, node);
         assert_eq!(assign_one(&mut scheduler, assignment), AssignOutcome::Applied);
-        wait_until_on(&spinner, &scheduler, node);
-        assert_eq!(spinner.record(&scheduler).assigned, Some(node));
+        wait_until_on(&worker, &scheduler, node);
+        assert_eq!(worker.record(&scheduler).assigned, Some(node));
     }
 }
 
@@ -75,30 +75,30 @@ fn full_nodes_exchange_their_threads() {
             std::iter::repeat_n(node, cpus)
         })
         .collect();
-    let spinners: Vec<Spinner> = places.iter().map(|_| Spinner::start()).collect();
+    let workers: Vec<Worker> = places.iter().map(|_| Worker::start()).collect();
     for turn in 0..2 {
-        let batch: Vec<Assignment> = spinners
+        let batch: Vec<Assignment> = workers
             .iter()
             .zip(&places)
-            .map(|(spinner, place)| {
+            .map(|(worker, place)| {
                 let at = nodes.iter().position(|node| node == place).expect("one of them");
-                good(spinner, &scheduler, nodes[(at + turn) % nodes.len()])
+                good(worker, &scheduler, nodes[(at + turn) % nodes.len()])
             })
             .collect();
         let outcomes = scheduler.assign(&batch).expect("the batch is taken");
         assert!(outcomes.iter().all(|&outcome| outcome == AssignOutcome::Applied), "{outcomes:?}");
-        for (spinner, assignment) in spinners.iter().zip(&batch) {
-            wait_until_on(spinner, &scheduler, assignment.node.expect("given"));
+        for (worker, assignment) in workers.iter().zip(&batch) {
+            wait_until_on(worker, &scheduler, assignment.node.expect("given"));
         }
     }
 }
 
 fn bad_assignments_are_refused_each_for_its_reason() {
-    let spinner = Spinner::start();
+    let worker = Worker::start();
     let scx = Scx::start_observing();
     let mut scheduler = scx.handle();
     let nodes = nodes_with_cpus(&scx);
-    let right = good(&spinner, &scheduler, nodes[0]);
+    let right = good(&worker, &scheduler, nodes[0]);
     assert_eq!(assign_one(&mut scheduler, right), AssignOutcome::Applied);
     let other = Some(nodes[1]);
     let now_ns = monotonic_ns();
@@ -125,43 +125,43 @@ fn bad_assignments_are_refused_each_for_its_reason() {
         let before = counted(&scheduler);
         assert_eq!(assign_one(&mut scheduler, assignment), reason);
         assert_eq!(counted(&scheduler), before + 1, "{reason:?} is counted");
-        assert_eq!(spinner.record(&scheduler).assigned, Some(nodes[0]), "{reason:?} changes nothing");
+        assert_eq!(worker.record(&scheduler).assigned, Some(nodes[0]), "{reason:?} changes nothing");
     }
 }
 
 fn withdrawing_ends_an_assignment() {
-    let spinner = Spinner::start();
+    let worker = Worker::start();
     let scx = Scx::start_observing();
     let mut scheduler = scx.handle();
-    let assignment = good(&spinner, &scheduler, nodes_with_cpus(&scx)[1]);
+    let assignment = good(&worker, &scheduler, nodes_with_cpus(&scx)[1]);
     assert_eq!(assign_one(&mut scheduler, assignment), AssignOutcome::Applied);
     assert_eq!(assign_one(&mut scheduler, Assignment { node: None, ..assignment }), AssignOutcome::Applied);
-    assert_eq!(spinner.record(&scheduler).assigned, None);
+    assert_eq!(worker.record(&scheduler).assigned, None);
 }
 
 fn affinity_is_stronger_than_an_assignment() {
-    let spinner = Spinner::start();
+    let worker = Worker::start();
     let scx = Scx::start_observing();
     let mut scheduler = scx.handle();
     let nodes = nodes_with_cpus(&scx);
     let cpu_of = |node: u32| scx.topology.nodes[tandem_policies::model::NodeIndex(node as usize)].cpus[0].0;
-    let assignment = good(&spinner, &scheduler, nodes[1]);
+    let assignment = good(&worker, &scheduler, nodes[1]);
     assert_eq!(assign_one(&mut scheduler, assignment), AssignOutcome::Applied);
-    wait_until_on(&spinner, &scheduler, nodes[1]);
+    wait_until_on(&worker, &scheduler, nodes[1]);
     // Affinity that excludes the home moves the thread, and then the assignment is refused.
-    set_affinity(spinner.tid, &[cpu_of(nodes[0])]);
-    wait_until_on(&spinner, &scheduler, nodes[0]);
+    set_affinity(worker.tid, &[cpu_of(nodes[0])]);
+    wait_until_on(&worker, &scheduler, nodes[0]);
     assert_eq!(assign_one(&mut scheduler, assignment), AssignOutcome::NodeForbidden);
     // Without it the lease, which still runs, counts again.
-    set_affinity(spinner.tid, &nodes.iter().map(|&node| cpu_of(node)).collect::<Vec<_>>());
-    wait_until_on(&spinner, &scheduler, nodes[1]);
+    set_affinity(worker.tid, &nodes.iter().map(|&node| cpu_of(node)).collect::<Vec<_>>());
+    wait_until_on(&worker, &scheduler, nodes[1]);
 }
 
 fn a_large_batch_is_answered_in_order() {
-    let spinner = Spinner::start();
+    let worker = Worker::start();
     let scx = Scx::start_observing();
     let mut scheduler = scx.handle();
-    let right = good(&spinner, &scheduler, nodes_with_cpus(&scx)[0]);
+    let right = good(&worker, &scheduler, nodes_with_cpus(&scx)[0]);
     let count = tandem_bpf::MAX_BATCH * 2 + 3;
     let batch: Vec<Assignment> = (0..count)
         .map(|at| if at % 3 == 0 { right } else { Assignment { tid: 4_000_000 + at as u32, ..right } })

@@ -127,7 +127,8 @@ impl Scheduler {
         self.batches.update(&KEY, value, MapFlags::ANY).map_err(kernel("writing assignments"))
     }
 
-    fn run_assign(&self) -> Result<(), Error> {
+    /// Runs the assignment program on the batch that the map holds.
+    pub fn run_assign(&self) -> Result<(), Error> {
         // SAFETY: all zeroes is the options' "nothing given"; the program takes no context.
         let mut options: libbpf_sys::bpf_test_run_opts = unsafe { mem::zeroed() };
         options.sz = mem::size_of_val(&options) as _;

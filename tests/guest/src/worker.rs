@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A thread that uses all the CPU it gets.
+//! A thread that uses all the CPU it gets, for nothing or for something.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use tandem_bpf::{Scheduler, TaskRecord};
 
 /// Ends when it is dropped.
-pub struct Spinner {
+pub struct Worker {
     /// Its thread id.
     pub tid: u32,
     stop: Arc<AtomicBool>,
@@ -17,17 +17,26 @@ pub struct Spinner {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Spinner {
-    /// Starts one.
+impl Worker {
+    /// Starts one that does nothing.
     pub fn start() -> Self {
         Self::nice(0)
     }
 
-    /// Starts one at a nice level.
+    /// Starts one that does nothing, at a nice level.
     ///
     /// # Panics
     /// If the level is refused.
     pub fn nice(level: i32) -> Self {
+        Self::start_with(level, || {})
+    }
+
+    /// Starts one that does `round` again and again.
+    pub fn doing(round: impl FnMut() + Send + 'static) -> Self {
+        Self::start_with(0, round)
+    }
+
+    fn start_with(level: i32, mut round: impl FnMut() + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let rounds = Arc::new(AtomicU64::new(0));
         let (send_tid, tid) = mpsc::channel();
@@ -41,6 +50,7 @@ impl Spinner {
                 assert_eq!(result, 0, "setpriority: {}", std::io::Error::last_os_error());
                 send_tid.send(tid).expect("the starter waits");
                 while !stop.load(Ordering::Relaxed) {
+                    round();
                     rounds.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -63,11 +73,11 @@ impl Spinner {
     }
 }
 
-impl Drop for Spinner {
+impl Drop for Worker {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            thread.join().expect("a spinner does not panic");
+            thread.join().expect("a worker does not panic");
         }
     }
 }

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The whole loop against programs that turn the agent's plans to their own harm: what did not pay is taken back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use libtest_mimic::Trial;
+use tandem_guest_tests::{Memory, Scx, Worker, set_affinity, wait_until};
+use tandem_policies::model::Node;
+
+use crate::trial;
+
+const PAGES: usize = 1024;
+/// An emulator inside an emulated machine is slow: the default budgets would be a sample or two a second. Intervals are
+/// longer than usual so that the signal, which halves every 3 s, is mostly of the time after the plan when it is judged.
+const SLOW_MACHINE: [&str; 6] = ["--interval-ms", "2000", "--sampler-budget", "25", "--mover-budget", "50"];
+
+pub fn tests() -> Vec<Trial> {
+    vec![
+        trial("page_moves_that_did_not_pay_are_undone", page_moves_that_did_not_pay_are_undone),
+        trial("thread_moves_that_did_not_pay_are_undone", thread_moves_that_did_not_pay_are_undone),
+    ]
+}
+
+/// scx_tandem managing this process.
+fn manage_this_process() -> Scx {
+    let process = format!("pid={}", std::process::id());
+    Scx::start(&[&SLOW_MACHINE[..], &["--manage", &process]].concat())
+}
+
+/// The first two nodes with CPUs.
+fn two_nodes(scx: &Scx) -> [Node; 2] {
+    let mut nodes = scx.topology.nodes_with_cpus();
+    let mut next = || scx.topology.nodes[nodes.next().expect("two nodes have CPUs")].clone();
+    [next(), next()]
+}
+
+fn cpus(node: &Node) -> Vec<u32> {
+    node.cpus.iter().map(|cpu| cpu.0).collect()
+}
+
+/// Memory with its home on `node`.
+fn memory_on(node: &Node) -> Arc<Memory> {
+    let memory = Arc::new(Memory::map(PAGES));
+    let (touched, cpus) = (Arc::clone(&memory), cpus(node));
+    let touch = move || {
+        // SAFETY: gettid cannot fail.
+        set_affinity(unsafe { libc::gettid() } as u32, &cpus);
+        touched.walk();
+    };
+    std::thread::spawn(touch).join().expect("the memory is touched");
+    assert_eq!(memory.pages_on(node.id.0), PAGES, "first touch places it");
+    memory
+}
+
+/// One thread uses the disputed memory from afar, so that it comes; then three threads where it was use it instead.
+fn page_moves_that_did_not_pay_are_undone() {
+    let scx = manage_this_process();
+    let [home, away] = two_nodes(&scx);
+    let disputed = memory_on(&home);
+    let turned = Arc::new(AtomicBool::new(false));
+    let visitor = Worker::doing({
+        let (disputed, turned, own) = (Arc::clone(&disputed), Arc::clone(&turned), memory_on(&away));
+        move || {
+            // Its own as well from the start, so that less is remote before the turn than after it.
+            own.walk();
+            if !turned.load(Ordering::Relaxed) {
+                disputed.walk();
+            }
+        }
+    });
+    set_affinity(visitor.tid, &cpus(&away));
+    let _residents: Vec<Worker> = std::iter::repeat_with(|| {
+        let (disputed, turned, own) = (Arc::clone(&disputed), Arc::clone(&turned), memory_on(&home));
+        let resident = Worker::doing(move || if turned.load(Ordering::Relaxed) { disputed.walk() } else { own.walk() });
+        set_affinity(resident.tid, &cpus(&home));
+        resident
+    })
+    .take(3)
+    .collect();
+    wait_until("the disputed pages come to their only user", || disputed.pages_on(away.id.0) == PAGES);
+    turned.store(true, Ordering::Relaxed);
+    wait_until("the disputed pages are back", || disputed.pages_on(home.id.0) == PAGES);
+    assert!(scx.log().contains("did not pay"), "{}", scx.log());
+    assert!(scx.stop().success());
+}
+
+/// A thread goes to the memory that it uses most, and from then on uses only what it left behind.
+fn thread_moves_that_did_not_pay_are_undone() {
+    let scx = manage_this_process();
+    let scheduler = scx.handle();
+    let [home, away] = two_nodes(&scx);
+    let turned = Arc::new(AtomicBool::new(false));
+    let worker = Worker::doing({
+        let (more, less, turned) = (memory_on(&away), memory_on(&home), Arc::clone(&turned));
+        move || {
+            if !turned.load(Ordering::Relaxed) {
+                more.walk();
+                more.walk();
+            }
+            less.walk();
+        }
+    });
+    let index = |node: &Node| scx.topology.index_of(node.id).expect("a node of this machine").0;
+    set_affinity(worker.tid, &cpus(&home));
+    wait_until("the thread runs at home", || worker.record(&scheduler).run_ns[index(&home)] > 100_000_000);
+    set_affinity(worker.tid, &scx.topology.nodes.values().flat_map(cpus).collect::<Vec<_>>());
+    let is_assigned_to = |node: &Node| worker.record(&scheduler).assigned == Some(index(node) as u32);
+    wait_until("the thread goes to its memory", || is_assigned_to(&away));
+    turned.store(true, Ordering::Relaxed);
+    wait_until("the thread is sent back", || is_assigned_to(&home));
+    assert!(scx.log().contains("did not pay"), "{}", scx.log());
+    assert!(scx.stop().success());
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Memory whose use and whose home are known.
+
+use std::ptr;
+
+const PAGE_BYTES: usize = 4096;
+const LINE_BYTES: usize = 64;
+
+/// Base pages of this process, unmapped when dropped.
+pub struct Memory {
+    start: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: the mapping belongs to nobody else, and it is only ever accessed by volatile reads and writes of whole bytes.
+unsafe impl Send for Memory {}
+// SAFETY: as above; what several threads write there is read by nobody.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Maps `pages` base pages, which have no home yet.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    pub fn map(pages: usize) -> Self {
+        let bytes = pages * PAGE_BYTES;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing of ours.
+        let start = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        assert_ne!(start, libc::MAP_FAILED, "mmap: {}", std::io::Error::last_os_error());
+        // SAFETY: advice on the mapping just made.
+        let advised = unsafe { libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE) };
+        assert_eq!(advised, 0, "madvise: {}", std::io::Error::last_os_error());
+        Self { start: start.cast(), bytes }
+    }
+
+    /// Writes every line once. The first time, its pages get their home: the node of the calling thread.
+    pub fn walk(&self) {
+        for offset in (0..self.bytes).step_by(LINE_BYTES) {
+            // SAFETY: the offset lies within the mapping.
+            unsafe { self.start.add(offset).write_volatile(1) };
+        }
+    }
+
+    /// Pages, of those that have a home, that are on the node with the kernel's id `node`.
+    ///
+    /// # Panics
+    /// If the kernel does not say.
+    pub fn pages_on(&self, node: u32) -> usize {
+        let pages: Vec<*mut u8> =
+            (0..self.bytes).step_by(PAGE_BYTES).map(|offset| self.start.wrapping_add(offset)).collect();
+        let mut status = vec![0_i32; pages.len()];
+        // SAFETY: without target nodes the call only reads; both arrays have one entry a page and live through it.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_move_pages,
+                0,
+                pages.len(),
+                pages.as_ptr(),
+                ptr::null::<i32>(),
+                status.as_mut_ptr(),
+                0,
+            )
+        };
+        assert_eq!(result, 0, "move_pages: {}", std::io::Error::last_os_error());
+        status.iter().filter(|&&home| home == node as i32).count()
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nobody can use it any more.
+        let result = unsafe { libc::munmap(self.start.cast(), self.bytes) };
+        assert_eq!(result, 0, "munmap: {}", std::io::Error::last_os_error());
+    }
+}
