@@ -25,6 +25,7 @@ KERNEL_ARGUMENTS = ["console=ttyS0,115200", "panic=-1", "oops=panic", "mitigatio
 # for these reasons is booted once more.
 BOOT_LIMIT_S = 45
 STALE_BREAKPOINT = "int3"
+ONCE_MORE = "lab: the guest did not come up, which lies in the emulator: once more"
 
 
 @dataclass(frozen=True)
@@ -123,10 +124,10 @@ class Streams:
 
 
 def lines_of(request, directory):
-    """Files for the guest's lines, by name; the kernel's log is kept."""
+    """Empty files for the guest's lines, by name; the kernel's log is kept."""
     paths = {"serial": log_path(request), "terminal": directory / "terminal", "port": directory / "port"}
     for path in paths.values():
-        path.touch()
+        path.write_bytes(b"")
     return paths
 
 
@@ -151,7 +152,7 @@ def direct(request):
             ended, code, said = boot(arguments(request, initramfs), paths, streams)
             if not streams.failed_by_emulation(code):
                 break
-            print("lab: the guest did not come up, which lies in the emulator: once more", file=sys.stderr)
+            print(ONCE_MORE, file=sys.stderr)
         return conclude(request, streams, paths["serial"], not ended, code, said)
 
 

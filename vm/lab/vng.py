@@ -7,12 +7,13 @@ from pathlib import Path
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 
 from lab import BUILD, CACHE, SETUP, LabError, image, process, qemu
 from lab.follow import follow
-from lab.run import Streams, conclude, lines_of, script
+from lab.run import ONCE_MORE, Streams, conclude, lines_of, script
 
 GUEST = Path(__file__).with_name("vng-guest.sh")
 
@@ -86,17 +87,27 @@ def run(request):
         (BUILD / "vm").mkdir(parents=True, exist_ok=True)
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vng-", dir=BUILD / "vm")))
         stage(directory, request)
-        paths = lines_of(request, directory)
-        streams = Streams(request, time.monotonic(), last_boot=True)
-        with open(paths["terminal"], "ab") as terminal, open(paths["serial"], "ab") as serial:
-            child = process.start(
-                arguments(request, directory, paths["port"]), stdin=subprocess.DEVNULL, stdout=terminal,
-                stderr=serial, env=os.environ | {"PATH": f"{tools}:{os.environ['PATH']}"},
-            )
-        try:
-            ended = follow(paths, streams.take, child, streams.deadline)
-            code = child.wait() if ended else None
-        finally:
-            process.end(child)
+        begun = time.monotonic()
+        for last_boot in (False, True):
+            streams = Streams(request, begun, last_boot)
+            paths = lines_of(request, directory)
+            ended, code = boot(arguments(request, directory, paths["port"]), tools, paths, streams)
+            if not streams.failed_by_emulation(code):
+                break
+            print(ONCE_MORE, file=sys.stderr)
         words = paths["serial"].read_text(errors="replace")
         return conclude(request, streams, paths["serial"], not ended, code, words)
+
+
+def boot(words, tools, paths, streams):
+    """One boot: whether it ended by itself, and its code."""
+    with open(paths["terminal"], "ab") as terminal, open(paths["serial"], "ab") as serial:
+        child = process.start(
+            words, stdin=subprocess.DEVNULL, stdout=terminal, stderr=serial,
+            env=os.environ | {"PATH": f"{tools}:{os.environ['PATH']}"},
+        )
+    try:
+        ended = follow(paths, streams.take, child, streams.deadline)
+        return ended, child.wait() if ended else None
+    finally:
+        process.end(child)

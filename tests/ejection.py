@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""A scheduler that the kernel ejects: the lab and scx_tandem both say why.
+
+usage: ejection.py BIN_DIR KERNEL...     (about 30 s a kernel; KERNEL: a release in vm/kernels.list)
+"""
+
+import pathlib
+import subprocess
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SCX_EXIT = 120
+# A real-time hog keeps a CPU from a thread that may run nowhere else, until the kernel's watchdog gives up on us. The
+# kernel's servers, which would lend that thread some time, are switched off on that CPU.
+STARVE = """
+scx_tandem --dry-run > /tmp/log 2>&1 &
+scheduler=$!
+until [ "$(cat /sys/kernel/sched_ext/state)" = enabled ]; do
+	kill -0 $scheduler || exit 1
+	sleep 0.1
+done
+echo -1 > /proc/sys/kernel/sched_rt_runtime_us
+for server in /sys/kernel/debug/sched/*_server/cpu1/runtime; do
+	echo 0 > "$server"
+done
+taskset 2 chrt -f 10 sh -c 'while :; do :; done' &
+hog=$!
+taskset 2 sh -c 'while :; do :; done' &
+wait $scheduler
+code=$?
+kill -9 $hog
+tail -n 1 /tmp/log
+ls -d /sys/fs/bpf/scx_tandem
+echo "state $(cat /sys/kernel/sched_ext/state), exit code $code"
+"""
+BIN_DIR, KERNELS = pathlib.Path(), []
+
+
+class Ejection(unittest.TestCase):
+    def test_a_starved_thread_ends_the_scheduler_with_a_reason_everywhere(self):
+        for kernel in KERNELS:
+            with self.subTest(kernel):
+                command = [
+                    ROOT / "vm/lab.py", "run", "--quiet", "--machine", ROOT / "vm/machines/2x4.toml", "--kernel", kernel,
+                    "--timeout", "180", "--add", BIN_DIR / "scx_tandem", "--add", "/usr/bin/chrt", "--", "sh", "-c", STARVE,
+                ]
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, SCX_EXIT, done.stdout + done.stderr)
+                self.assertIn("runnable task stall", done.stderr)
+                self.assertIn("runnable task stall", done.stdout)
+                self.assertIn("state disabled, exit code 1", done.stdout)
+                self.assertIn("No such file", done.stdout, "nothing stays pinned")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    BIN_DIR, KERNELS = pathlib.Path(sys.argv[1]), sys.argv[2:]
+    unittest.main(argv=sys.argv[:1], verbosity=2)
