@@ -5,7 +5,8 @@
 usage: comparison.py KERNEL [ROUNDS]     (about 5 minutes a round, 3 rounds by default)
 
 Prints the median and the range of each measure by workload and arm. Fails when `crossed` misses a goal in any round, or
-when the median remote share at the end is not lower under scx_tandem than under the stock scheduler.
+when its median remote share at the end is not lower under scx_tandem than under the stock scheduler. `perf` is shown
+only: in a guest without memory latency all its threads look alike, and where they end is a matter of luck in both arms.
 """
 
 import json
@@ -55,10 +56,9 @@ def failures(rounds):
         for number, report in enumerate(rounds, 1) for goal in report["goals"] if not goal["met"]
     ]
     values = by_arm(rounds)
-    for workload in sorted({workload for workload, _, _ in values}):
-        stock, tandem = (statistics.median(values[workload, arm, "remote_share_end"]) for arm in ("stock", "tandem"))
-        if not tandem < stock:
-            found.append(f"{workload}: median remote share {tandem:.3f} under scx_tandem, {stock:.3f} under stock")
+    stock, tandem = (statistics.median(values["crossed", arm, "remote_share_end"]) for arm in ("stock", "tandem"))
+    if not tandem < stock:
+        found.append(f"crossed: median remote share {tandem:.3f} under scx_tandem, {stock:.3f} under stock")
     return found
 
 

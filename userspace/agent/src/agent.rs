@@ -9,12 +9,13 @@ use anyhow::{Context, Result};
 use tandem_act::{Assignments, Cooldowns, Generation, LinuxMovePages, Mover, MoverConfig, Outcome, PageMove, Purpose};
 use tandem_bpf::{Scheduler, TaskRecord};
 use tandem_policies::model::{
-    Action, Move, NodeIndex, PAGE_BYTES, PerNode, Plan, ProcessId, Snapshot, Thread, ThreadId, Topology,
+    Action, Move, NodeIndex, PAGE_BYTES, PerNode, Plan, ProcessId, Snapshot, ThreadId, Topology,
 };
 use tandem_sense::{Sensor, SensorConfig, TaskAccount, monotonic_ns};
 use tracing::{debug, info, warn};
 
 use crate::config::AgentConfig;
+use crate::leases::{Lease, busy, leases};
 use crate::managed;
 use crate::report::{PagesMove, PlanResult, Report, ThreadMove};
 use crate::verify::{self, Trial, Verdict};
@@ -52,6 +53,8 @@ pub struct Agent {
     trial: Option<Trial>,
     /// Reasons of the moves under way, by plan.
     reasons: BTreeMap<(Generation, u64), String>,
+    /// When all leases were last renewed.
+    renewed_ns: u64,
     last_stats_ns: u64,
     /// Plans made so far.
     plans: u64,
@@ -79,6 +82,7 @@ impl Agent {
             ran_ns: BTreeMap::new(),
             trial: None,
             reasons: BTreeMap::new(),
+            renewed_ns: monotonic_ns(),
             last_stats_ns: monotonic_ns(),
             plans: 0,
             intervals_waited: 0,
@@ -138,6 +142,10 @@ impl Agent {
             }
             if self.scheduler.exit(|_, _| ())?.is_some() {
                 return Ok(Some(Ended::SchedulerLeft));
+            }
+            // Moves and samples may take longer than they should, and leases must not run out meanwhile.
+            if monotonic_ns() >= self.renewed_ns + self.config.interval.as_nanos() as u64 {
+                self.renew_leases()?;
             }
             self.sensor.sample(monotonic_ns())?;
             let outcomes = self.mover.run(monotonic_ns(), &mut self.cooldowns);
@@ -244,8 +252,7 @@ impl Agent {
         self.trial = Some(Trial::new(generation, before_ns, moved));
     }
 
-    /// Leases every busy thread to its node under the plan, so that none drifts away from what the plan counts on.
-    /// Returns those that change node, with the node before.
+    /// Sets the plan's leases. Returns the threads that change node, with the node before.
     fn act_on_threads(
         &mut self,
         snapshot: &Snapshot,
@@ -255,28 +262,21 @@ impl Agent {
         report: &mut Report,
     ) -> Vec<(ThreadId, NodeIndex)> {
         let reasons = reasons_by_thread(plan);
-        if reasons.is_empty() {
-            return Vec::new();
-        }
-        let after = snapshot.after_thread_moves(plan);
         let mut moved = Vec::new();
-        for (before, after) in snapshot.threads.iter().zip(&after.threads) {
-            if before.cpu_time_ns < snapshot.interval_ns / 100 {
+        for Lease { thread, from, to } in leases(snapshot, plan) {
+            self.assignments.set(thread, to, generation);
+            if from == to {
                 continue;
             }
-            self.assignments.set(before.id, after.node, generation);
-            if before.node == after.node {
-                continue;
-            }
-            self.cooldowns.start_thread(before.id, now_ns, self.config.cooldown.as_nanos() as u64);
+            self.cooldowns.start_thread(thread, now_ns, self.config.cooldown.as_nanos() as u64);
             report.thread_moves.push(ThreadMove {
                 time_ns: now_ns,
-                tid: before.id.tid,
-                from: self.topology.nodes[before.node].id.0,
-                to: self.topology.nodes[after.node].id.0,
-                reason: reasons.get(&before.id).cloned().unwrap_or_default(),
+                tid: thread.tid,
+                from: self.topology.nodes[from].id.0,
+                to: self.topology.nodes[to].id.0,
+                reason: reasons.get(&thread).cloned().unwrap_or_default(),
             });
-            moved.push((before.id, before.node));
+            moved.push((thread, from));
         }
         moved
     }
@@ -371,6 +371,7 @@ impl Agent {
     }
 
     fn renew_leases(&mut self) -> Result<()> {
+        self.renewed_ns = monotonic_ns();
         for refused in self.assignments.renew(&mut self.scheduler, monotonic_ns())? {
             debug!("thread {}: assignment refused: {}", refused.thread, refused.outcome.name());
         }
@@ -426,11 +427,6 @@ impl Agent {
             self.mover.queued_groups(),
         );
     }
-}
-
-/// Threads that used at least 1 % of a CPU.
-fn busy(snapshot: &Snapshot) -> impl Iterator<Item = &Thread> {
-    snapshot.threads.iter().filter(|thread| thread.cpu_time_ns >= snapshot.interval_ns / 100)
 }
 
 fn reasons_by_thread(plan: &Plan) -> BTreeMap<ThreadId, String> {

@@ -6,6 +6,7 @@
 
 mod agent;
 mod config;
+mod leases;
 mod managed;
 mod report;
 mod verify;
