@@ -17,11 +17,6 @@
  */
 static u64 node_vtime[TANDEM_MAX_NODES];
 
-static __always_inline bool vtime_before(u64 a, u64 b)
-{
-	return (s64)(a - b) < 0;
-}
-
 static __always_inline u64 vtime_of_node(u32 node)
 {
 	return node_vtime[node_at(node)];
@@ -33,15 +28,11 @@ static __always_inline u64 vtime_of_node(u32 node)
  */
 static __always_inline u64 vtime_for_queue(struct task_struct *p, struct task_ctx *tctx, u32 node)
 {
-	u64 vtime = p->scx.dsq_vtime;
-	u64 now = vtime_of_node(node);
+	u64 to = vtime_of_node(node);
+	u64 from = tctx->vtime_node == node ? to : vtime_of_node(tctx->vtime_node);
+	u64 vtime = rules_vtime_entering(p->scx.dsq_vtime, from, to, slice_ns);
 
-	if (tctx->vtime_node != node) {
-		vtime = now + (vtime - vtime_of_node(tctx->vtime_node));
-		tctx->vtime_node = node;
-	}
-	if (vtime_before(vtime, now - slice_ns))
-		vtime = now - slice_ns;
+	tctx->vtime_node = node;
 	scx_bpf_task_set_dsq_vtime(p, vtime);
 	return vtime;
 }
@@ -62,7 +53,7 @@ static void start_running(struct task_struct *p, struct task_ctx *tctx)
 		tctx->node_changes++;
 		tctx->last_node = node;
 	}
-	if (vtime_before(node_vtime[queue], p->scx.dsq_vtime))
+	if (rules_vtime_before(node_vtime[queue], p->scx.dsq_vtime))
 		node_vtime[queue] = p->scx.dsq_vtime;
 }
 
@@ -86,7 +77,7 @@ static void account_run(struct task_struct *p, struct task_ctx *tctx)
 		if (stats)
 			stats->busy_ns[node_at(node)] += ran_ns;
 	}
-	scx_bpf_task_set_dsq_vtime(p, p->scx.dsq_vtime + ran_ns * 100 / (p->scx.weight ?: 1));
+	scx_bpf_task_set_dsq_vtime(p, rules_vtime_after(p->scx.dsq_vtime, ran_ns, p->scx.weight));
 }
 
 #endif /* __TANDEM_ACCOUNT_BPF_H */

@@ -21,14 +21,11 @@ struct {
 static enum tandem_assign_outcome check_lease(const struct tandem_assignment *item,
 					      const struct task_ctx *tctx, u64 now)
 {
-	if (item->generation < tctx->generation)
-		return TANDEM_ASSIGN_STALE;
-	if (item->node == TANDEM_NO_NODE)
-		return TANDEM_ASSIGN_APPLIED;
-	if (item->expires_ns <= now)
-		return TANDEM_ASSIGN_EXPIRED;
-	if (item->expires_ns - now > max_lease_ns)
-		return TANDEM_ASSIGN_LEASE_TOO_LONG;
+	enum tandem_assign_outcome outcome;
+
+	outcome = rules_lease_outcome(item, tctx->generation, now, max_lease_ns);
+	if (outcome != TANDEM_ASSIGN_APPLIED || item->node == TANDEM_NO_NODE)
+		return outcome;
 	if (!nr_cpus_of(item->node))
 		return TANDEM_ASSIGN_BAD_NODE;
 	if (!node_allowed(tctx, item->node))

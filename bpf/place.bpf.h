@@ -136,7 +136,7 @@ static void claim(struct task_ctx *tctx, u32 node)
 
 static __always_inline bool is_overfull(u32 node)
 {
-	return nr_claims[node_at(node)] > (s32)nr_cpus_of(node);
+	return rules_overfull(nr_claims[node_at(node)], nr_cpus_of(node));
 }
 
 /* What @p must have waited before @node takes it away from @home. */
@@ -193,12 +193,9 @@ static s32 pick_idle_home(struct task_struct *p, u32 home, s32 prev_cpu)
 /* What a newcomer to the queue of @node should expect to wait. */
 static u64 expected_wait_ns(u32 node)
 {
-	u32 cpus = nr_cpus_of(node);
 	s32 queued = scx_bpf_dsq_nr_queued(queue_of(node));
 
-	if (!cpus || queued < 0)
-		return ~0ULL;
-	return (queued + 1) * slice_ns / cpus;
+	return queued < 0 ? ~0ULL : rules_expected_wait_ns(queued, nr_cpus_of(node), slice_ns);
 }
 
 /* An idle CPU on the nearest node where running costs less than waiting at home. */

@@ -72,7 +72,7 @@ static bool goes_first(struct task_struct *prev, struct task_ctx *tctx, s32 cpu,
 	account_run(prev, tctx);
 	bpf_for_each (scx_dsq, p, queue_of(node), 0) {
 		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
-			return vtime_before(prev->scx.dsq_vtime, p->scx.dsq_vtime);
+			return rules_vtime_before(prev->scx.dsq_vtime, p->scx.dsq_vtime);
 		if (++looked_at > LOOK_DEPTH)
 			break;
 	}

@@ -8,6 +8,7 @@
 
 #include <scx/common.bpf.h>
 #include "intf.h"
+#include "rules.h"
 
 /* Written by user space before loading, constant afterwards. */
 const volatile u32 nr_nodes = 1;

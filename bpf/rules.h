@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The scheduler's arithmetic: virtual time, waiting, leases. Nothing here looks
+ * at a task, a map or a clock, so that it compiles outside of the kernel too,
+ * where tests/rules holds it against simple models.
+ */
+#ifndef __TANDEM_RULES_H
+#define __TANDEM_RULES_H
+
+#include "intf.h"
+
+/* Weight of a task of nice 0. */
+#define RULES_BASE_WEIGHT 100
+
+/* Virtual time wraps around; what is compared is never half a range apart. */
+static inline bool rules_vtime_before(u64 a, u64 b)
+{
+	return (long long)(a - b) < 0;
+}
+
+/*
+ * Virtual time with which a task enters a queue whose furthest virtual time is
+ * @to. @vtime was kept against a queue that is at @from now: what the task is
+ * behind or ahead there it is behind or ahead here. Sleepers keep at most
+ * @credit_ns.
+ */
+static inline u64 rules_vtime_entering(u64 vtime, u64 from, u64 to, u64 credit_ns)
+{
+	vtime = to + (vtime - from);
+	if (rules_vtime_before(vtime, to - credit_ns))
+		vtime = to - credit_ns;
+	return vtime;
+}
+
+/* Virtual time after running for @ran_ns: as fast as time at nice 0, slower the more weight. */
+static inline u64 rules_vtime_after(u64 vtime, u64 ran_ns, u32 weight)
+{
+	return vtime + ran_ns * RULES_BASE_WEIGHT / (weight ? weight : 1);
+}
+
+/* What a newcomer should expect to wait behind @queued tasks that @cpus share. */
+static inline u64 rules_expected_wait_ns(u32 queued, u32 cpus, u64 slice_ns)
+{
+	return cpus ? (queued + 1ULL) * slice_ns / cpus : ~0ULL;
+}
+
+/* Whether more tasks claim a node than it has CPUs. */
+static inline bool rules_overfull(s32 claims, u32 cpus)
+{
+	return claims > (s32)cpus;
+}
+
+/*
+ * What becomes of the lease that @item asks for, of a task whose assignment has
+ * @generation, as far as the node does not matter. Withdrawing needs no lease.
+ */
+static inline enum tandem_assign_outcome rules_lease_outcome(const struct tandem_assignment *item,
+							     u64 generation, u64 now_ns,
+							     u64 max_lease_ns)
+{
+	if (item->generation < generation)
+		return TANDEM_ASSIGN_STALE;
+	if (item->node == TANDEM_NO_NODE)
+		return TANDEM_ASSIGN_APPLIED;
+	if (item->expires_ns <= now_ns)
+		return TANDEM_ASSIGN_EXPIRED;
+	if (item->expires_ns - now_ns > max_lease_ns)
+		return TANDEM_ASSIGN_LEASE_TOO_LONG;
+	return TANDEM_ASSIGN_APPLIED;
+}
+
+#endif /* __TANDEM_RULES_H */

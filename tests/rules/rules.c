@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The rules as functions that can be linked. */
+#include <stdbool.h>
+
+#include "rules.h"
+
+bool linked_vtime_before(u64 a, u64 b)
+{
+	return rules_vtime_before(a, b);
+}
+
+u64 linked_vtime_entering(u64 vtime, u64 from, u64 to, u64 credit_ns)
+{
+	return rules_vtime_entering(vtime, from, to, credit_ns);
+}
+
+u64 linked_vtime_after(u64 vtime, u64 ran_ns, u32 weight)
+{
+	return rules_vtime_after(vtime, ran_ns, weight);
+}
+
+u64 linked_expected_wait_ns(u32 queued, u32 cpus, u64 slice_ns)
+{
+	return rules_expected_wait_ns(queued, cpus, slice_ns);
+}
+
+bool linked_overfull(s32 claims, u32 cpus)
+{
+	return rules_overfull(claims, cpus);
+}
+
+u32 linked_lease_outcome(u32 node, u64 item_generation, u64 expires_ns, u64 generation, u64 now_ns,
+			 u64 max_lease_ns)
+{
+	struct tandem_assignment item = {
+		.node = node, .generation = item_generation, .expires_ns = expires_ns};
+
+	return rules_lease_outcome(&item, generation, now_ns, max_lease_ns);
+}
