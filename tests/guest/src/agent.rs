@@ -13,7 +13,7 @@ use crate::trial;
 const PAGES: usize = 1024;
 /// An emulator inside an emulated machine is slow: the default budgets would be a sample or two a second. Intervals are
 /// longer than usual so that the signal, which halves every 3 s, is mostly of the time after the plan when it is judged.
-const SLOW_MACHINE: [&str; 6] = ["--interval-ms", "2000", "--sampler-budget", "25", "--mover-budget", "50"];
+const SLOW_MACHINE: [&str; 6] = ["--interval-ms", "3000", "--sampler-budget", "25", "--mover-budget", "50"];
 
 pub fn tests() -> Vec<Trial> {
     vec![
@@ -28,20 +28,23 @@ fn manage_this_process() -> Scx {
     Scx::start(&[&SLOW_MACHINE[..], &["--manage", &process]].concat())
 }
 
-/// The first two nodes with CPUs.
+/// The two nodes with CPUs that are farthest from each other.
 fn two_nodes(scx: &Scx) -> [Node; 2] {
-    let mut nodes = scx.topology.nodes_with_cpus();
-    let mut next = || scx.topology.nodes[nodes.next().expect("two nodes have CPUs")].clone();
-    [next(), next()]
+    let nodes = &scx.topology.nodes;
+    let with_cpus = || scx.topology.nodes_with_cpus();
+    let pairs =
+        with_cpus().flat_map(|one| with_cpus().filter(move |&other| other != one).map(move |other| (one, other)));
+    let (one, other) = pairs.max_by_key(|&(one, other)| nodes[one].distance[other]).expect("two nodes have CPUs");
+    [nodes[one].clone(), nodes[other].clone()]
 }
 
 fn cpus(node: &Node) -> Vec<u32> {
     node.cpus.iter().map(|cpu| cpu.0).collect()
 }
 
-/// Memory with its home on `node`.
-fn memory_on(node: &Node) -> Arc<Memory> {
-    let memory = Arc::new(Memory::map(PAGES));
+/// Memory of `pages` pages with its home on `node`.
+fn memory_on(node: &Node, pages: usize) -> Arc<Memory> {
+    let memory = Arc::new(Memory::map(pages));
     let (touched, cpus) = (Arc::clone(&memory), cpus(node));
     let touch = move || {
         // SAFETY: gettid cannot fail.
@@ -49,7 +52,7 @@ fn memory_on(node: &Node) -> Arc<Memory> {
         touched.walk();
     };
     std::thread::spawn(touch).join().expect("the memory is touched");
-    assert_eq!(memory.pages_on(node.id.0), PAGES, "first touch places it");
+    assert_eq!(memory.pages_on(node.id.0), pages, "first touch places it");
     memory
 }
 
@@ -57,10 +60,10 @@ fn memory_on(node: &Node) -> Arc<Memory> {
 fn page_moves_that_did_not_pay_are_undone() {
     let scx = manage_this_process();
     let [home, away] = two_nodes(&scx);
-    let disputed = memory_on(&home);
+    let disputed = memory_on(&home, PAGES);
     let turned = Arc::new(AtomicBool::new(false));
     let visitor = Worker::doing({
-        let (disputed, turned, own) = (Arc::clone(&disputed), Arc::clone(&turned), memory_on(&away));
+        let (disputed, turned, own) = (Arc::clone(&disputed), Arc::clone(&turned), memory_on(&away, PAGES));
         move || {
             // Its own as well from the start, so that less is remote before the turn than after it.
             own.walk();
@@ -71,7 +74,7 @@ fn page_moves_that_did_not_pay_are_undone() {
     });
     set_affinity(visitor.tid, &cpus(&away));
     let _residents: Vec<Worker> = std::iter::repeat_with(|| {
-        let (disputed, turned, own) = (Arc::clone(&disputed), Arc::clone(&turned), memory_on(&home));
+        let (disputed, turned, own) = (Arc::clone(&disputed), Arc::clone(&turned), memory_on(&home, PAGES));
         let resident = Worker::doing(move || if turned.load(Ordering::Relaxed) { disputed.walk() } else { own.walk() });
         set_affinity(resident.tid, &cpus(&home));
         resident
@@ -92,10 +95,10 @@ fn thread_moves_that_did_not_pay_are_undone() {
     let [home, away] = two_nodes(&scx);
     let turned = Arc::new(AtomicBool::new(false));
     let worker = Worker::doing({
-        let (more, less, turned) = (memory_on(&away), memory_on(&home), Arc::clone(&turned));
+        let (more, less) = (memory_on(&away, PAGES + PAGES / 2), memory_on(&home, PAGES));
+        let turned = Arc::clone(&turned);
         move || {
             if !turned.load(Ordering::Relaxed) {
-                more.walk();
                 more.walk();
             }
             less.walk();
