@@ -100,6 +100,9 @@ impl Scx {
 
 impl Drop for Scx {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("scx_tandem said:\n{}", self.log());
+        }
         if let Ok(None) = self.child.try_wait() {
             self.signal(libc::SIGTERM);
             self.child.wait().expect("a child can be waited for");

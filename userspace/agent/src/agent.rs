@@ -118,8 +118,9 @@ impl Agent {
             }
             let snapshot = self.sense(interval_start_ns)?;
             report.intervals += 1;
-            self.verify(&snapshot, report);
-            if self.trial.is_none() && self.knows_enough(&snapshot) {
+            let undone = self.verify(&snapshot, report);
+            // What was undone is not in the snapshot: a plan made from it would bring it back.
+            if !undone && self.trial.is_none() && self.knows_enough(&snapshot) {
                 let plan = self.decide(&snapshot);
                 self.act(&snapshot, &plan, report);
             }
@@ -328,12 +329,12 @@ impl Agent {
         }
     }
 
-    /// Looks at the plan under trial, and undoes it if it made things worse.
-    fn verify(&mut self, snapshot: &Snapshot, report: &mut Report) {
-        let Some(trial) = &mut self.trial else { return };
+    /// Looks at the plan under trial, and undoes it if it made things worse; returns whether it did.
+    fn verify(&mut self, snapshot: &Snapshot, report: &mut Report) -> bool {
+        let Some(trial) = &mut self.trial else { return false };
         let verdict = trial.judge(self.mover.queued_groups() > 0, verify::latency_ns(snapshot));
         let (after_ns, undone) = match verdict {
-            Verdict::Wait => return,
+            Verdict::Wait => return false,
             Verdict::Keep { after_ns } => (after_ns, false),
             Verdict::Undo { after_ns } => (Some(after_ns), true),
         };
@@ -347,6 +348,7 @@ impl Agent {
         } else {
             self.mover.forget_before(trial.generation);
         }
+        undone
     }
 
     fn undo(&mut self, trial: &Trial, report: &mut Report) {
