@@ -3,12 +3,13 @@
 """Runs a command in a NUMA machine that a machine file describes."""
 
 import argparse
+import json
 import os
 from pathlib import Path
 import signal
 import sys
 
-from lab import LabError, image, kernels, machine, run, verdict, vng
+from lab import LabError, calibrate, image, kernels, machine, run, timing, verdict, vng
 
 
 def parser():
@@ -20,6 +21,7 @@ def parser():
     for name, help_text in (
         ("run", "run a command in a guest, print what it prints, exit with its code"),
         ("shell", "open an interactive shell in a guest"),
+        ("calibrate", "measure in a timing guest what memory costs, against the machine file; exit code 1: over 1 % off"),
     ):
         sub = commands.add_parser(
             name, help=help_text, epilog=verdict.EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -32,19 +34,33 @@ def parser():
         sub.add_argument("--add", action="append", default=[], metavar="HOST[:GUEST]",
                          help="put a file or folder into the guest (default /bin/NAME), with its libraries")
         sub.add_argument("--append", default="", metavar="ARGS", help="more kernel arguments")
+    for name in ("run", "calibrate"):
+        run_options(commands.choices[name])
+    sub = commands.choices["calibrate"]
+    sub.set_defaults(timing=True, runner="direct", allow_scx_exit=False)
+    sub.add_argument("--json", action="store_true", help="print JSON")
     sub = commands.choices["run"]
     sub.add_argument("--runner", choices=["direct", "vng"], default="direct",
                      help="direct: QEMU with a small initramfs; vng: virtme-ng, this machine's files in the guest")
-    sub.add_argument("--timeout", type=seconds, default=300.0, metavar="SEC",
-                     help="limit for boot and command together, default 300")
     sub.add_argument("--out", type=Path, metavar="DIR", help="where files of the guest's /out go")
+    sub.add_argument("--timing", action="store_true",
+                     help="memory, caches and the guest's clocks cost what the machine file says (docs/timing.md); "
+                          "the counts go to DIR/truth.json of --out")
     sub.add_argument("--allow-scx-exit", action="store_true",
                      help="do not fail when the kernel ejects a BPF scheduler")
+    sub.add_argument("command", nargs="+", metavar="CMD", help="command and its arguments, after --")
+    return top
+
+
+def run_options(sub):
+    """What a run and a calibration have in common."""
+    sub.add_argument("--timeout", type=seconds, default=300.0, metavar="SEC",
+                     help="limit for boot and command together, default 300")
+    sub.add_argument("--seed", type=int, default=0, metavar="N",
+                     help="timing guests: vary boot and start of the command, default %(default)s")
     noise = sub.add_mutually_exclusive_group()
     noise.add_argument("--quiet", action="store_true", help="no line about the run itself")
     noise.add_argument("--verbose", action="store_true", help="kernel log to standard error as it comes")
-    sub.add_argument("command", nargs="+", metavar="CMD", help="command and its arguments, after --")
-    return top
 
 
 def seconds(text):
@@ -54,21 +70,39 @@ def seconds(text):
     return value
 
 
+def chosen_accel(options, kernel, described):
+    if getattr(options, "timing", False):
+        if options.accel == "kvm" or options.runner != "direct":
+            raise LabError("--timing needs QEMU's emulation and --runner direct: leave --accel and --runner away")
+        timing.check(described)
+        return "timing"
+    if options.accel == "auto":
+        return "kvm" if kernels.kvm_boots(kernel, image.base()) else "tcg"
+    if options.accel == "kvm" and not kernels.kvm_boots(kernel, image.base()):
+        raise LabError("--accel kvm: KVM does not boot a guest on this machine: use --accel tcg")
+    return options.accel
+
+
 def request(options):
     kernel = kernels.vmlinux(options.kernel)
-    accel = options.accel
-    if accel == "auto":
-        accel = "kvm" if kernels.kvm_boots(kernel, image.base()) else "tcg"
-    elif accel == "kvm" and not kernels.kvm_boots(kernel, image.base()):
-        raise LabError("--accel kvm: KVM does not boot a guest on this machine: use --accel tcg")
-    running = options.what == "run"
+    described = machine.load(options.machine)
+    accel = chosen_accel(options, kernel, described)
+    running = options.what != "shell"
     return run.Request(
-        machine=machine.load(options.machine), kernel=kernel, release=options.kernel, accel=accel,
+        machine=described, kernel=kernel, release=options.kernel, accel=accel,
         timeout_s=options.timeout if running else 0.0, additions=tuple(options.add), append=options.append,
-        out=options.out if running else None, quiet=running and options.quiet,
+        out=getattr(options, "out", None), quiet=running and options.quiet,
         verbose=running and options.verbose, allow_scx_exit=running and options.allow_scx_exit,
-        command=tuple(options.command) if running else (),
+        command=tuple(getattr(options, "command", ())), seed=options.seed if running else 0,
     )
+
+
+def calibration(wanted, as_json):
+    code, result = calibrate.calibrate(wanted)
+    if result is None:
+        return code
+    print(json.dumps(result) if as_json else calibrate.table(result))
+    return 0 if result["valid"] else 1
 
 
 def main():
@@ -79,6 +113,8 @@ def main():
         wanted = request(options)
         if options.what == "shell":
             return run.shell(wanted)
+        if options.what == "calibrate":
+            return calibration(wanted, options.json)
         return vng.run(wanted) if options.runner == "vng" else run.direct(wanted)
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)

@@ -21,6 +21,8 @@ class Machine:
     threads_per_core: int
     llcs_per_node: int
     nodes: tuple[Node, ...]
+    flat: str = ""
+    "the form itself, with the costs that only the timing plugin reads"
 
     @property
     def cpus(self):
@@ -49,7 +51,9 @@ def parse(text):
             )
             for i in range(int(values["nodes"]))
         )
-        return Machine(values["name"], int(values["threads_per_core"]), int(values["llcs_per_node"]), nodes)
+        return Machine(
+            values["name"], int(values["threads_per_core"]), int(values["llcs_per_node"]), nodes, flat=text
+        )
     except KeyError as error:
         raise LabError(f"the flat machine form lacks the key {error.args[0]}: build `tandem` anew") from None
     except ValueError as error:

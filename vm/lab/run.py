@@ -3,6 +3,7 @@
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+import json
 import os
 from pathlib import Path
 import shlex
@@ -11,7 +12,7 @@ import sys
 import tempfile
 import time
 
-from lab import BUILD, LabError, image, process, qemu
+from lab import BUILD, LabError, image, process, qemu, timing
 from lab.follow import follow
 from lab.verdict import KernelLog, judge, records
 
@@ -24,6 +25,8 @@ KERNEL_ARGUMENTS = ["console=ttyS0,115200", "panic=-1", "oops=panic", "mitigatio
 # it patched its code, had removed before, or ends QEMU by a failed assertion of its own. A guest that does not come up
 # for these reasons is booted once more.
 BOOT_LIMIT_S = 45
+# One host thread runs all vCPUs, and counts.
+TIMING_BOOT_LIMIT_S, TIMING_BOOT_LIMIT_S_PER_CPU = 120, 12
 STALE_BREAKPOINT = "int3"
 ONCE_MORE = "lab: the guest did not come up, which lies in the emulator: once more"
 
@@ -44,6 +47,17 @@ class Request:
     verbose: bool
     allow_scx_exit: bool
     command: tuple[str, ...]
+    seed: int = 0
+
+    @property
+    def timed(self):
+        return self.accel == "timing"
+
+
+def boot_limit_s(request):
+    if not request.timed:
+        return BOOT_LIMIT_S
+    return TIMING_BOOT_LIMIT_S + TIMING_BOOT_LIMIT_S_PER_CPU * request.machine.cpus
 
 
 def script(command):
@@ -51,9 +65,16 @@ def script(command):
     return os.fsencode(shlex.join(command)) + b"\n"
 
 
+def delayed_script(request):
+    """The script of a timing run: the command starts at a moment that the seed chooses."""
+    delay = b"usleep %d\n" % timing.start_delay_us(request.seed) if request.timed else b""
+    return delay + script(request.command)
+
+
 def command_line(request):
     noise = [] if request.verbose else ["quiet"]
-    words = [*KERNEL_ARGUMENTS, *noise, *qemu.kernel_arguments(request.machine), request.append]
+    clock = timing.KERNEL_ARGUMENTS if request.timed else []
+    words = [*KERNEL_ARGUMENTS, *clock, *noise, *qemu.kernel_arguments(request.machine), request.append]
     return " ".join(word for word in words if word)
 
 
@@ -90,7 +111,7 @@ class Streams:
         end = self.begun + self.request.timeout_s
         if self._last_boot or self.started_after_s is not None:
             return end
-        return min(end, self._booted + BOOT_LIMIT_S)
+        return min(end, self._booted + boot_limit_s(self.request))
 
     def failed_by_emulation(self, qemu_code):
         """Whether it did not come up for a reason that lies in the emulator; `qemu_code` None: QEMU did not end."""
@@ -144,23 +165,26 @@ def direct(request):
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tandem-lab-")))
         initramfs = directory / "initramfs.cpio"
-        image.build(initramfs, request.additions, script(request.command))
+        image.build(initramfs, request.additions, delayed_script(request))
         begun = time.monotonic()
         for last_boot in (False, True):
             streams = Streams(request, begun, last_boot)
             paths = lines_of(request, directory)
-            ended, code, said = boot(arguments(request, initramfs), paths, streams)
+            clock = timing.arguments(request.machine, request.seed, directory) if request.timed else []
+            ended, code, said = boot(arguments(request, initramfs) + clock, paths, streams)
             if not streams.failed_by_emulation(code):
                 break
             print(ONCE_MORE, file=sys.stderr)
+        if request.timed and request.out is not None:
+            request.out.mkdir(parents=True, exist_ok=True)
+            (request.out / "truth.json").write_text(json.dumps(timing.truth(request, directory)) + "\n")
         return conclude(request, streams, paths["serial"], not ended, code, said)
 
 
 def boot(words, paths, streams):
     """One boot: whether QEMU ended by itself, its code, its words."""
     for name, path in paths.items():
-        # QEMU's own separator is doubled to mean itself.
-        words += ["-chardev", f"file,id={name},path={str(path).replace(',', ',,')}", *qemu_options(name)]
+        words += ["-chardev", f"file,id={name},path={qemu.value(path)}", *qemu_options(name)]
     with tempfile.TemporaryFile("w+") as said:
         child = process.start(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
         try:

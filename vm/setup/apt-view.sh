@@ -3,7 +3,7 @@
 #
 # A private view of Debian's package archive: bookworm-backports (QEMU, bpftool)
 # and trixie-backports (kernels built with sched_ext) beside the machine's own
-# suite. Lists and downloads live in one directory of ours, so that the
+# suite, with sources (QEMU's plugin header). Lists and downloads live in one directory of ours, so that the
 # machine's own sources and pins stay as they are.
 #
 # usage: apt-view.sh DIR      prints the path of the view's apt.conf
@@ -35,7 +35,7 @@ mkdir -p "$dir/lists/partial" "$dir/cache/archives/partial"
 cat > "$dir/view.sources" <<VIEW
 $sources
 
-Types: deb
+Types: deb deb-src
 URIs: $uri
 Suites: bookworm-backports trixie-backports
 Components: main

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Every machine file on every pinned kernel: the guest has the nodes, CPUs, caches and distances of the file.
+"""Machine files on every pinned kernel: the guest has the nodes, CPUs, caches and distances of the file. Files with
+latencies have their own test (boot_timing_machines.py).
 
 usage: python3 -m unittest discover -v -s vm/tests -p 'boot_topologies.py'     (about 2 minutes)
 """
@@ -79,6 +80,8 @@ class Topologies(unittest.TestCase):
 
 def add_checks():
     for path in sorted((VM / "machines").glob("*.toml")):
+        if "latency_ns" in path.read_text():
+            continue
         for kernel in kernels.pinned():
             name = f"test_{path.stem}_on_{kernel.split('+')[0]}"
             setattr(Topologies, name, lambda self, path=path, kernel=kernel: self.check(path, kernel))

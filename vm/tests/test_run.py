@@ -12,7 +12,7 @@ from lab import run
 
 def streams(timeout_s=300, waited_s=0.0, last_boot=False):
     """A guest that has been silent for `waited_s`."""
-    guest = run.Streams(types.SimpleNamespace(timeout_s=timeout_s, verbose=False), time.monotonic() - waited_s, last_boot)
+    guest = run.Streams(types.SimpleNamespace(timeout_s=timeout_s, verbose=False, timed=False), time.monotonic() - waited_s, last_boot)
     guest._booted -= waited_s
     return guest
 

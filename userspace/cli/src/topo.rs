@@ -49,7 +49,7 @@ struct Shown {
 /// The machine file or the running machine cannot be read.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let text = match (&arguments.machine, arguments.emit) {
-        (Some(path), Some(Form::Lab)) => lab_form(&MachineFile::load(path)?),
+        (Some(path), Some(Form::Lab)) => lab_form(&MachineFile::load(path)?)?,
         (Some(path), None) => show(from_file(MachineFile::load(path)?)?, arguments.json)?,
         (None, _) => show(running()?, arguments.json)?,
     };
@@ -136,21 +136,51 @@ fn table(shown: &Shown) -> String {
     text
 }
 
-/// Flat `key=value` lines: scalars, then per node (by position) its id, CPUs, memory and distances.
-fn lab_form(machine: &MachineFile) -> String {
+/// Flat `key=value` lines: scalars, then per node (by position) its id, CPUs, memory and matrix rows. Bandwidths only
+/// where the file has them.
+fn lab_form(machine: &MachineFile) -> Result<String> {
     let mut text = String::new();
     line(&mut text, format_args!("name={}", machine.name));
     line(&mut text, format_args!("nodes={}", machine.node_ids.len()));
     line(&mut text, format_args!("threads_per_core={}", machine.threads_per_core));
     line(&mut text, format_args!("llcs_per_node={}", machine.llcs_per_node));
-    for (index, id) in machine.node_ids.iter().enumerate() {
-        let row: Vec<String> = machine.distance[index].iter().map(u32::to_string).collect();
-        line(&mut text, format_args!("node.{index}.id={id}"));
-        line(&mut text, format_args!("node.{index}.cpus={}", machine.cpus_per_node[index]));
-        line(&mut text, format_args!("node.{index}.memory_mb={}", machine.memory_mb[index]));
-        line(&mut text, format_args!("node.{index}.distance={}", row.join(" ")));
+    timing_form(&mut text, machine);
+    let topology = machine.topology()?;
+    for (index, node) in topology.nodes.iter() {
+        let prefix = format!("node.{}", index.0);
+        line(&mut text, format_args!("{prefix}.id={}", node.id.0));
+        line(&mut text, format_args!("{prefix}.cpus={}", node.cpus.len()));
+        line(&mut text, format_args!("{prefix}.memory_mb={}", machine.memory_mb[index.0]));
+        line(&mut text, format_args!("{prefix}.distance={}", list(node.distance.values())));
+        line(&mut text, format_args!("{prefix}.latency_ns={}", list(node.latency_ns.values())));
+        if let Some(rows) = &machine.bandwidth_mb_s {
+            line(&mut text, format_args!("{prefix}.bandwidth_mb_s={}", list(&rows[index.0])));
+        }
     }
-    text
+    Ok(text)
+}
+
+/// Costs that are the same for all nodes.
+fn timing_form(text: &mut String, machine: &MachineFile) {
+    let (core, caches, memory, coherence) = (&machine.core, &machine.caches, &machine.memory, &machine.coherence);
+    line(text, format_args!("core.instruction_ns={}", core.instruction_ns));
+    line(text, format_args!("core.kernel_instruction_ns={}", core.kernel_instruction_ns));
+    line(text, format_args!("core.pause_ns={}", core.pause_ns));
+    line(text, format_args!("caches.l1_kb={}", caches.l1_kb));
+    line(text, format_args!("caches.l2_kb={}", caches.l2_kb));
+    line(text, format_args!("caches.l3_kb_per_llc={}", caches.l3_kb_per_llc));
+    line(text, format_args!("caches.line_b={}", caches.line_b));
+    line(text, format_args!("caches.l2_ns={}", caches.l2_ns));
+    line(text, format_args!("caches.l3_ns={}", caches.l3_ns));
+    line(text, format_args!("memory.service_ns_per_line={}", memory.service_ns_per_line));
+    line(text, format_args!("memory.outstanding_misses={}", memory.outstanding_misses));
+    line(text, format_args!("coherence.same_llc_ns={}", coherence.same_llc_ns));
+    line(text, format_args!("coherence.same_node_ns={}", coherence.same_node_ns));
+    line(text, format_args!("coherence.cross_node_ns={}", coherence.cross_node_ns));
+}
+
+fn list<'a, T: ToString + 'a>(values: impl IntoIterator<Item = &'a T>) -> String {
+    values.into_iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 
 fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {

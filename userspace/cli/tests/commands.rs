@@ -27,6 +27,27 @@ fn the_labs_form_has_every_node() {
 }
 
 #[test]
+fn the_labs_form_has_every_cost() {
+    let output = tandem(&["topo", "--machine", &machine("cascadelake"), "--emit", "lab"]);
+    let lines: Vec<&str> = stdout(&output).lines().collect();
+    for line in [
+        "node.1.latency_ns=141.6 81.5",
+        "node.0.bandwidth_mb_s=113073.7 34305.5",
+        "caches.l3_kb_per_llc=5632",
+        "caches.l2_ns=4",
+        "core.kernel_instruction_ns=0.3125",
+        "core.pause_ns=40",
+        "memory.outstanding_misses=10",
+        "coherence.cross_node_ns=113.7",
+    ] {
+        assert!(lines.contains(&line), "{line} in {lines:?}");
+    }
+    let output = tandem(&["topo", "--machine", &machine("2x4"), "--emit", "lab"]);
+    assert!(stdout(&output).contains("node.0.latency_ns=100 200\n"), "derived from distances");
+    assert!(!stdout(&output).contains("bandwidth"), "absent in the file");
+}
+
+#[test]
 fn the_table_names_memory_only_nodes() {
     let output = tandem(&["topo", "--machine", &machine("3-cpuless")]);
     assert!(stdout(&output).lines().any(|line| line.starts_with("   2  -  ")), "{}", stdout(&output));

@@ -7,5 +7,5 @@ mod machine_file;
 mod sysfs;
 
 pub use cpu_list::{CpuListError, format_cpu_list, parse_cpu_list};
-pub use machine_file::{Caches, Coherence, MachineFile, MachineFileError, MemoryTiming};
+pub use machine_file::{Caches, Coherence, Core, MachineFile, MachineFileError, MemoryTiming};
 pub use sysfs::{RunningMachine, SysfsError, read_running, read_sysfs, refresh_free_memory};

@@ -37,9 +37,17 @@ fn what_is_absent_is_derived_and_said() {
     let machine = MachineFile::parse("nodes = 2\ncpus_per_node = 1", Path::new("dir/small.toml")).unwrap();
     assert_eq!(machine.name, "small");
     assert_eq!(machine.distance, [[10, 20], [20, 10]]);
-    for key in
-        ["name", "memory_mb", "distance", "latency_ns", "threads_per_core", "llcs_per_node", "[caches]", "[memory]"]
-    {
+    for key in [
+        "name",
+        "memory_mb",
+        "distance",
+        "latency_ns",
+        "threads_per_core",
+        "llcs_per_node",
+        "[core]",
+        "[caches]",
+        "[memory]",
+    ] {
         assert!(machine.derived.iter().any(|sentence| sentence.starts_with(key)), "{key}: {:?}", machine.derived);
     }
 }
@@ -62,6 +70,16 @@ fn a_memory_only_node_has_no_cpu_and_no_llc() {
     let topology = parse(RING).unwrap().topology().unwrap();
     assert!(topology.nodes[NodeIndex(3)].cpus.is_empty());
     assert!(topology.nodes[NodeIndex(3)].llcs.is_empty());
+}
+
+#[test]
+fn a_bandwidth_matrix_says_how_fast_memory_is_unless_the_file_does() {
+    let matrix = "nodes = 2\ncpus_per_node = 1\nbandwidth_mb_s = [[20000, 5000], [5000, 16000]]";
+    let machine = parse(matrix).unwrap();
+    assert_eq!(machine.memory.service_ns_per_line, 3.2);
+    assert!(machine.derived.iter().any(|sentence| sentence.starts_with("[memory]")), "{:?}", machine.derived);
+    let given = parse(&format!("{matrix}\n[memory]\nservice_ns_per_line = 5")).unwrap();
+    assert_eq!(given.memory.service_ns_per_line, 5.0);
 }
 
 #[test]
@@ -117,7 +135,7 @@ fn each_mistake_names_file_key_and_what_is_right() {
         (mistake(distance, "[caches]\nline_b = 48"), "m.toml: caches.line_b: is 48, must be a power of two"),
         (
             mistake(distance, "[memory]\nservice_ns_per_line = nan"),
-            "m.toml: memory and coherence: has the time NaN ns, all must be above 0",
+            "m.toml: memory.service_ns_per_line: is NaN ns, must be above 0",
         ),
     ];
     for (said, right) in cases {

@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
-use super::{DEFAULT_MEMORY_MB, DEFAULT_REMOTE_DISTANCE, LOCAL_DISTANCE, MachineFile, OneOrEach, Written};
+use super::{
+    Caches, DEFAULT_MEMORY_MB, DEFAULT_REMOTE_DISTANCE, LOCAL_DISTANCE, MachineFile, MemoryTiming, OneOrEach, Written,
+};
 
 /// More nodes than the kernels we know can number.
 const MAX_NODES: usize = 1024;
@@ -59,6 +61,9 @@ pub(super) fn checked(written: Written, path: &Path) -> Result<MachineFile, Wron
     if cores.iter().any(|cores| cores % llcs_per_node != 0) {
         return Err(("llcs_per_node", "the cores of a node must divide evenly among its LLCs".to_owned()));
     }
+    let bandwidth_mb_s = positive("bandwidth_mb_s", written.bandwidth_mb_s, nodes)?;
+    let caches = or_default("[caches]", written.caches, &mut derived);
+    let memory = memory(written.memory, bandwidth_mb_s.as_deref(), &caches, &mut derived);
     let machine = MachineFile {
         name,
         node_ids: node_ids(written.node_ids, nodes)?,
@@ -66,11 +71,12 @@ pub(super) fn checked(written: Written, path: &Path) -> Result<MachineFile, Wron
         memory_mb,
         distance,
         latency_ns: positive("latency_ns", written.latency_ns, nodes)?,
-        bandwidth_mb_s: positive("bandwidth_mb_s", written.bandwidth_mb_s, nodes)?,
+        bandwidth_mb_s,
         threads_per_core,
         llcs_per_node,
-        caches: or_default("[caches]", written.caches, &mut derived),
-        memory: or_default("[memory]", written.memory, &mut derived),
+        core: or_default("[core]", written.core, &mut derived),
+        caches,
+        memory,
         coherence: or_default("[coherence]", written.coherence, &mut derived),
         derived,
     };
@@ -195,6 +201,25 @@ fn or_default<T: Default>(table: &str, value: Option<T>, derived: &mut Vec<Strin
     })
 }
 
+/// The memory's timing: a bandwidth matrix says how fast memory is when nothing else does.
+fn memory(
+    written: Option<MemoryTiming>,
+    bandwidth_mb_s: Option<&[Vec<f64>]>,
+    caches: &Caches,
+    derived: &mut Vec<String>,
+) -> MemoryTiming {
+    let local = |rows: &[Vec<f64>]| rows.iter().enumerate().map(|(i, row)| row[i]).fold(0.0, f64::max);
+    match (written, bandwidth_mb_s) {
+        (None, Some(rows)) => {
+            derived.push("[memory] is absent: the service time is that of the highest local bandwidth".to_owned());
+            // MB/s are bytes per microsecond.
+            let service_ns_per_line = caches.line_b as f64 * 1000.0 / local(rows);
+            MemoryTiming { service_ns_per_line, ..MemoryTiming::default() }
+        }
+        (written, _) => or_default("[memory]", written, derived),
+    }
+}
+
 fn timings(machine: &MachineFile) -> Result<(), Wrong> {
     let (caches, memory, coherence) = (&machine.caches, &machine.memory, &machine.coherence);
     if [caches.l1_kb, caches.l2_kb, caches.l3_kb_per_llc].contains(&0) {
@@ -206,9 +231,20 @@ fn timings(machine: &MachineFile) -> Result<(), Wrong> {
     if memory.outstanding_misses == 0 {
         return Err(("memory.outstanding_misses", "is 0, must be at least 1".to_owned()));
     }
-    let times = [memory.service_ns_per_line, coherence.same_llc_ns, coherence.same_node_ns, coherence.cross_node_ns];
-    match times.iter().find(|ns| !(ns.is_finite() && **ns > 0.0)) {
-        Some(ns) => Err(("memory and coherence", format!("has the time {ns} ns, all must be above 0"))),
+    let core = &machine.core;
+    let times = [
+        ("core.instruction_ns", core.instruction_ns),
+        ("core.kernel_instruction_ns", core.kernel_instruction_ns),
+        ("core.pause_ns", core.pause_ns),
+        ("caches.l2_ns", caches.l2_ns),
+        ("caches.l3_ns", caches.l3_ns),
+        ("memory.service_ns_per_line", memory.service_ns_per_line),
+        ("coherence.same_llc_ns", coherence.same_llc_ns),
+        ("coherence.same_node_ns", coherence.same_node_ns),
+        ("coherence.cross_node_ns", coherence.cross_node_ns),
+    ];
+    match times.iter().find(|(_, ns)| !(ns.is_finite() && *ns > 0.0)) {
+        Some((key, ns)) => Err((key, format!("is {ns} ns, must be above 0"))),
         None => Ok(()),
     }
 }

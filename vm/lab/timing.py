@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Timing runs: QEMU with the timing plugin (vm/timing), and the truth that it leaves."""
+
+import json
+import random
+import re
+import subprocess
+
+from lab import BUILD, LabError, qemu
+
+PLUGIN = BUILD / "vm" / "timing.so"
+# The plugin reaches into QEMU (vm/timing/qemu_hooks.c); in these versions it was seen to work.
+KNOWN_QEMUS = ("10.0.2",)
+MAX_VCPUS, MAX_NODES = 32, 8
+LINE_B = 64
+WINDOW_NS = 10_000
+# The ring that the guest sees (vm/timing/ring.h), and of how many misses one goes into it.
+RING_MB, SAMPLE_PERIOD = 4, 64
+# q35 has no memory from here to 4 GiB: for a machine that fits below, and for a larger one.
+LOW_MEMORY_MB, LOW_MEMORY_OF_LARGE_MB = 2816, 2048
+# A fixed clock, without calibration loops that would measure it.
+KERNEL_ARGUMENTS = ["nokaslr", "tsc=reliable", "tsc_early_khz=1000000", "cryptomgr.notests"]
+MAX_START_DELAY_US = 1_000_000
+MAX_BOOT_OFFSET_NS = 10_000_000
+
+
+def check(machine):
+    """Refuses what the plugin cannot do."""
+    if not PLUGIN.exists():
+        raise LabError(f"--timing: {PLUGIN} is not built: run ./run build")
+    said = subprocess.run([qemu.PROGRAM, "--version"], capture_output=True, text=True, check=False).stdout
+    version = re.search(r"version (\S+)", said)
+    if version is None or version[1] not in KNOWN_QEMUS:
+        found = "an unknown version" if version is None else version[1]
+        raise LabError(f"--timing: this QEMU is {found}, the timing plugin knows {', '.join(KNOWN_QEMUS)}: "
+                       "install the QEMU of bookworm-backports (vm/setup/packages.sh)")
+    slots = len(qemu.slots(machine))
+    if slots > MAX_VCPUS:
+        raise LabError(f"--timing: {machine.name} needs {slots} vCPUs, {MAX_VCPUS} is the most (empty places of uneven "
+                       "nodes count)")
+    if len(machine.nodes) > MAX_NODES:
+        raise LabError(f"--timing: {machine.name} has {len(machine.nodes)} nodes, {MAX_NODES} is the most")
+    if flat(machine)["caches.line_b"] != str(LINE_B):
+        raise LabError(f"--timing: {machine.name} has lines of {flat(machine)['caches.line_b']} bytes, must be {LINE_B}")
+
+
+def flat(machine):
+    """The machine's flat form as a dictionary."""
+    return dict(line.split("=", 1) for line in machine.flat.splitlines())
+
+
+def row(machine, index, key):
+    """Row of a matrix: one number per node."""
+    return [float(word) for word in flat(machine)[f"node.{index}.{key}"].split()]
+
+
+def places(machine):
+    """(node position, LLC) of every vCPU; (-1, -1) for an empty place."""
+    position = {node.id: index for index, node in enumerate(machine.nodes)}
+    return [
+        (position[slot.node], slot.socket * machine.llcs_per_node + slot.die) if slot.present else (-1, -1)
+        for slot in qemu.slots(machine)
+    ]
+
+
+def settings(machine, seed, directory):
+    """The plugin's settings; its files are in `directory`."""
+    where = places(machine)
+    small = machine.memory_mb < LOW_MEMORY_MB
+    lines = [
+        f"vcpus={len(where)}",
+        f"llcs={len(qemu.sockets(machine)) * machine.llcs_per_node}",
+        f"vcpu_node={' '.join(str(node) for node, _ in where)}",
+        f"vcpu_llc={' '.join(str(llc) for _, llc in where)}",
+        f"low_memory_mb={LOW_MEMORY_MB if small else LOW_MEMORY_OF_LARGE_MB}",
+        f"window_ns={WINDOW_NS}",
+        f"boot_offset_ns={random.Random(seed).randrange(MAX_BOOT_OFFSET_NS)}",
+        f"sample_period={SAMPLE_PERIOD}",
+        f"ring={directory / 'ring'}",
+        f"truth={directory / 'records'}",
+    ]
+    return machine.flat + "\n".join(lines) + "\n"
+
+
+def start_delay_us(seed):
+    """How long the guest waits before it starts the command."""
+    return random.Random(f"start {seed}").randrange(MAX_START_DELAY_US)
+
+
+def arguments(machine, seed, directory):
+    """QEMU's arguments for the plugin, whose files go to `directory`."""
+    path, ring = directory / "settings", directory / "ring"
+    path.write_text(settings(machine, seed, directory))
+    ring.touch()
+    return [
+        "-plugin", f"{qemu.value(PLUGIN)},settings={qemu.value(path)}",
+        "-rtc", "clock=vm,base=2026-01-01", "-seed", str(seed),
+        "-object", f"memory-backend-file,id=ring,share=on,size={RING_MB}M,mem-path={qemu.value(ring)}",
+        "-device", "ivshmem-plain,memdev=ring",
+    ]
+
+
+def truth(request, directory):
+    """The ground truth of a run as a dictionary."""
+    path = directory / "records"
+    lines = path.read_text().splitlines() if path.exists() else []
+    values = flat(request.machine)
+    return {
+        "schema": 1,
+        "machine": request.machine.name,
+        "kernel": request.release,
+        "nodes": [node.id for node in request.machine.nodes],
+        "cpus_per_node": [node.cpus for node in request.machine.nodes],
+        "seed": request.seed,
+        "plugin": {"window_ns": WINDOW_NS} | {
+            key: [float(word) for word in value.split()] if key.endswith(("latency_ns", "bandwidth_mb_s")) else float(value)
+            for key, value in values.items()
+            if key.startswith(("core.", "caches.", "memory.", "coherence.")) or key.endswith(("latency_ns", "bandwidth_mb_s"))
+        },
+        "records": [record for line in lines if (record := whole(line)) is not None],
+    }
+
+
+def whole(line):
+    """A record; None for the last line of a QEMU that was killed while it wrote."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""One timing guest in which everything is measured: does memory cost what the machine file says?
+
+usage: python3 -m unittest discover -v -s vm/tests -p 'boot_timing.py'     (about a minute)
+"""
+
+import json
+from pathlib import Path
+import subprocess
+import tempfile
+import unittest
+
+from machines import VM
+
+from lab import BUILD, kernels, machine, timing
+
+LAB = VM / "lab.py"
+MACHINE = VM / "machines/2node.toml"
+PROGRAMS = ["tandem-calibrate", "tandem-flood", "tandem-ring", "tandem-sharers"]
+# CPUs 0 to 3 are node 0, 4 to 7 node 1.
+COMMAND = """
+set -e
+sleep_begun=$(cut -d' ' -f1 /proc/uptime); sleep 1.5; sleep_ended=$(cut -d' ' -f1 /proc/uptime)
+echo "$sleep_begun $sleep_ended" > /out/sleep
+tandem-calibrate 131072 0 1 > /out/calibrate
+for at in "turns 0 1" "turns 0 5" "add 0 1" "add 0 5" "read 0 5"; do tandem-sharers $at 20000; done > /out/sharers
+for at in "0" "4" "0 1 2 3"; do tandem-flood 0 131072 $at; done > /out/flood
+tandem-ring 5 0 131072 > /out/ring
+"""
+
+
+def objects(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+class OneGuest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        out = Path(folder.name)
+        added = [word for name in PROGRAMS for word in ("--add", BUILD / "bin" / name)]
+        done = subprocess.run(
+            [LAB, "run", "--quiet", "--timing", "--machine", MACHINE, "--seed", "5", "--timeout", "400", "--out", out,
+             *added, "--", "sh", "-c", COMMAND],
+            capture_output=True, text=True, check=False,
+        )
+        if done.returncode != 0:
+            raise AssertionError(f"the guest failed with {done.returncode}: {done.stdout}{done.stderr}")
+        cls.texts = {path.name: path.read_text() for path in out.iterdir()}
+        cls.truth = json.loads(cls.texts["truth.json"])
+        values = timing.flat(machine.load(MACHINE))
+        cls.cost = {key: float(value) for key, value in values.items() if key.startswith(("coherence.", "memory."))}
+        cls.l3_kb = float(values["caches.l3_kb_per_llc"])
+        cls.shared = {(shared["kind"], *shared["cpus"]): shared["ns"] for shared in objects(cls.texts["sharers"])}
+
+    def between_marks(self):
+        """What the counters rose by between each pair of marks 1 and 2."""
+        marked = [record for record in self.truth["records"] if record["mark"] is not None]
+        return list(zip(marked[::2], marked[1::2]))
+
+    def test_dependent_walks_cost_what_the_file_says(self):
+        for walk in json.loads(self.texts["calibrate"]):
+            right = 90 if walk["from"] == walk["to"] else 180
+            self.assertAlmostEqual(walk["ns"] / right, 1, delta=0.01, msg=walk)
+
+    def test_the_guests_clock_sleeps_as_long_as_asked(self):
+        begun, ended = map(float, self.texts["sleep"].split())
+        self.assertAlmostEqual(ended - begun, 1.5, delta=0.05)
+
+    def test_two_sharers_pay_for_the_distance_between_them(self):
+        # A turn is passed by four transfers: two loads of the flag, and two stores that take it from the other.
+        near, far = self.shared["turns", 0, 1], self.shared["turns", 0, 5]
+        self.assertAlmostEqual(near / (4 * self.cost["coherence.same_llc_ns"]), 1, delta=0.1)
+        self.assertAlmostEqual(
+            (far - near) / 4, self.cost["coherence.cross_node_ns"] - self.cost["coherence.same_llc_ns"], delta=5
+        )
+
+    def test_a_counter_that_two_add_to_goes_back_and_forth(self):
+        self.assertGreater(self.shared["add", 0, 5], self.cost["coherence.cross_node_ns"])
+        self.assertGreater(self.shared["add", 0, 5], 2 * self.shared["add", 0, 1])
+
+    def test_reading_what_nobody_writes_is_free(self):
+        self.assertLess(self.shared["read", 0, 5], 7)
+
+    def test_transfers_are_counted_by_distance(self):
+        # Marks: four walks, then the sharers in the order of the command.
+        near, far = self.between_marks()[4:6]
+        for (before, after), kind in ((near, "same_llc"), (far, "cross_node")):
+            counted = {name: after["coherence"][name] - before["coherence"][name] for name in after["coherence"]}
+            self.assertAlmostEqual(counted[kind] / 80000, 1, delta=0.05, msg=(kind, counted))
+            self.assertEqual(max(counted, key=counted.get), kind)
+
+    def test_every_line_of_a_walk_is_counted_at_its_place(self):
+        lines = 2 * 131072
+        for (before, after), place in zip(self.between_marks(), ((0, 0), (0, 1), (1, 0), (1, 1))):
+            row, column = place
+            counted = after["accesses"][row][column] - before["accesses"][row][column]
+            self.assertAlmostEqual(counted / lines, 1, delta=0.02, msg=place)
+            # The lines were written before, so that the walk also drives what the caches hold back to memory.
+            carried = after["dram_bytes"][column] - before["dram_bytes"][column] - counted * 64
+            self.assertLess(abs(carried / 1024 - self.l3_kb), 0.15 * self.l3_kb, place)
+
+    def test_independent_loads_overlap_until_the_places_are_taken(self):
+        local, remote, _ = objects(self.texts["flood"])
+        places = self.cost["memory.outstanding_misses"]
+        self.assertAlmostEqual(local["mb_s"] / (64e3 * places / 90), 1, delta=0.07)
+        self.assertAlmostEqual(remote["mb_s"] / (64e3 * places / 180), 1, delta=0.07)
+
+    def test_a_nodes_memory_gives_no_more_than_its_bandwidth(self):
+        limit = 64e3 / self.cost["memory.service_ns_per_line"]
+        mb_s = objects(self.texts["flood"])[2]["mb_s"]
+        self.assertLess(mb_s, limit * 1.02)
+        self.assertGreater(mb_s, limit * 0.8)
+
+    def test_the_guest_sees_samples_and_counters(self):
+        seen = json.loads(self.texts["ring"])
+        self.assertEqual((seen["cpus"], seen["local"], seen["strangers"], seen["lost"]), (8, 0, 0, 0))
+        # memory_on() writes each page before, so some lines may come from a cache.
+        self.assertAlmostEqual(seen["remote"] * seen["period"] / 131072, 1, delta=0.15)
+        self.assertGreaterEqual(seen["least_ns"], 180)
+        for counter in ("l2_misses", "l3_misses", "remote_dram"):
+            self.assertAlmostEqual(seen[counter] / 131072, 1, delta=0.05, msg=counter)
+        self.assertGreater(seen["cycles"], 131072 * 18)
+
+    def test_a_record_is_written_every_virtual_second(self):
+        times = [record["at_ns"] // 10**9 for record in self.truth["records"] if record["mark"] is None]
+        self.assertEqual(times, sorted(set(times)))
+        self.assertGreaterEqual(len(times), 3)
+
+    def test_counters_never_fall(self):
+        for before, after in zip(self.truth["records"], self.truth["records"][1:]):
+            for counter in ("instructions", "busy_ns", "l2_misses", "l3_hits", "l3_misses", "dram_bytes"):
+                for old, new in zip(before[counter], after[counter]):
+                    self.assertGreaterEqual(new, old, counter)
+
+
+class OtherKernel(unittest.TestCase):
+    def test_calibration_holds_on_the_other_pinned_kernel(self):
+        done = subprocess.run(
+            [LAB, "calibrate", "--quiet", "--json", "--timeout", "400", "--machine", MACHINE, "--kernel",
+             kernels.pinned()[1]],
+            capture_output=True, text=True, check=False,
+        )
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertTrue(json.loads(done.stdout)["valid"])
+
+
+if __name__ == "__main__":
+    unittest.main()
