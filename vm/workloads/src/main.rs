@@ -3,44 +3,42 @@
 //! against that ground truth. It shares no code with the scheduler it judges.
 
 mod affinity;
-mod buffer;
-mod child;
-mod crossed;
+mod frame;
 mod measures;
 mod observe;
 mod page_homes;
-mod placement;
-mod process;
 mod process_files;
 mod topology;
 mod truth;
 mod truth_of;
-mod worker;
+mod workloads;
 
-use clap::{Parser, Subcommand};
+use anyhow::{Context, Result};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use frame::spec::Spec;
+use std::io::Write;
 use std::process::ExitCode;
 
-/// Workloads of known access pattern, and an observer of where their threads and pages are.
-#[derive(Parser)]
-#[command(name = "tandem-load", version)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Run threads whose memory was first touched on another node than they run on.
-    Crossed(crossed::Options),
-    /// Record every interval where the threads and pages of a truth document are.
-    Observe(observe::Options),
-    /// Write the truth document of processes whose threads all use the process's large mappings.
-    TruthOf(truth_of::Options),
+fn command() -> Command {
+    let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("as JSON, with sizes");
+    let observe =
+        Command::new("observe").about("Record every interval where the threads and pages of a truth document are");
+    let truth_of = Command::new("truth-of")
+        .about("Write the truth document of processes whose threads all use the process's large mappings");
+    Command::new("tandem-load")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Workloads of known access pattern, and an observer of where their threads and pages are")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands(workloads::ALL.iter().map(frame::command::command))
+        .subcommand(Command::new("list").about("List the workloads").arg(json))
+        .subcommand(observe::Options::augment_args(observe))
+        .subcommand(truth_of::Options::augment_args(truth_of))
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
+    let matches = match command().try_get_matches() {
+        Ok(matches) => matches,
         Err(error) if error.use_stderr() => {
             // clap adds usage and tips; what is wrong stands in the first paragraph.
             let text = error.to_string();
@@ -51,16 +49,41 @@ fn main() -> ExitCode {
         }
         Err(help) => help.exit(),
     };
-    let result = match arguments.command {
-        Command::Crossed(options) => crossed::run(&options),
-        Command::Observe(options) => observe::run(&options),
-        Command::TruthOf(options) => truth_of::run(&options),
-    };
-    match result {
+    match run(&matches) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("tandem-load: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn run(matches: &ArgMatches) -> Result<()> {
+    match matches.subcommand().expect("clap requires a subcommand") {
+        ("list", matches) => list(matches.get_flag("json")),
+        ("observe", matches) => observe::run(&observe::Options::from_arg_matches(matches)?),
+        ("truth-of", matches) => truth_of::run(&truth_of::Options::from_arg_matches(matches)?),
+        (name, matches) => {
+            let spec = workloads::ALL.iter().find(|spec| spec.name == name).expect("clap knows only these names");
+            frame::command::run(spec, matches)
+        }
+    }
+}
+
+fn list(as_json: bool) -> Result<()> {
+    let text = if as_json {
+        serde_json::to_string(&workloads::ALL.iter().map(Spec::listed).collect::<Vec<_>>())?
+    } else {
+        let lines = workloads::ALL.iter().map(|spec| format!("{:12} {}", spec.name, spec.summary));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    writeln!(std::io::stdout(), "{text}").context("cannot print the list")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_of_every_workload_is_consistent() {
+        super::command().debug_assert();
     }
 }

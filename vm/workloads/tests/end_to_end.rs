@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The workload and its observer as users run them, on whatever machine this is.
 
+mod common;
+
+use common::tandem_load;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
-
-fn tandem_load(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tandem-load"));
-    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
 
 /// A small `crossed` in its measured phase, ended when dropped.
 struct Crossed {
@@ -22,7 +19,8 @@ impl Crossed {
     fn start(seconds: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let truth = directory.path().join("truth.json");
-        let size = ["--processes", "2", "--threads", "4", "--private-mib", "20", "--shared-mib", "2"];
+        let size =
+            ["--processes", "2", "--threads", "4", "--private-mib", "20", "--shared-mib", "2", "--page-size", "base"];
         let child =
             tandem_load(&["crossed", "--seconds", seconds, "--truth", truth.to_str().unwrap()]).args(size).spawn();
         let mut crossed = Self { child: Some(child.unwrap()), directory };
@@ -76,10 +74,11 @@ fn has_one_node() -> bool {
 fn crossed_ends_by_itself_with_its_self_check_passed_and_its_work_as_json() {
     let output = Crossed::start("1").end();
     assert!(output.status.success(), "{output:?}");
-    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(summary["self_check"], "passed");
-    assert_eq!(summary["threads"], 4);
-    assert!(summary["accesses_per_s"].as_f64().unwrap() > 0.0);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["check"], "ok");
+    assert_eq!(report["threads"], 4);
+    assert!(report["work"].as_u64().unwrap() > 0);
+    assert!((1.0..10.0).contains(&report["seconds"].as_f64().unwrap()), "{report}");
 }
 
 #[test]
@@ -209,10 +208,15 @@ fn truth_of_gives_up_after_its_time_limit_and_says_what_is_missing() {
 
 #[test]
 fn wrong_or_contradictory_options_give_one_sentence_and_fail() {
-    let cases: [&[&str]; 7] = [
+    let cases: [&[&str]; 12] = [
         &["crossed", "--seconds", "1", "--truth", "/tmp/t", "--threads", "6", "--processes", "2"],
         &["crossed", "--seconds", "1", "--truth", "/tmp/t", "--private-mib", "999999999999"],
         &["crossed", "--seconds", "soon", "--truth", "/tmp/t"],
+        &["crossed", "--seconds", "1", "--passes", "3"],
+        &["pairs", "--threads", "3"],
+        &["pairs", "--placement", "best"],
+        &["ring", "--steps", "0"],
+        &["ring", "--seconds", "1"],
         &["observe", "--truth", "/does/not/exist", "--seconds", "1", "--json", "/tmp/o"],
         &["truth-of", "--comm", "perf", "--pids", "1", "--processes", "1", "--threads", "1", "--json", "/tmp/o"],
         &["truth-of", "--processes", "1", "--threads", "1", "--json", "/tmp/o"],

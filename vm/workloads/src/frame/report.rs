@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The last line of standard output: what a run gave, as JSON.
+
+use crate::frame::plan::Placement;
+use crate::frame::run::Outcome;
+use crate::frame::spec::{Metric, Spec};
+use crate::topology::{NodeId, Topology};
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// A run's result.
+#[derive(Serialize)]
+pub struct Report<'a> {
+    workload: &'a str,
+    placement: Placement,
+    seed: u64,
+    threads: usize,
+    metric: Metric,
+    unit: &'a str,
+    better: &'a str,
+    value: f64,
+    /// Length of the timed part.
+    seconds: f64,
+    work: u64,
+    work_unit: &'a str,
+    check: &'a str,
+    p99_ns: Option<u64>,
+    /// Online nodes.
+    node_ids: Vec<NodeId>,
+    /// In the order of `node_ids`.
+    pages_per_node: Vec<u64>,
+    /// Threads by the node each was on when its work ended, in the order of `node_ids`.
+    threads_per_node: Vec<u64>,
+    /// Node changes seen between two looks at the CPU (every 4096 visits, or at every meeting of the threads).
+    thread_moves: u64,
+    /// Of each thread; `null` where the kernel does not count it.
+    run_delay_ns: Vec<Option<u64>>,
+}
+
+impl<'a> Report<'a> {
+    /// The report of a run whose check was passed.
+    pub fn new(
+        spec: &'a Spec,
+        placement: Placement,
+        seed: u64,
+        outcome: &Outcome,
+        topology: &Topology,
+    ) -> Result<Self> {
+        let threads: Vec<_> = outcome.ended.iter().flat_map(|ended| &ended.threads).collect();
+        let p99_ns = outcome.ended.iter().filter_map(|ended| ended.p99_ns).max();
+        let node_ids = topology.nodes();
+        let on = |node: &NodeId| threads.iter().filter(|notes| notes.node == Some(*node)).count() as u64;
+        Ok(Self {
+            workload: spec.name,
+            placement,
+            seed,
+            threads: threads.len(),
+            metric: spec.metric,
+            unit: spec.metric.unit(),
+            better: "lower",
+            value: match spec.metric {
+                Metric::Seconds => outcome.seconds,
+                Metric::AccumulatedSeconds => outcome.accumulated_seconds,
+                Metric::P99Ns => p99_ns.context("the workload noted no request")? as f64,
+            },
+            seconds: outcome.seconds,
+            work: threads.iter().map(|notes| notes.work).sum(),
+            work_unit: spec.work_unit,
+            check: "ok",
+            p99_ns,
+            pages_per_node: node_ids.iter().map(|node| outcome.pages.get(node).copied().unwrap_or(0)).collect(),
+            threads_per_node: node_ids.iter().map(on).collect(),
+            thread_moves: threads.iter().map(|notes| notes.moves).sum(),
+            run_delay_ns: threads.iter().map(|notes| notes.run_delay_ns).collect(),
+            node_ids,
+        })
+    }
+}
