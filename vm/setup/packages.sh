@@ -13,8 +13,8 @@ cache=$(mkdir -p "$1" && cd "$1" && pwd)
 stamp=$cache/packages.done
 
 build=(clang-19 llvm-19 libclang-19-dev clang-format-19 libelf-dev zlib1g-dev libzstd-dev pkg-config
-	cmake make gcc g++ meson ninja-build python3 python3-venv git ca-certificates)
-lab=(busybox-static cpio zstd xz-utils kmod libnuma1 procps)
+	cmake make gcc g++ libc6-dev meson ninja-build python3 python3-venv git ca-certificates)
+lab=(busybox-static cpio zstd xz-utils kmod libnuma1 numactl procps)
 backports=(qemu-system-x86 bpftool)
 
 want=$(sha256sum "$0" "$here/apt-view.sh" | sha256sum)

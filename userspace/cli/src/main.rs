@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `tandem`: the toolbox.
 
+mod ab;
 mod policies;
 mod topo;
 
@@ -18,6 +19,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Compare ways of scheduling and placing a workload, in the lab or on this machine
+    Ab(Box<ab::Arguments>),
     /// List the placement policies, what they need and what can be set
     Policies(policies::Arguments),
     /// Show nodes, CPUs, memory and distances of this machine or of a machine file
@@ -29,11 +32,12 @@ const BAD_INPUT: u8 = 2;
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        Command::Policies(arguments) => policies::run(&arguments),
-        Command::Topo(arguments) => topo::run(&arguments),
+        Command::Ab(arguments) => ab::run(&arguments),
+        Command::Policies(arguments) => policies::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Topo(arguments) => topo::run(&arguments).map(|()| ExitCode::SUCCESS),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("tandem: {error:#}");
             ExitCode::from(BAD_INPUT)

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""`tandem ab` with real guests: in the timing lab, and as on a real machine.
+
+usage: python3 -m unittest discover -v -s tests -p 'boot_ab.py'     (about 5 minutes; needs ./run build)
+"""
+
+import json
+from pathlib import Path
+import subprocess
+import tempfile
+import unittest
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = ROOT / "build" / "bin"
+SMALL = "crossed:--passes 3 --private-mib 16 --shared-mib 1"
+CRASH = "#!/bin/sh\necho c > /proc/sysrq-trigger\n"
+
+# Starts an experiment and ends it by a signal while a workload runs; then looks at what is left. Words: SIGNAL.
+INTERRUPTED = """
+echo 0 > /proc/sys/kernel/numa_balancing
+echo madvise > /sys/kernel/mm/transparent_hugepage/enabled
+/t/bin/tandem ab --native --workload 'crossed:--passes 1000000 --private-mib 8' --arms 'stock-nb1-thp' &
+tandem=$!
+until [ -e /t/ab/attempts/*/workload.out ]; do
+	kill -0 $tandem || exit 3
+	sleep 0.1
+done
+echo "during: $(cat /proc/sys/kernel/numa_balancing /sys/kernel/mm/transparent_hugepage/enabled)"
+kill -$1 $tandem
+wait $tandem
+echo "code: $?"
+# A killed program cannot wait for its children: they end by themselves.
+for i in $(seq 100); do
+	pidof tandem-load > /dev/null || break
+	sleep 0.1
+done
+pidof tandem-load && echo "still there"
+sleep 0.5
+echo "after: $(cat /proc/sys/kernel/numa_balancing /sys/kernel/mm/transparent_hugepage/enabled)"
+"""
+
+
+def guest(script, *words):
+    """Runs a script in a plain guest that has the toolbox as it would be installed; what it printed."""
+    done = subprocess.run(
+        [ROOT / "vm/lab.py", "run", "--machine", ROOT / "vm/machines/2x4.toml", "--quiet",
+         "--add", f"{BIN / 'tandem'}:/t/bin/tandem", "--add", f"{BIN / 'tandem-load'}:/t/bin/tandem-load",
+         "--", "sh", "-c", script, "sh", *words],
+        capture_output=True, text=True, check=False,
+    )
+    return done.stdout + done.stderr
+
+
+class InTheTimingLab(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.crash = Path(cls.folder.name) / "scx_crash"
+        cls.crash.write_text(CRASH)
+        cls.crash.chmod(0o755)
+        cls.first = cls.ab()
+
+    @classmethod
+    def ab(cls):
+        """The experiment's code, result and progress."""
+        out = Path(cls.folder.name) / "out.json"
+        done = subprocess.run(
+            [BIN / "tandem", "ab", "--machine", "2node", "--workload", SMALL, "--boots", "1", "--json", out,
+             "--arms", f"stock-nb0,oracle,worst,{cls.crash}", "--store", Path(cls.folder.name) / "store"],
+            capture_output=True, text=True, check=False,
+        )
+        return done.returncode, json.loads(out.read_text()) if out.exists() else done.stderr, done.stderr
+
+    def arm(self, name):
+        return next(arm for arm in self.first[1]["arms"] if arm["name"] == name)
+
+    def test_the_calibration_is_within_one_percent(self):
+        calibration = self.first[1]["calibration"]
+        self.assertTrue(calibration["valid"], calibration)
+        self.assertEqual(len(calibration["walks"]), 4)
+
+    def test_bounds_are_where_the_machine_file_puts_them(self):
+        oracle, worst = self.arm("oracle"), self.arm("worst")
+        self.assertLess(oracle["remote_share"], 0.05)
+        self.assertGreater(worst["remote_share"], 0.95)
+        # Remote memory costs twice as much; instructions cost the same.
+        self.assertGreater(worst["median"] / oracle["median"], 1.7)
+        self.assertLess(worst["median"] / oracle["median"], 2.1)
+        self.assertEqual(self.arm("stock-nb0")["numa_pte_updates"], 0)
+
+    def test_a_crashed_guest_is_reported_and_the_rest_went_on(self):
+        code, result, said = self.first
+        self.assertEqual(code, 1, said)
+        crashed = self.arm(str(self.crash))
+        self.assertFalse(crashed["valid"])
+        self.assertIn("kernel panic", crashed["failures"][0])
+        self.assertTrue(all(self.arm(name)["valid"] for name in ("stock-nb0", "oracle", "worst")))
+
+    def test_what_was_measured_is_not_measured_again(self):
+        _, again, said = self.ab()
+        self.assertIn("3 of 4 runs are in the store already", said)
+        self.assertEqual([arm["runs"] for arm in again["arms"]], [arm["runs"] for arm in self.first[1]["arms"]])
+
+
+class OnTheRealMachine(unittest.TestCase):
+    def left_by(self, signal):
+        said = guest(INTERRUPTED, signal)
+        lines = [line for line in said.splitlines() if line.startswith(("during", "after", "code", "still", "always", "[always]"))]
+        self.assertEqual(lines[:2], ["during: 1", "[always] madvise never"], said)
+        self.assertEqual(lines[-2:], ["after: 0", "always [madvise] never"], said)
+        self.assertNotIn("still there", said)
+        return lines[2:-2], said
+
+    def test_an_interrupt_puts_the_settings_back(self):
+        code, said = self.left_by("INT")
+        self.assertEqual(code, ["code: 130"], said)
+
+    def test_a_killed_program_leaves_no_setting_and_no_workload(self):
+        code, said = self.left_by("KILL")
+        self.assertEqual(code, ["code: 137"], said)
+
+
+if __name__ == "__main__":
+    unittest.main()

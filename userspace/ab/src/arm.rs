@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Arms: the ways of scheduling and placing that an experiment compares.
+//!
+//! An arm is named as the user writes it: `NAME` or, for a scheduler, `NAME:OPTIONS` with its options separated by spaces.
+//!
+//! | arm | scheduler | NUMA balancing | THP | workload |
+//! |---|---|---|---|---|
+//! | `stock-nb0`, `stock-nb1`, `stock-nb0-thp`, `stock-nb1-thp` | the kernel's | 0 or 1 | never or always | as it is |
+//! | `direct` | the kernel's | 0 | never | threads and memory on the first node (numactl) |
+//! | `interleave` | the kernel's | 0 | never | memory over all nodes, page by page (numactl) |
+//! | `oracle`, `worst` | the kernel's | 0 | never | places itself in the best or worst known way |
+//! | `scx_tandem[:OPTIONS]` | Tandem's | 0 | never | as it is |
+//! | `scx_rusty`, `scx_bpfland` `[:OPTIONS]` | that of Cargo's registry | 0 | never | as it is |
+//! | `/PATH/TO/PROGRAM[:OPTIONS]` | another sched_ext one | 0 | never | as it is |
+//!
+//! Under a sched_ext scheduler the kernel scans no task, so NUMA balancing is off whatever its switch says; 0 says it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+
+/// Schedulers of Cargo's registry that `vm/setup/peers.sh` builds.
+pub const PEERS: [&str; 2] = ["scx_bpfland", "scx_rusty"];
+
+/// `stock` stands for these four.
+const STOCK: [(&str, bool, bool); 4] = [
+    ("stock-nb0", false, false),
+    ("stock-nb1", true, false),
+    ("stock-nb0-thp", false, true),
+    ("stock-nb1-thp", true, true),
+];
+
+/// The settings of the kernel that arms differ in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// kernel.numa_balancing.
+    pub numa_balancing: bool,
+    /// Transparent huge pages: always or never.
+    pub huge_pages: bool,
+}
+
+/// How the workload is to be placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Left to the system.
+    None,
+    /// By the workload, in the best known way.
+    Oracle,
+    /// By the workload, in the worst known way.
+    Worst,
+    /// By numactl: threads and memory on the first node.
+    Direct,
+    /// By numactl: memory over all nodes in turn.
+    Interleave,
+}
+
+/// The program of a sched_ext scheduler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// Tandem's own.
+    Tandem,
+    /// One of [`PEERS`].
+    Peer(&'static str),
+    /// Any other, by its path.
+    Path(PathBuf),
+}
+
+/// A sched_ext scheduler with its options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scheduler {
+    /// What to start.
+    pub program: Program,
+    /// Its options, one word each.
+    pub options: Vec<String>,
+}
+
+/// One way of scheduling and placing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arm {
+    /// As it was written.
+    pub name: String,
+    /// Kernel settings.
+    pub settings: Settings,
+    /// Who places the workload.
+    pub placement: Placement,
+    /// The sched_ext scheduler; `None` for the kernel's own.
+    pub scheduler: Option<Scheduler>,
+}
+
+impl Arm {
+    /// Whether this is one of the four settings of the stock scheduler with nothing placed by hand.
+    pub fn is_stock(&self) -> bool {
+        is_stock(&self.name)
+    }
+}
+
+/// Whether `name` is that of a stock arm.
+pub fn is_stock(name: &str) -> bool {
+    STOCK.iter().any(|(stock, ..)| *stock == name)
+}
+
+impl fmt::Display for Arm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// The arms of comma-separated lists, in their order, each once.
+///
+/// # Errors
+/// An arm is unknown or takes no options, in one sentence that lists what there is.
+pub fn parse_lists(lists: &[String]) -> Result<Vec<Arm>> {
+    let mut arms: Vec<Arm> = Vec::new();
+    let mut seen = BTreeSet::new();
+    for name in lists.iter().flat_map(|list| list.split(',')) {
+        for arm in parse(name.trim())? {
+            if seen.insert(arm.name.clone()) {
+                arms.push(arm);
+            }
+        }
+    }
+    Ok(arms)
+}
+
+/// The arm or arms that `text` stands for.
+fn parse(text: &str) -> Result<Vec<Arm>> {
+    if text == "stock" {
+        return Ok(STOCK.iter().map(|(name, ..)| fixed(name).expect("a stock arm is a fixed arm")).collect());
+    }
+    let (name, options) = text.split_once(':').map_or((text, None), |(name, options)| (name, Some(options)));
+    if let Some(arm) = fixed(name) {
+        if options.is_some() {
+            bail!("the arm {name} takes no options (found '{text}'): only sched_ext schedulers do");
+        }
+        return Ok(vec![arm]);
+    }
+    let program = match PEERS.iter().find(|peer| **peer == name) {
+        _ if name == "scx_tandem" => Program::Tandem,
+        Some(peer) => Program::Peer(peer),
+        None if name.contains('/') => Program::Path(name.into()),
+        None => bail!(
+            "the arm '{name}' is unknown: choose of stock (stands for {}), direct, interleave, oracle, worst, \
+             scx_tandem[:OPTIONS], {}, or give the path of a sched_ext scheduler",
+            STOCK.map(|(name, ..)| name).join(", "),
+            PEERS.join(", ")
+        ),
+    };
+    let options = options.unwrap_or("").split_whitespace().map(str::to_owned).collect();
+    Ok(vec![Arm {
+        name: text.to_owned(),
+        settings: Settings { numa_balancing: false, huge_pages: false },
+        placement: Placement::None,
+        scheduler: Some(Scheduler { program, options }),
+    }])
+}
+
+/// The arm under the kernel's scheduler that has this name.
+fn fixed(name: &str) -> Option<Arm> {
+    let stock = STOCK.iter().find(|(stock, ..)| *stock == name);
+    let placement = match name {
+        "direct" => Placement::Direct,
+        "interleave" => Placement::Interleave,
+        "oracle" => Placement::Oracle,
+        "worst" => Placement::Worst,
+        _ if stock.is_some() => Placement::None,
+        _ => return None,
+    };
+    let (_, numa_balancing, huge_pages) = stock.copied().unwrap_or(("", false, false));
+    Some(Arm { name: name.to_owned(), settings: Settings { numa_balancing, huge_pages }, placement, scheduler: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(list: &str) -> Vec<String> {
+        parse_lists(&[list.to_owned()]).unwrap().into_iter().map(|arm| arm.name).collect()
+    }
+
+    fn refusal(list: &str) -> String {
+        parse_lists(&[list.to_owned()]).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn stock_stands_for_its_four_settings() {
+        assert_eq!(names("stock,oracle"), ["stock-nb0", "stock-nb1", "stock-nb0-thp", "stock-nb1-thp", "oracle"]);
+        let arms = parse_lists(&["stock".to_owned()]).unwrap();
+        let settings: Vec<_> = arms.iter().map(|arm| (arm.settings.numa_balancing, arm.settings.huge_pages)).collect();
+        assert_eq!(settings, [(false, false), (true, false), (false, true), (true, true)]);
+        assert!(arms.iter().all(Arm::is_stock));
+    }
+
+    #[test]
+    fn an_arm_named_twice_is_run_once() {
+        assert_eq!(names("stock-nb1,stock,worst,worst").len(), 5);
+    }
+
+    #[test]
+    fn schedulers_take_options() {
+        let arms =
+            parse_lists(&["scx_tandem:--policy sma+tmma  --seed 3".to_owned(), "/opt/scx_x:-v,scx_rusty".to_owned()]);
+        let arms = arms.unwrap();
+        assert_eq!(arms[0].scheduler.as_ref().unwrap().options, ["--policy", "sma+tmma", "--seed", "3"]);
+        assert_eq!(arms[1].scheduler.as_ref().unwrap().program, Program::Path("/opt/scx_x".into()));
+        assert_eq!(arms[2].scheduler.as_ref().unwrap().program, Program::Peer("scx_rusty"));
+        assert!(!arms.iter().any(Arm::is_stock));
+    }
+
+    #[test]
+    fn unknown_arms_are_refused_in_words() {
+        let said = refusal("stock,fastest");
+        assert!(said.starts_with("the arm 'fastest' is unknown: choose of stock"), "{said}");
+        assert!(!said.contains('\n'));
+        assert!(refusal("oracle:--now").contains("takes no options"));
+        assert!(refusal("stock,,worst").contains("''"), "{}", refusal("stock,,worst"));
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Plots as SVG texts, to be put into a page.
+//!
+//! Ink is black and grid lines are light grey here; the page's style sheet turns both over in the dark (see `report`).
+//! Colours of series are legible on both.
+
+use std::fmt::Display;
+
+use anyhow::{Result, anyhow};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use crate::experiment::{ArmResult, Experiment};
+
+/// Colours of series, in their order; a further series begins anew.
+pub const COLOURS: [(u8, u8, u8); 10] = [
+    (43, 131, 217),
+    (226, 106, 32),
+    (47, 158, 82),
+    (196, 62, 87),
+    (139, 98, 208),
+    (150, 110, 74),
+    (214, 92, 170),
+    (120, 130, 140),
+    (164, 160, 30),
+    (22, 163, 173),
+];
+
+/// Colour of grid lines; the style sheet knows it.
+const GRID: RGBColor = RGBColor(221, 221, 221);
+
+/// One line of a plot: its points, x ascending.
+pub struct Line {
+    /// Index of its colour.
+    pub colour: usize,
+    /// (x, y).
+    pub points: Vec<(f64, f64)>,
+}
+
+/// The colour with this index.
+pub fn colour(index: usize) -> RGBColor {
+    let (red, green, blue) = COLOURS[index % COLOURS.len()];
+    RGBColor(red, green, blue)
+}
+
+/// Every run of every arm as a dot, its median as a tick, its interval (scaled by the best stock arm's median) as a bar,
+/// and the best stock arm as a line through all.
+///
+/// # Errors
+/// The plot cannot be drawn.
+pub fn values(experiment: &Experiment) -> Result<String> {
+    let arms: Vec<&ArmResult> = experiment.arms.iter().collect();
+    let (rows, height) = (arms.len() as i32, 60 + 34 * arms.len() as u32);
+    let greatest = arms.iter().flat_map(|arm| &arm.runs).copied().fold(0.0, f64::max);
+    if greatest <= 0.0 {
+        return Ok(String::new());
+    }
+    let reference = experiment.best_stock().and_then(|arm| arm.median);
+    svg((860, height), |area| {
+        let mut chart = ChartBuilder::on(area)
+            .margin(8)
+            .x_label_area_size(36)
+            .y_label_area_size(190)
+            .build_cartesian_2d(0.0..greatest * 1.05, (0..rows - 1).into_segmented())
+            .map_err(drawing)?;
+        let name = |row: &SegmentValue<i32>| match row {
+            SegmentValue::CenterOf(row) => arms.get((rows - 1 - row) as usize).map_or("", |arm| &arm.name).to_owned(),
+            _ => String::new(),
+        };
+        chart
+            .configure_mesh()
+            .disable_y_mesh()
+            .bold_line_style(GRID)
+            .light_line_style(TRANSPARENT)
+            .y_labels(arms.len())
+            .y_label_formatter(&name)
+            .x_desc(format!("{} [{}]", experiment.metric, experiment.unit))
+            .label_style(("sans-serif", 16))
+            .draw()
+            .map_err(drawing)?;
+        if let Some(reference) = reference {
+            let ends = [(reference, SegmentValue::Exact(0)), (reference, SegmentValue::Exact(rows))];
+            chart.draw_series([PathElement::new(ends, BLACK.mix(0.5).stroke_width(1))]).map_err(drawing)?;
+        }
+        for (index, arm) in arms.iter().enumerate() {
+            let row = SegmentValue::CenterOf(rows - 1 - index as i32);
+            let style = colour(index);
+            if let (Some([low, high]), Some(reference)) = (arm.interval, reference) {
+                let ends = [(low * reference, row.clone()), (high * reference, row.clone())];
+                chart.draw_series([PathElement::new(ends, style.mix(0.35).stroke_width(9))]).map_err(drawing)?;
+            }
+            let dots = arm.runs.iter().map(|&value| Circle::new((value, row.clone()), 4, style.filled()));
+            chart.draw_series(dots).map_err(drawing)?;
+            let tick = arm.median.map(|median| {
+                EmptyElement::at((median, row.clone())) + PathElement::new([(0, -10), (0, 10)], BLACK.stroke_width(2))
+            });
+            chart.draw_series(tick).map_err(drawing)?;
+        }
+        Ok(())
+    })
+}
+
+/// Lines over time in s, y from 0 to 1 (or to the greatest value if that is more).
+///
+/// # Errors
+/// The plot cannot be drawn.
+pub fn over_time(lines: &[Line], y_name: &str, size: (u32, u32)) -> Result<String> {
+    let points = || lines.iter().flat_map(|line| &line.points);
+    let end = points().map(|point| point.0).fold(0.0, f64::max);
+    let top = points().map(|point| point.1).fold(1.0, f64::max);
+    if end <= 0.0 {
+        return Ok(String::new());
+    }
+    svg(size, |area| {
+        let mut chart = ChartBuilder::on(area)
+            .margin(8)
+            .x_label_area_size(34)
+            .y_label_area_size(48)
+            .build_cartesian_2d(0.0..end, 0.0..top)
+            .map_err(drawing)?;
+        chart
+            .configure_mesh()
+            .bold_line_style(GRID)
+            .light_line_style(TRANSPARENT)
+            .x_labels(6)
+            .y_labels(5)
+            .x_desc("time [s]")
+            .y_desc(y_name)
+            .label_style(("sans-serif", 15))
+            .draw()
+            .map_err(drawing)?;
+        for line in lines {
+            let series = LineSeries::new(line.points.iter().copied(), colour(line.colour).stroke_width(2));
+            chart.draw_series(series).map_err(drawing)?;
+        }
+        Ok(())
+    })
+}
+
+fn svg(
+    (width, height): (u32, u32),
+    draw: impl Fn(&DrawingArea<SVGBackend<'_>, Shift>) -> Result<()>,
+) -> Result<String> {
+    let mut text = String::new();
+    {
+        let area = SVGBackend::with_string(&mut text, (width, height)).into_drawing_area();
+        draw(&area)?;
+        area.present().map_err(drawing)?;
+    }
+    // So that it shrinks with the page.
+    let fixed = format!("<svg width=\"{width}\" height=\"{height}\" ");
+    Ok(text.replacen(&fixed, &format!("<svg style=\"max-width:{width}px\" "), 1))
+}
+
+/// The library's errors hold references to the plot and cannot be passed on as they are.
+fn drawing(error: impl Display) -> anyhow::Error {
+    anyhow!("the plot cannot be drawn: {error}")
+}

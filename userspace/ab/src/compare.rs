@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Two saved experiments, arm by arm: did a change help?
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+use crate::experiment::Experiment;
+use crate::statistics::{Comparison, Verdict};
+
+/// Two experiments' common arms.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Compared {
+    /// What is compared.
+    pub title: String,
+    /// Arms that both have measured.
+    pub arms: Vec<ComparedArm>,
+    /// What differs besides, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// One arm in both experiments.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ComparedArm {
+    /// Its name.
+    pub name: String,
+    /// Its medians in the first and the second.
+    pub medians: [f64; 2],
+    /// Second / first.
+    pub ratio: f64,
+    /// 95 % interval of that ratio.
+    pub interval: [f64; 2],
+    /// What the second is compared with the first.
+    pub verdict: Verdict,
+}
+
+impl Compared {
+    /// Compares `second` with `first`.
+    ///
+    /// # Errors
+    /// They measured different things, or have no arm in common.
+    pub fn of(first: &Experiment, second: &Experiment) -> Result<Self> {
+        let what = |experiment: &Experiment| {
+            format!("{} ({}) on {}", experiment.workload, experiment.metric, experiment.machine)
+        };
+        if what(first) != what(second) {
+            bail!("{} and {} cannot be compared: they are different experiments", what(first), what(second));
+        }
+        let mut arms = Vec::new();
+        for before in &first.arms {
+            let after = second.arm(&before.name).and_then(crate::experiment::ArmResult::sample);
+            let (Some(before_sample), Some(after_sample)) = (before.sample(), after) else { continue };
+            let comparison = Comparison::of(&after_sample, &before_sample);
+            arms.push(ComparedArm {
+                name: before.name.clone(),
+                medians: [before_sample.median(), after_sample.median()],
+                ratio: comparison.ratio,
+                interval: comparison.interval.into(),
+                verdict: comparison.verdict(first.better),
+            });
+        }
+        if arms.is_empty() {
+            bail!("the two experiments have measured no arm in common");
+        }
+        Ok(Self { title: what(first), arms, notes: notes(first, second) })
+    }
+}
+
+fn notes(first: &Experiment, second: &Experiment) -> Vec<String> {
+    let mut notes = Vec::new();
+    if first.kernel != second.kernel {
+        notes.push(format!("A ran on kernel {}, B on {}", first.kernel, second.kernel));
+    }
+    for (name, experiment, other) in [("A", first, second), ("B", second, first)] {
+        if !experiment.calibration.valid {
+            let reason = experiment.calibration.reason.as_deref().unwrap_or("no reason is given");
+            notes.push(format!("{name} is void: {reason}"));
+        }
+        for arm in &experiment.arms {
+            if other.arm(&arm.name).is_none() {
+                notes.push(format!("{} is in {name} only", arm.name));
+            }
+            if !arm.valid {
+                notes.push(format!("{} is not valid in {name}", arm.name));
+            }
+        }
+    }
+    let machine_file = |experiment: &Experiment| {
+        experiment.arms.iter().flat_map(|arm| &arm.boots).map(|run| run.identity.machine_sha256.clone()).next()
+    };
+    if machine_file(first) != machine_file(second) {
+        notes.push(format!("the machine file {} differs between A and B", first.machine));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{experiment, failed};
+
+    #[test]
+    fn arms_are_compared_with_themselves_earlier() {
+        let before = experiment(&[("scx_tandem", &[5.0, 5.1, 5.0]), ("oracle", &[4.0; 3]), ("worst", &[8.0; 3])]);
+        let after = experiment(&[("scx_tandem", &[4.5, 4.6, 4.5]), ("oracle", &[4.0; 3])]);
+        let compared = Compared::of(&before, &after).unwrap();
+        assert_eq!(compared.arms.len(), 2);
+        assert_eq!((compared.arms[0].verdict, compared.arms[1].verdict), (Verdict::Better, Verdict::NoDifference));
+        assert!((compared.arms[0].ratio - 0.9).abs() < 1e-12);
+        assert_eq!(compared.notes, ["worst is in A only"]);
+    }
+
+    #[test]
+    fn different_experiments_are_refused() {
+        let first = experiment(&[("oracle", &[4.0])]);
+        let other = Experiment { workload: "ring".into(), ..first.clone() };
+        assert!(Compared::of(&first, &other).unwrap_err().to_string().contains("different experiments"));
+        let disjoint = experiment(&[("worst", &[8.0])]);
+        assert!(Compared::of(&first, &disjoint).unwrap_err().to_string().contains("no arm in common"));
+    }
+
+    #[test]
+    fn what_makes_a_comparison_doubtful_is_noted() {
+        let before = experiment(&[("worst", &[8.0, 8.0])]);
+        let after = Experiment { kernel: "6.18".into(), ..failed(&[("worst", &[8.0])], "worst", "panic") };
+        let notes = Compared::of(&before, &after).unwrap().notes;
+        assert_eq!(notes, ["A ran on kernel 7.3.4, B on 6.18", "worst is not valid in B"]);
+    }
+}

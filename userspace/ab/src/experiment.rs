@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The result of an experiment: one workload on one machine under several arms.
+//!
+//! This is the JSON that is written, saved and compared; docs/ab.md describes every field.
+
+use serde::{Deserialize, Serialize};
+
+use crate::arm;
+use crate::calibration::Calibration;
+use crate::native::Conditions;
+use crate::run::Run;
+use crate::runner::{Job, Outcome};
+use crate::statistics::{Better, Comparison, Sample, Verdict, median};
+
+/// Version of the document.
+pub const SCHEMA: u32 = 1;
+
+/// One workload on one machine under several arms.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Experiment {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Name of the machine.
+    pub machine: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// Workload with its options.
+    pub workload: String,
+    /// Name of the metric; empty when nothing was measured.
+    pub metric: String,
+    /// Its unit.
+    pub unit: String,
+    /// Which way it is better.
+    pub better: Better,
+    /// Boots of each arm that were asked for.
+    pub boots_per_arm: u64,
+    /// The arms in the order in which they were named.
+    pub arms: Vec<ArmResult>,
+    /// Whether times mean anything.
+    pub calibration: Calibration,
+    /// The real machine's state; `None` in the lab.
+    pub native: Option<Conditions>,
+    /// What a reader must know, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// What is known of one arm. Numbers are medians over its finished boots.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ArmResult {
+    /// As it was written.
+    pub name: String,
+    /// The metric of each finished boot, by boot.
+    pub runs: Vec<f64>,
+    /// Its median.
+    pub median: Option<f64>,
+    /// The least and the greatest.
+    pub range: Option<[f64; 2]>,
+    /// Median / median of the best stock arm.
+    pub ratio_to_best_stock: Option<f64>,
+    /// 95 % interval of that ratio.
+    pub interval: Option<[f64; 2]>,
+    /// What the interval says; `None` for the best stock arm itself.
+    pub verdict: Option<Verdict>,
+    /// Share of boots worse than 1.25 times the best boot.
+    pub bad_boot_share: Option<f64>,
+    /// Accesses to other nodes / all.
+    pub remote_share: Option<f64>,
+    /// Pages that anything moved.
+    pub page_moves: Option<f64>,
+    /// Changes of node by threads.
+    pub thread_moves: Option<f64>,
+    /// Page table entries that NUMA balancing made fault.
+    pub numa_pte_updates: Option<f64>,
+    /// Faults on them.
+    pub numa_hint_faults: Option<f64>,
+    /// Pages that NUMA balancing moved.
+    pub numa_pages_migrated: Option<f64>,
+    /// Energy of all packages in J.
+    pub energy_j: Option<f64>,
+    /// Whether every boot finished and proved its result.
+    pub valid: bool,
+    /// Why not, a sentence for each boot that failed.
+    pub failures: Vec<String>,
+    /// The boots with all that is known of them.
+    pub boots: Vec<Run>,
+}
+
+/// What all arms have in common.
+pub struct Frame {
+    /// Name of the machine.
+    pub machine: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// Workload with its options.
+    pub workload: String,
+    /// Boots of each arm.
+    pub boots_per_arm: u64,
+    /// The experiment's calibration.
+    pub calibration: Calibration,
+    /// The real machine's state.
+    pub native: Option<Conditions>,
+}
+
+impl Experiment {
+    /// Puts together what became of the jobs of one workload; `arms` gives the order.
+    pub fn of(frame: Frame, arms: &[String], jobs: &[(&Job, &Outcome)]) -> Self {
+        let mut results: Vec<ArmResult> = arms.iter().map(|name| ArmResult::of(name, jobs)).collect();
+        let report = results.iter().flat_map(|arm| &arm.boots).map(|run| &run.report).next();
+        let better = report.map_or(Better::Lower, |report| report.better);
+        let (metric, unit) = report.map(|report| (report.metric.clone(), report.unit.clone())).unwrap_or_default();
+        judge(&mut results, better);
+        let mut experiment = Self {
+            schema: SCHEMA,
+            machine: frame.machine,
+            kernel: frame.kernel,
+            workload: frame.workload,
+            metric,
+            unit,
+            better,
+            boots_per_arm: frame.boots_per_arm,
+            arms: results,
+            calibration: frame.calibration,
+            native: frame.native,
+            notes: Vec::new(),
+        };
+        experiment.notes = crate::notes::notes(&experiment);
+        experiment
+    }
+
+    /// The arm of this name.
+    pub fn arm(&self, name: &str) -> Option<&ArmResult> {
+        self.arms.iter().find(|arm| arm.name == name)
+    }
+
+    /// The stock arm with the best median.
+    pub fn best_stock(&self) -> Option<&ArmResult> {
+        best_stock(&self.arms, self.better).map(|index| &self.arms[index])
+    }
+
+    /// Whether the calibration and every arm are valid.
+    pub fn is_valid(&self) -> bool {
+        self.calibration.valid && self.arms.iter().all(|arm| arm.valid)
+    }
+}
+
+impl ArmResult {
+    fn of(name: &str, jobs: &[(&Job, &Outcome)]) -> Self {
+        let (mut boots, mut failures, mut complete) = (Vec::new(), Vec::new(), true);
+        for (job, outcome) in jobs.iter().filter(|(job, _)| job.arm.name == name) {
+            match outcome {
+                Outcome::Done(run) => boots.push(Run::clone(run)),
+                Outcome::Failed(reason) => failures.push(format!("boot {}: {reason}", job.boot)),
+                Outcome::NotRun => complete = false,
+            }
+        }
+        boots.sort_by_key(|run| run.identity.seed);
+        let runs: Vec<f64> = boots.iter().map(|run| run.report.value).collect();
+        let middle = |value: &dyn Fn(&Run) -> Option<f64>| median(boots.iter().filter_map(value));
+        let sample = Sample::new(&runs);
+        let better = boots.first().map_or(Better::Lower, |run| run.report.better);
+        Self {
+            name: name.to_owned(),
+            median: sample.as_ref().map(Sample::median),
+            range: sample.as_ref().map(|sample| sample.range().into()),
+            ratio_to_best_stock: None,
+            interval: None,
+            verdict: None,
+            bad_boot_share: sample.as_ref().map(|sample| sample.bad_boot_share(better)),
+            remote_share: middle(&|run| run.placement.as_ref()?.remote_share),
+            page_moves: middle(&|run| Some(run.counts.page_moves as f64)),
+            thread_moves: middle(&|run| run.report.thread_moves.map(|moves| moves as f64)),
+            numa_pte_updates: middle(&|run| Some(run.counts.numa_pte_updates as f64)),
+            numa_hint_faults: middle(&|run| Some(run.counts.numa_hint_faults as f64)),
+            numa_pages_migrated: middle(&|run| Some(run.counts.numa_pages_migrated as f64)),
+            energy_j: middle(&|run| run.energy_j),
+            valid: complete && failures.is_empty() && !boots.is_empty(),
+            failures,
+            runs,
+            boots,
+        }
+    }
+
+    /// Its runs as a sample; `None` when there is none.
+    pub fn sample(&self) -> Option<Sample> {
+        Sample::new(&self.runs)
+    }
+
+    /// The boot whose value is nearest to the median: the one that is shown where only one can be.
+    pub fn typical_boot(&self) -> Option<&Run> {
+        let median = self.median?;
+        let distance = |run: &&Run| (run.report.value - median).abs();
+        self.boots.iter().min_by(|first, second| distance(first).total_cmp(&distance(second)))
+    }
+}
+
+/// Compares every arm with the best stock arm.
+fn judge(arms: &mut [ArmResult], better: Better) {
+    let Some(best) = best_stock(arms, better) else { return };
+    let Some(reference) = arms[best].sample() else { return };
+    for (index, arm) in arms.iter_mut().enumerate() {
+        let Some(sample) = arm.sample() else { continue };
+        if index == best {
+            (arm.ratio_to_best_stock, arm.interval) = (Some(1.0), Some([1.0, 1.0]));
+            continue;
+        }
+        let comparison = Comparison::of(&sample, &reference);
+        arm.ratio_to_best_stock = Some(comparison.ratio);
+        arm.interval = Some(comparison.interval.into());
+        arm.verdict = Some(comparison.verdict(better));
+    }
+}
+
+fn best_stock(arms: &[ArmResult], better: Better) -> Option<usize> {
+    let stock = arms.iter().enumerate().filter(|(_, arm)| arm::is_stock(&arm.name));
+    let medians: Vec<(usize, f64)> = stock.filter_map(|(index, arm)| Some((index, arm.median?))).collect();
+    let best = medians.iter().map(|&(_, median)| median).reduce(|first, second| better.best(first, second))?;
+    medians.iter().find(|&&(_, median)| median == best).map(|&(index, _)| index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{experiment, failed};
+
+    #[test]
+    fn arms_are_compared_with_the_best_stock_arm() {
+        let result = experiment(&[
+            ("stock-nb0", &[8.0, 8.1, 7.9]),
+            ("stock-nb1", &[4.9, 4.8, 5.0]),
+            ("oracle", &[4.0, 4.01, 4.0]),
+            ("worst", &[8.2, 8.2, 8.2]),
+        ]);
+        assert_eq!(result.best_stock().unwrap().name, "stock-nb1");
+        let reference = result.arm("stock-nb1").unwrap();
+        assert_eq!((reference.ratio_to_best_stock, reference.interval), (Some(1.0), Some([1.0, 1.0])));
+        let oracle = result.arm("oracle").unwrap();
+        assert!((oracle.ratio_to_best_stock.unwrap() - 4.0 / 4.9).abs() < 1e-12);
+        assert_eq!((oracle.verdict, reference.verdict), (Some(Verdict::Better), None));
+        assert_eq!(result.arm("worst").unwrap().verdict, Some(Verdict::Worse));
+        assert!(result.is_valid());
+    }
+
+    #[test]
+    fn without_a_stock_arm_there_is_no_ratio() {
+        let result = experiment(&[("oracle", &[4.0]), ("worst", &[8.0])]);
+        assert!(result.arms.iter().all(|arm| arm.ratio_to_best_stock.is_none() && arm.interval.is_none()));
+    }
+
+    #[test]
+    fn a_failed_boot_makes_its_arm_invalid_and_no_other() {
+        let result = failed(&[("stock-nb1", &[4.9, 4.8]), ("worst", &[8.0])], "worst", "kernel panic: oops");
+        let worst = result.arm("worst").unwrap();
+        assert!(!worst.valid && result.arm("stock-nb1").unwrap().valid && !result.is_valid());
+        assert_eq!(worst.failures, ["boot 2: kernel panic: oops"]);
+        assert_eq!(worst.median, Some(8.0), "what did finish still counts");
+    }
+
+    #[test]
+    fn an_arm_without_a_finished_boot_has_no_numbers() {
+        let result = failed(&[("stock-nb1", &[4.9]), ("scx_rusty", &[])], "scx_rusty", "ejected");
+        let arm = result.arm("scx_rusty").unwrap();
+        assert_eq!((arm.median, arm.ratio_to_best_stock, arm.valid), (None, None, false));
+        assert!(arm.typical_boot().is_none());
+    }
+
+    #[test]
+    fn placement_facts_are_medians_of_the_boots() {
+        let arm = experiment(&[("stock-nb1", &[4.9, 4.8, 5.0])]).arms.remove(0);
+        assert_eq!(
+            (arm.remote_share, arm.numa_pte_updates, arm.numa_pages_migrated),
+            (Some(0.25), Some(400.0), Some(200.0))
+        );
+        assert_eq!((arm.page_moves, arm.thread_moves, arm.numa_hint_faults), (Some(201.0), Some(2.0), Some(300.0)));
+        assert_eq!(arm.typical_boot().unwrap().report.value, 4.9);
+    }
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Fair A/B experiments: one workload under several ways of scheduling and placing it.
+//!
+//! An experiment is a set of [`arm`]s, a [`workload`] and a number of boots. [`in_lab`] boots a machine for each run, in
+//! virtual time; [`native`] uses the real one. The [`runner`] interleaves the arms and keeps every finished [`run`] in a
+//! [`store`]; [`experiment`] puts the runs together by the rules of [`statistics`]; [`table`] and [`report`] show it.
+//!
+//! | file | concern |
+//! |---|---|
+//! | `arm`, `workload` | what the user names |
+//! | `programs`, `arm.sh` | which programs a run needs, and its command line |
+//! | `lab`, `stop` | the lab as a child process that can be stopped |
+//! | `truth`, `vmstat`, `energy`, `run` | what a run leaves |
+//! | `plan`, `runner`, `store` | order, resuming, failures |
+//! | `calibration`, `statistics`, `notes` | whether and how far numbers may be believed |
+//! | `experiment`, `compare` | the result as a document |
+//! | `table`, `report`, `charts` | the result for eyes |
+
+pub mod arm;
+pub mod calibration;
+mod charts;
+pub mod compare;
+mod energy;
+pub mod experiment;
+pub mod in_lab;
+pub mod lab;
+pub mod native;
+mod notes;
+pub mod plan;
+pub mod programs;
+pub mod report;
+pub mod run;
+pub mod runner;
+pub mod statistics;
+pub mod stop;
+pub mod store;
+pub mod table;
+#[cfg(test)]
+mod testing;
+pub mod truth;
+pub mod vmstat;
+pub mod workload;

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Experiments on the real machine: the same script as in the lab, run here, one run at a time.
+//!
+//! Times are real, so the machine is asked what disturbs them ([`conditions`]), and there is no model to calibrate and no
+//! ground truth of accesses. The script puts back the settings it changed; [`settings`] sees to it even if it was killed.
+
+mod conditions;
+mod settings;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use sha2::{Digest, Sha256};
+use tandem_machine::{RunningMachine, read_running};
+
+pub use conditions::Conditions;
+use settings::KernelSettings;
+
+use crate::arm::Arm;
+use crate::calibration::Calibration;
+use crate::experiment::Experiment;
+use crate::plan::{Plan, Scene};
+use crate::programs::{Places, SCRIPT};
+use crate::run::{Collected, Identity, Run, failure, hex};
+use crate::runner::{Job, Runner};
+use crate::stop::run_to_end;
+
+/// Runs on this machine; one experiment per workload.
+///
+/// # Errors
+/// The machine cannot run the arms, a program is missing, or the store fails. A failed run is no error.
+pub fn run(plan: &Plan, places: &Places, runner: &Runner<'_>) -> Result<Vec<Experiment>> {
+    check(&plan.arms)?;
+    let machine = read_running()?;
+    let name = word_of("/proc/sys/kernel/hostname")?;
+    let kernel = word_of("/proc/sys/kernel/osrelease")?;
+    let machine_sha256 = fingerprint(&machine)?;
+    let first_node = machine.topology.nodes.values().find(|node| !node.cpus.is_empty() && node.memory_pages > 0);
+    let direct_node = first_node.map_or(0, |node| node.id.0);
+    let jobs = plan.jobs(places, &|arm, workload, programs, seed| {
+        let words = programs.arguments(arm, workload, seed, Path::new(""), direct_node);
+        Ok(Identity {
+            machine: name.clone(),
+            machine_sha256: machine_sha256.clone(),
+            kernel: kernel.clone(),
+            workload: workload.text.clone(),
+            arm: arm.name.clone(),
+            seed,
+            programs_sha256: programs.fingerprint(&words)?,
+        })
+    })?;
+    let conditions = Conditions::read(Path::new("/"))?;
+    for noise in &conditions.noise {
+        (runner.say)(&format!("noise: {noise}"));
+    }
+    let settings = KernelSettings::read(Path::new("/"))?;
+    let make = |job: &Job| one(job, direct_node, &settings, runner);
+    let outcomes = Runner { side_by_side: 1, ..*runner }.run(&jobs, &make)?;
+    let calibration = Calibration::not_needed();
+    let scene = Scene { machine: name, kernel, calibration, native: Some(conditions) };
+    Ok(plan.experiments(&scene, &jobs, &outcomes))
+}
+
+/// Refuses what this machine or this user cannot do, before anything is changed.
+fn check(arms: &[Arm]) -> Result<()> {
+    // SAFETY: geteuid only returns a number.
+    if unsafe { libc::geteuid() } != 0 {
+        bail!("--native sets kernel settings: run it as root");
+    }
+    let needs = |what: &str, path: &str, arm: Option<&Arm>| match arm {
+        Some(arm) if !Path::new(path).exists() => {
+            bail!("the arm {arm} needs {what}, which this kernel does not have ({path})")
+        }
+        _ => Ok(()),
+    };
+    let first = |needs: &dyn Fn(&Arm) -> bool| arms.iter().find(|arm| needs(arm));
+    needs("NUMA balancing", settings::NUMA_BALANCING, first(&|arm| arm.settings.numa_balancing))?;
+    needs("transparent huge pages", settings::HUGE_PAGES, first(&|arm| arm.settings.huge_pages))?;
+    needs("sched_ext", "/sys/kernel/sched_ext", first(&|arm| arm.scheduler.is_some()))
+}
+
+/// One run of one arm. Its files are kept when it fails.
+fn one(job: &Job, direct_node: u32, settings: &KernelSettings, runner: &Runner<'_>) -> Result<Run> {
+    let scratch = runner.store.scratch(&job.identity)?;
+    let script = scratch.join("arm.sh");
+    fs::write(&script, SCRIPT).context("the arm's script cannot be written")?;
+    let arguments = job.programs.arguments(&job.arm, &job.workload, job.identity.seed, &scratch, direct_node);
+    let begun = Instant::now();
+    let mut command = Command::new("/bin/sh");
+    let ended = run_to_end(command.arg(&script).args(arguments), &scratch.join("log"), runner.stop);
+    settings.put_back()?;
+    let status = ended?;
+    let files = || format!("its files are in {}", scratch.display());
+    if !status.success() {
+        bail!("{}; {}", failure(&scratch).unwrap_or_else(|| format!("the arm's script failed: {status}")), files());
+    }
+    let collected = Collected::read(&scratch, false).with_context(files)?;
+    fs::remove_dir_all(&scratch).with_context(|| format!("{} cannot be removed", scratch.display()))?;
+    Ok(Run {
+        identity: job.identity.clone(),
+        report: collected.report,
+        counts: collected.counts,
+        placement: None,
+        scheduler_report: collected.scheduler_report,
+        energy_j: collected.energy_j,
+        host_s: begun.elapsed().as_secs_f64(),
+    })
+}
+
+/// A hash of what the machine is made of, but for how much of its memory is free.
+fn fingerprint(machine: &RunningMachine) -> Result<String> {
+    let mut hash = Sha256::new();
+    for node in machine.topology.nodes.values() {
+        hash.update(serde_json::to_string(&(node.id, &node.cpus, &node.llcs, node.memory_pages, &node.distance))?);
+    }
+    let cpus = fs::read_to_string("/proc/cpuinfo").context("/proc/cpuinfo cannot be read")?;
+    hash.update(cpus.lines().find(|line| line.starts_with("model name")).unwrap_or_default());
+    Ok(hex(&hash.finalize()))
+}
+
+fn word_of(path: &str) -> Result<String> {
+    Ok(fs::read_to_string(path).with_context(|| format!("{path} cannot be read"))?.trim().to_owned())
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Where the programs are that an experiment needs, and the command line of one run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use sha2::{Digest, Sha256};
+
+use crate::arm::{Arm, Placement, Program};
+use crate::run::{SCHEDULER_REPORT, hex};
+use crate::workload::Workload;
+
+/// The script that runs an arm, in a guest or on this machine.
+pub const SCRIPT: &str = include_str!("arm.sh");
+
+/// Seconds between the settings and the workload, so that what a boot or a scheduler still does is over.
+const SETTLE_S: u32 = 2;
+
+/// The folders that programs come from.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// Folder of `tandem-load` and `scx_tandem`.
+    pub binaries: PathBuf,
+    /// Folder of `setup/peers.sh`.
+    pub vm: PathBuf,
+    /// Where `peers.sh` builds.
+    pub cache: PathBuf,
+}
+
+/// The programs of one arm, as paths on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Programs {
+    /// `tandem-load`.
+    pub load: PathBuf,
+    /// The sched_ext scheduler, if the arm has one.
+    pub scheduler: Option<PathBuf>,
+    /// `numactl`, if the arm needs it.
+    pub numactl: Option<PathBuf>,
+}
+
+impl Places {
+    /// `tandem-load`.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn load(&self) -> Result<PathBuf> {
+        existing(self.binaries.join("tandem-load"))
+    }
+
+    /// The programs of `arm`; builds those of Cargo's registry, which takes minutes the first time.
+    ///
+    /// # Errors
+    /// One is not there and cannot be built.
+    pub fn of(&self, arm: &Arm) -> Result<Programs> {
+        let scheduler = arm.scheduler.as_ref().map(|scheduler| match &scheduler.program {
+            Program::Tandem => existing(self.binaries.join("scx_tandem")),
+            Program::Path(path) => existing(path.clone()).with_context(|| format!("the arm {arm}")),
+            Program::Peer(name) => self.peer(name),
+        });
+        let numactl =
+            matches!(arm.placement, Placement::Direct | Placement::Interleave).then(|| in_path("numactl", arm));
+        Ok(Programs { load: self.load()?, scheduler: scheduler.transpose()?, numactl: numactl.transpose()? })
+    }
+
+    fn peer(&self, name: &str) -> Result<PathBuf> {
+        let script = self.vm.join("setup/peers.sh");
+        let built = Command::new(&script)
+            .arg(&self.cache)
+            .arg(name)
+            .stderr(Stdio::inherit())
+            .output()
+            .with_context(|| format!("{} does not start", script.display()))?;
+        let path = String::from_utf8_lossy(&built.stdout).trim().to_owned();
+        if !built.status.success() || path.is_empty() {
+            bail!("the arm {name}: its scheduler cannot be had: see above");
+        }
+        Ok(PathBuf::from(path))
+    }
+}
+
+impl Programs {
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &PathBuf> {
+        [Some(&self.load), self.scheduler.as_ref(), self.numactl.as_ref()].into_iter().flatten()
+    }
+
+    /// The same programs as files in `folder`, which is how a guest sees them.
+    #[must_use]
+    pub fn moved_to(&self, folder: &Path) -> Self {
+        let moved = |path: &PathBuf| folder.join(path.file_name().expect("a program is a file"));
+        Self {
+            load: moved(&self.load),
+            scheduler: self.scheduler.as_ref().map(moved),
+            numactl: self.numactl.as_ref().map(moved),
+        }
+    }
+
+    /// A hash of what they and the script contain, and of the words that the script is given.
+    ///
+    /// # Errors
+    /// One cannot be read.
+    pub fn fingerprint(&self, arguments: &[String]) -> Result<String> {
+        let mut hash = Sha256::new();
+        hash.update(SCRIPT);
+        hash.update(serde_json::to_string(arguments)?);
+        for path in self.all() {
+            hash.update(Sha256::digest(fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?));
+        }
+        Ok(hex(&hash.finalize()))
+    }
+
+    /// The arguments of [`SCRIPT`] for one run that leaves its files in `out`.
+    ///
+    /// `direct_node` is the node that the arm `direct` uses.
+    pub fn arguments(&self, arm: &Arm, workload: &Workload, seed: u64, out: &Path, direct_node: u32) -> Vec<String> {
+        let mut words = vec![
+            text(out),
+            u8::from(arm.settings.numa_balancing).to_string(),
+            if arm.settings.huge_pages { "always" } else { "never" }.to_owned(),
+            SETTLE_S.to_string(),
+            self.scheduler_command(arm, seed, out),
+        ];
+        if let Some(numactl) = &self.numactl {
+            words.push(text(numactl));
+            match arm.placement {
+                Placement::Direct => {
+                    words.extend([format!("--cpunodebind={direct_node}"), format!("--membind={direct_node}")]);
+                }
+                _ => words.push("--interleave=all".to_owned()),
+            }
+        }
+        let placement = match arm.placement {
+            Placement::Oracle => "oracle",
+            Placement::Worst => "worst",
+            Placement::None | Placement::Direct | Placement::Interleave => "none",
+        };
+        words.extend([text(&self.load), workload.name.clone()]);
+        words.extend(["--placement", placement, "--seed"].map(str::to_owned));
+        words.push(seed.to_string());
+        words.extend(workload.options.iter().cloned());
+        words
+    }
+
+    /// One word: the script splits it at spaces.
+    fn scheduler_command(&self, arm: &Arm, seed: u64, out: &Path) -> String {
+        let (Some(program), Some(scheduler)) = (&self.scheduler, &arm.scheduler) else { return String::new() };
+        let mut words = vec![text(program)];
+        words.extend(scheduler.options.iter().cloned());
+        if scheduler.program == Program::Tandem {
+            if !scheduler.options.iter().any(|word| word.starts_with("--report")) {
+                words.extend(["--report".to_owned(), text(&out.join(SCHEDULER_REPORT))]);
+            }
+            if !scheduler.options.iter().any(|word| word.starts_with("--seed")) {
+                words.extend(["--seed".to_owned(), seed.to_string()]);
+            }
+        }
+        words.join(" ")
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn existing(path: PathBuf) -> Result<PathBuf> {
+    if !path.is_file() {
+        bail!("{} is missing: build it by ./run build", path.display());
+    }
+    Ok(path)
+}
+
+fn in_path(name: &str, arm: &Arm) -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
+    found.with_context(|| format!("the arm {arm} needs {name}: install the package {name}, as ./run build does"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{arm, workload};
+
+    fn arguments(arm_text: &str, programs: &Programs) -> Vec<String> {
+        let arm = arm::parse_lists(&[arm_text.to_owned()]).unwrap().remove(0);
+        let workload = workload::parse_lists(&["crossed:--threads 8".to_owned()]).remove(0);
+        programs.arguments(&arm, &workload, 3, Path::new("/out"), 2)
+    }
+
+    fn programs(scheduler: Option<&str>, numactl: Option<&str>) -> Programs {
+        Programs {
+            load: "/b/tandem-load".into(),
+            scheduler: scheduler.map(Into::into),
+            numactl: numactl.map(Into::into),
+        }
+    }
+
+    #[test]
+    fn settings_seed_and_sizes_reach_the_run() {
+        let words = arguments("stock-nb1-thp", &programs(None, None)).join("|");
+        assert_eq!(words, "/out|1|always|2||/b/tandem-load|crossed|--placement|none|--seed|3|--threads|8");
+    }
+
+    #[test]
+    fn oracle_and_worst_place_themselves() {
+        for name in ["oracle", "worst"] {
+            assert!(arguments(name, &programs(None, None)).join(" ").contains(&format!("--placement {name}")));
+        }
+    }
+
+    #[test]
+    fn numactl_places_direct_on_its_node_and_interleave_on_all() {
+        let given = programs(None, Some("/usr/bin/numactl"));
+        let words = arguments("direct", &given).join(" ");
+        assert!(words.contains("numactl --cpunodebind=2 --membind=2 /b/tandem-load"), "{words}");
+        assert!(arguments("interleave", &given).join(" ").contains("numactl --interleave=all /b/tandem-load"));
+    }
+
+    #[test]
+    fn tandem_reports_and_others_are_started_as_told() {
+        let words = arguments("scx_tandem:--policy tandem", &programs(Some("/b/scx_tandem"), None));
+        assert_eq!(words[4], "/b/scx_tandem --policy tandem --report /out/scheduler.json --seed 3");
+        assert_eq!(arguments("scx_rusty:-v", &programs(Some("/p/scx_rusty"), None))[4], "/p/scx_rusty -v");
+    }
+
+    #[test]
+    fn another_program_or_another_word_is_another_fingerprint() {
+        let directory = tempfile::tempdir().unwrap();
+        let load = directory.path().join("tandem-load");
+        let fingerprint = |content: &str, word: &str| {
+            fs::write(&load, content).unwrap();
+            Programs { load: load.clone(), scheduler: None, numactl: None }.fingerprint(&[word.to_owned()]).unwrap()
+        };
+        assert_ne!(fingerprint("one", "0"), fingerprint("two", "0"));
+        assert_ne!(fingerprint("one", "0"), fingerprint("one", "1"));
+        assert_eq!(fingerprint("one", "0"), fingerprint("one", "0"));
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let places = Places { binaries: "/no".into(), vm: "/no".into(), cache: "/no".into() };
+        assert_eq!(places.load().unwrap_err().to_string(), "/no/tandem-load is missing: build it by ./run build");
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("tandem-load"), "").unwrap();
+        let places = Places { binaries: directory.path().into(), ..places };
+        let arm = arm::parse_lists(&["/no/scx_x".to_owned()]).unwrap().remove(0);
+        let said = format!("{:#}", places.of(&arm).unwrap_err());
+        assert!(said.starts_with("the arm /no/scx_x: /no/scx_x is missing"), "{said}");
+    }
+}

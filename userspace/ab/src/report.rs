@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Experiments as one HTML page: it needs no network and no script, and follows the reader's choice of light or dark.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+
+use crate::charts::{self, COLOURS, Line};
+use crate::experiment::{ArmResult, Experiment};
+use crate::table;
+use crate::truth::Point;
+
+const STYLE: &str = include_str!("report.css");
+
+/// The page of `experiments`.
+///
+/// # Errors
+/// A plot cannot be drawn.
+pub fn html(experiments: &[Experiment]) -> Result<String> {
+    let titles: Vec<String> = experiments.iter().map(|one| format!("{} on {}", one.workload, one.machine)).collect();
+    let mut page = String::from("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n");
+    page += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
+    page += "<meta name=\"color-scheme\" content=\"light dark\">\n";
+    write!(
+        page,
+        "<title>tandem ab: {}</title>\n<style>\n{STYLE}</style></head>\n<body>\n",
+        escaped(&titles.join(", "))
+    )?;
+    for experiment in experiments {
+        section(&mut page, experiment)?;
+    }
+    page += "</body></html>\n";
+    Ok(page)
+}
+
+fn section(page: &mut String, experiment: &Experiment) -> Result<()> {
+    writeln!(page, "<section><h1>{} on {}</h1>", escaped(&experiment.workload), escaped(&experiment.machine))?;
+    let meta = format!("kernel {}; {} boots an arm", experiment.kernel, experiment.boots_per_arm);
+    writeln!(page, "<p>{}</p>", escaped(&meta))?;
+    if !experiment.calibration.valid {
+        let reason = experiment.calibration.reason.as_deref().unwrap_or("the calibration gives no reason");
+        writeln!(page, "<p class=\"void\">This experiment is void: {}</p>", escaped(reason))?;
+    }
+    writeln!(page, "<pre>{}</pre>", escaped(&table::experiment(experiment)))?;
+    let unit = format!("{} per arm", experiment.metric);
+    figure(page, &unit, VALUES_CAPTION, &charts::values(experiment)?, &[])?;
+    remote_share(page, experiment)?;
+    load(page, experiment)?;
+    *page += "</section>\n";
+    Ok(())
+}
+
+const VALUES_CAPTION: &str = "Dots: boots. Tick: median. Bar: 95 % interval of the ratio to the best stock arm, times \
+    that arm's median, which is the line from top to bottom.";
+
+fn remote_share(page: &mut String, experiment: &Experiment) -> Result<()> {
+    let mut lines = Vec::new();
+    let mut legend = Vec::new();
+    for (colour, arm) in experiment.arms.iter().enumerate() {
+        let points = course(arm, |point| point.remote_share);
+        if !points.is_empty() {
+            legend.push((colour, arm.name.clone()));
+            lines.push(Line { colour, points });
+        }
+    }
+    let plot = charts::over_time(&lines, "remote share", (860, 320))?;
+    figure(page, "Remote share of memory accesses over time", TYPICAL_CAPTION, &plot, &legend)
+}
+
+const TYPICAL_CAPTION: &str = "Of each arm, the boot whose result is nearest to the median; time since the timed part \
+    began.";
+
+/// A plot of every arm, a line a node.
+fn load(page: &mut String, experiment: &Experiment) -> Result<()> {
+    let nodes = experiment.arms.iter().flat_map(series).map(|point| point.load.len()).max().unwrap_or(0);
+    if nodes == 0 {
+        return Ok(());
+    }
+    let legend: Vec<(usize, String)> =
+        (0..nodes).map(|node| (node, format!("node {}", node_id(experiment, node)))).collect();
+    *page += "<h2>Load per node over time</h2>\n<div class=\"grid\">\n";
+    for arm in &experiment.arms {
+        let line = |node: usize| Line { colour: node, points: course(arm, |point| point.load.get(node).copied()) };
+        let plot = charts::over_time(&(0..nodes).map(line).collect::<Vec<_>>(), "busy CPUs", (420, 220))?;
+        if !plot.is_empty() {
+            writeln!(page, "<figure><figcaption>{}</figcaption>{plot}</figure>", escaped(&arm.name))?;
+        }
+    }
+    *page += "</div>\n";
+    write_legend(page, &legend)?;
+    writeln!(page, "<p class=\"caption\">Time the node's CPUs were busy, as a share. {TYPICAL_CAPTION}</p>")?;
+    Ok(())
+}
+
+/// The kernel's id of the node at this position, as the workload reported it.
+fn node_id(experiment: &Experiment, position: usize) -> u32 {
+    let reported = experiment.arms.iter().flat_map(|arm| &arm.boots).find_map(|run| run.report.node_ids.get(position));
+    reported.copied().unwrap_or(position as u32)
+}
+
+/// (time, value) of an arm's typical boot. A point tells of the stretch before it, so the first one is also the begin.
+fn course(arm: &ArmResult, value: impl Fn(&Point) -> Option<f64>) -> Vec<(f64, f64)> {
+    let points: Vec<(f64, f64)> = series(arm).iter().filter_map(|point| Some((point.at_s, value(point)?))).collect();
+    points.first().map(|&(_, first)| (0.0, first)).into_iter().chain(points.iter().copied()).collect()
+}
+
+fn series(arm: &ArmResult) -> &[Point] {
+    arm.typical_boot().and_then(|run| run.placement.as_ref()).map_or(&[], |placement| &placement.series)
+}
+
+fn figure(page: &mut String, title: &str, caption: &str, plot: &str, legend: &[(usize, String)]) -> Result<()> {
+    if plot.is_empty() {
+        return Ok(());
+    }
+    writeln!(page, "<h2>{}</h2>\n<figure>{plot}</figure>", escaped(title))?;
+    write_legend(page, legend)?;
+    writeln!(page, "<p class=\"caption\">{caption}</p>")?;
+    Ok(())
+}
+
+fn write_legend(page: &mut String, legend: &[(usize, String)]) -> Result<()> {
+    if legend.is_empty() {
+        return Ok(());
+    }
+    *page += "<p class=\"legend\">";
+    for (colour, name) in legend {
+        let (red, green, blue) = COLOURS[colour % COLOURS.len()];
+        write!(page, "<span><i style=\"background:rgb({red},{green},{blue})\"></i>{}</span>", escaped(name))?;
+    }
+    *page += "</p>\n";
+    Ok(())
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{experiment, failed};
+
+    fn page() -> String {
+        let result = experiment(&[
+            ("stock-nb0", &[8.0, 8.1]),
+            ("stock-nb1", &[4.9, 4.8]),
+            ("/opt/scx_<b>&co", &[6.0, 6.5]),
+            ("oracle", &[4.0, 4.0]),
+        ]);
+        html(&[result]).unwrap()
+    }
+
+    #[test]
+    fn the_page_has_all_plots_and_every_arm() {
+        let page = page();
+        // Values, remote share, and the load of four arms.
+        assert_eq!(page.matches("<svg").count(), 6, "{page}");
+        assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+        for text in
+            ["Remote share of memory accesses over time", "Load per node over time", "seconds per arm", "node 1"]
+        {
+            assert!(page.contains(text), "{text}");
+        }
+        for arm in ["stock-nb0", "stock-nb1", "oracle"] {
+            assert!(page.matches(arm).count() >= 4, "{arm} in the tables, the values' plot, a legend and its load");
+        }
+        // Every boot is a dot.
+        assert_eq!(page.matches("<circle").count(), 8);
+    }
+
+    #[test]
+    fn the_page_needs_no_network_and_no_script() {
+        let page = page().replace("http://www.w3.org/2000/svg", "");
+        for word in ["http", "<script", "<link", "@import", "url("] {
+            assert!(!page.contains(word), "{word}");
+        }
+    }
+
+    #[test]
+    fn the_page_is_for_light_and_dark() {
+        let page = page();
+        assert!(page.contains("content=\"light dark\"") && page.contains("prefers-color-scheme: dark"));
+        // The style sheet names the ink and grid colours that the plots use.
+        for colour in ["#000000", "#DDDDDD"] {
+            assert!(STYLE.contains(colour) && page.split("</style>").nth(1).unwrap().contains(colour), "{colour}");
+        }
+    }
+
+    #[test]
+    fn names_cannot_break_the_page() {
+        assert!(!page().contains("scx_<b"));
+        assert!(page().contains("scx_&lt;b&gt;&amp;co"));
+    }
+
+    #[test]
+    fn a_void_experiment_says_so_and_still_renders() {
+        let mut result = failed(&[("oracle", &[])], "oracle", "panic");
+        result.calibration = crate::calibration::Calibration::failed("no lab".into());
+        let page = html(&[result]).unwrap();
+        assert!(page.contains("This experiment is void: no lab") && page.contains("INVALID"));
+        assert_eq!(page.matches("<svg").count(), 0);
+    }
+}

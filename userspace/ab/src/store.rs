@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The store of finished runs: a directory with one JSON file a run, named by a hash of the run's [`Identity`].
+//!
+//! A file appears whole or not at all, so an experiment that is interrupted goes on where it was, and what was measured
+//! once is not measured again. Failed runs are not stored.
+
+use std::fs;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::run::{Identity, Run};
+
+/// A directory of finished runs.
+#[derive(Clone, Debug)]
+pub struct Store {
+    directory: PathBuf,
+}
+
+impl Store {
+    /// The store in `directory`, which is made when it is not there.
+    ///
+    /// # Errors
+    /// The directory cannot be made.
+    pub fn open(directory: &Path) -> Result<Self> {
+        fs::create_dir_all(directory).with_context(|| format!("the store {} cannot be made", directory.display()))?;
+        Ok(Self { directory: directory.to_owned() })
+    }
+
+    /// The run of this identity, if it is there.
+    ///
+    /// # Errors
+    /// Its file cannot be read or holds something else.
+    pub fn run(&self, identity: &Identity) -> Result<Option<Run>> {
+        let run: Option<Run> = self.read(&identity.file_name())?;
+        match &run {
+            Some(run) if run.identity != *identity => {
+                bail!("{} holds another run: remove it", self.directory.join(identity.file_name()).display())
+            }
+            _ => Ok(run),
+        }
+    }
+
+    /// Keeps a run, in place of an older one of the same identity.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn keep(&self, run: &Run) -> Result<()> {
+        self.write(&run.identity.file_name(), run)
+    }
+
+    /// The document of this name, if it is there.
+    ///
+    /// # Errors
+    /// It cannot be read or is damaged.
+    pub fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
+        let path = self.directory.join(name);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).with_context(|| format!("{} cannot be read", path.display())),
+        };
+        let document = serde_json::from_str(&text)
+            .with_context(|| format!("{} is damaged: remove it to measure that run again", path.display()))?;
+        Ok(Some(document))
+    }
+
+    /// Writes a document under this name, whole or not at all.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, name: &str, document: &impl Serialize) -> Result<()> {
+        write_whole(&self.directory.join(name), serde_json::to_string(document)?.as_bytes())
+    }
+
+    /// An empty directory for a run's files while it runs; what an earlier attempt left is removed.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn scratch(&self, identity: &Identity) -> Result<PathBuf> {
+        let name = identity.file_name();
+        let path = self.directory.join("attempts").join(name.trim_end_matches(".json"));
+        let made = match fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => fs::create_dir_all(&path),
+        };
+        made.with_context(|| format!("{} cannot be made anew", path.display()))?;
+        Ok(path)
+    }
+}
+
+/// Writes a file so that it is there with all of `content` or as it was before.
+///
+/// # Errors
+/// The file or its directory cannot be written.
+pub fn write_whole(path: &Path, content: &[u8]) -> Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let written = tempfile::NamedTempFile::new_in(directory).and_then(|mut part| {
+        part.write_all(content)?;
+        part.as_file().sync_all()?;
+        Ok(part.persist(path)?)
+    });
+    written.map(drop).with_context(|| format!("{} cannot be written", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::run;
+
+    #[test]
+    fn a_kept_run_is_found_by_its_identity_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("new")).unwrap();
+        let kept = run("stock-nb1", 1, 4.9);
+        assert_eq!(store.run(&kept.identity).unwrap(), None);
+        store.keep(&kept).unwrap();
+        assert_eq!(store.run(&kept.identity).unwrap(), Some(kept.clone()));
+        for other in [
+            Identity { seed: 2, ..kept.identity.clone() },
+            Identity { arm: "worst".into(), ..kept.identity.clone() },
+            Identity { programs_sha256: "other".into(), ..kept.identity.clone() },
+            Identity { machine_sha256: "other".into(), ..kept.identity.clone() },
+            Identity { kernel: "other".into(), ..kept.identity.clone() },
+            Identity { workload: "crossed:--threads 4".into(), ..kept.identity.clone() },
+        ] {
+            assert_eq!(store.run(&other).unwrap(), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_file_is_named_and_not_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let kept = run("worst", 1, 4.9);
+        let path = directory.path().join(kept.identity.file_name());
+        fs::write(&path, "{\"identity\":").unwrap();
+        let said = store.run(&kept.identity).unwrap_err().to_string();
+        assert!(said.contains(path.to_str().unwrap()) && said.contains("damaged"), "{said}");
+        fs::write(&path, serde_json::to_string(&run("oracle", 1, 4.0)).unwrap()).unwrap();
+        assert!(store.run(&kept.identity).unwrap_err().to_string().contains("another run"));
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_what_was_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("occupied");
+        fs::create_dir_all(path.join("inner")).unwrap();
+        assert!(write_whole(&path, b"new").is_err());
+        assert!(path.join("inner").is_dir());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no part is left behind");
+    }
+
+    #[test]
+    fn scratch_space_is_empty_each_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let identity = run("worst", 1, 1.0).identity;
+        let path = store.scratch(&identity).unwrap();
+        fs::write(path.join("left"), "").unwrap();
+        assert_eq!(store.scratch(&identity).unwrap(), path);
+        assert!(!path.join("left").exists());
+    }
+}

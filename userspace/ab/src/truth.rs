@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The lab's ground truth: who accessed which node's memory, counted by the machine model itself.
+//!
+//! Records hold counters since boot, one record a virtual second and one at every mark. The workload marks the begin
+//! ([`BEGIN`]) and the end ([`END`]) of its timed part; what lies between is the difference of two records.
+//!
+//! Terms:
+//! - *access*: a line filled from DRAM, by (node of the CPU, node of the memory).
+//! - *remote share*: accesses with the two nodes different / all accesses, 0 to 1; absent where there was no access.
+//! - *load of a node*: time its CPUs were busy / (time x its CPUs), 0 to 1.
+
+use anyhow::{Result, bail};
+use serde::{Deserialize, Serialize};
+
+/// Mark where the timed part begins.
+pub const BEGIN: u32 = 1;
+/// Mark where the timed part ends.
+pub const END: u32 = 2;
+
+/// The document that the lab leaves.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Truth {
+    cpus_per_node: Vec<usize>,
+    records: Vec<Record>,
+}
+
+/// Counters since boot at one moment.
+#[derive(Clone, Debug, Deserialize)]
+struct Record {
+    at_ns: u64,
+    mark: Option<u32>,
+    accesses: Vec<Vec<u64>>,
+    busy_ns: Vec<u64>,
+    #[serde(default)]
+    coherence: Coherence,
+}
+
+/// Lines fetched from a cache of another CPU, by how far it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Coherence {
+    /// Below one last-level cache.
+    pub same_llc: u64,
+    /// On one node.
+    pub same_node: u64,
+    /// Between nodes.
+    pub cross_node: u64,
+}
+
+/// What happened in the timed part.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Placement {
+    /// Accesses to another node / all accesses.
+    pub remote_share: Option<f64>,
+    /// All accesses.
+    pub accesses: u64,
+    /// Lines from other CPUs' caches.
+    pub coherence: Coherence,
+    /// Its course, a point a record.
+    pub series: Vec<Point>,
+}
+
+/// One stretch between two records.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// End of the stretch, in s since the timed part began.
+    pub at_s: f64,
+    /// Remote share in it.
+    pub remote_share: Option<f64>,
+    /// Load of each node in it.
+    pub load: Vec<f64>,
+}
+
+impl Truth {
+    /// Reads the document.
+    ///
+    /// # Errors
+    /// It is no JSON of that form, or its matrices do not fit each other.
+    pub fn parse(text: &str) -> Result<Self> {
+        let truth: Self = serde_json::from_str(text)?;
+        let nodes = truth.cpus_per_node.len();
+        let cpus = truth.cpus_per_node.iter().sum::<usize>();
+        for record in &truth.records {
+            let square = record.accesses.len() == nodes && record.accesses.iter().all(|row| row.len() == nodes);
+            if !square || record.busy_ns.len() != cpus {
+                bail!("the record at {} ns does not have {nodes} nodes and {cpus} CPUs", record.at_ns);
+            }
+        }
+        Ok(truth)
+    }
+
+    /// What happened between the marks.
+    ///
+    /// # Errors
+    /// A mark is missing, or the end comes before the begin.
+    pub fn timed_part(&self) -> Result<Placement> {
+        let (Some(begin), Some(end)) = (self.first(BEGIN), self.first(END)) else {
+            bail!("the workload did not mark the begin and the end of its timed part");
+        };
+        if end <= begin {
+            bail!("the timed part ends before it begins");
+        }
+        let (first, last) = (&self.records[begin], &self.records[end]);
+        let series = self.records[begin..=end].windows(2).filter(|pair| pair[1].at_ns > pair[0].at_ns);
+        Ok(Placement {
+            remote_share: remote_share(first, last),
+            accesses: accesses(first, last).0,
+            coherence: last.coherence.since(first.coherence),
+            series: series.map(|pair| self.point(first.at_ns, &pair[0], &pair[1])).collect(),
+        })
+    }
+
+    fn first(&self, mark: u32) -> Option<usize> {
+        self.records.iter().position(|record| record.mark == Some(mark))
+    }
+
+    fn point(&self, begin_ns: u64, from: &Record, to: &Record) -> Point {
+        let length_ns = (to.at_ns - from.at_ns) as f64;
+        let mut first_cpu = 0;
+        let load = self.cpus_per_node.iter().map(|&cpus| {
+            let of_node = first_cpu..first_cpu + cpus;
+            first_cpu += cpus;
+            let busy_ns: u64 = of_node.map(|cpu| to.busy_ns[cpu].saturating_sub(from.busy_ns[cpu])).sum();
+            if cpus == 0 { 0.0 } else { busy_ns as f64 / (length_ns * cpus as f64) }
+        });
+        Point { load: load.collect(), at_s: (to.at_ns - begin_ns) as f64 / 1e9, remote_share: remote_share(from, to) }
+    }
+}
+
+impl Coherence {
+    fn since(self, before: Self) -> Self {
+        Self {
+            same_llc: self.same_llc.saturating_sub(before.same_llc),
+            same_node: self.same_node.saturating_sub(before.same_node),
+            cross_node: self.cross_node.saturating_sub(before.cross_node),
+        }
+    }
+}
+
+/// All accesses and the remote ones among them, between two records.
+fn accesses(from: &Record, to: &Record) -> (u64, u64) {
+    let mut sums = (0, 0);
+    for (row, (later, earlier)) in to.accesses.iter().zip(&from.accesses).enumerate() {
+        for (column, (later, earlier)) in later.iter().zip(earlier).enumerate() {
+            let count = later.saturating_sub(*earlier);
+            sums.0 += count;
+            sums.1 += if row == column { 0 } else { count };
+        }
+    }
+    sums
+}
+
+fn remote_share(from: &Record, to: &Record) -> Option<f64> {
+    let (all, remote) = accesses(from, to);
+    (all > 0).then(|| remote as f64 / all as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two nodes of two CPUs; the timed part lasts from 2 s to 4 s.
+    fn document() -> serde_json::Value {
+        let record = |at_s: u64, mark: Option<u32>, local: u64, remote: u64, busy: [u64; 4]| {
+            serde_json::json!({"at_ns": at_s * 1_000_000_000, "mark": mark, "accesses": [[local, remote], [0, local]],
+                "busy_ns": busy.map(|s| s * 1_000_000_000), "coherence": {"same_llc": 1, "same_node": 0, "cross_node": local}})
+        };
+        serde_json::json!({"schema": 1, "cpus_per_node": [2, 2], "records": [
+            record(1, None, 0, 900, [0, 0, 0, 0]),
+            record(2, Some(1), 100, 1000, [1, 1, 1, 1]),
+            record(3, None, 100, 1100, [2, 2, 1, 1]),
+            record(4, Some(2), 250, 1100, [3, 3, 2, 1]),
+            record(5, None, 250, 9999, [4, 4, 4, 4]),
+        ]})
+    }
+
+    fn timed_part(document: &serde_json::Value) -> Result<Placement> {
+        Truth::parse(&document.to_string()).and_then(|truth| truth.timed_part())
+    }
+
+    #[test]
+    fn only_what_lies_between_the_marks_counts() {
+        let placement = timed_part(&document()).unwrap();
+        assert_eq!((placement.accesses, placement.remote_share), (400, Some(0.25)));
+        assert_eq!(placement.coherence, Coherence { same_llc: 0, same_node: 0, cross_node: 150 });
+    }
+
+    #[test]
+    fn the_series_has_a_point_for_each_record() {
+        let series = timed_part(&document()).unwrap().series;
+        assert_eq!(series.iter().map(|point| point.at_s).collect::<Vec<_>>(), [1.0, 2.0]);
+        assert_eq!(series.iter().map(|point| point.remote_share).collect::<Vec<_>>(), [Some(1.0), Some(0.0)]);
+        assert_eq!(series[0].load, [1.0, 0.0]);
+        assert_eq!(series[1].load, [1.0, 0.5]);
+    }
+
+    #[test]
+    fn a_run_without_marks_has_no_timed_part() {
+        let mut document = document();
+        document["records"][3]["mark"] = serde_json::Value::Null;
+        assert!(timed_part(&document).unwrap_err().to_string().contains("did not mark"));
+    }
+
+    #[test]
+    fn records_must_fit_the_machine() {
+        let mut document = document();
+        document["cpus_per_node"] = serde_json::json!([2, 2, 1]);
+        assert!(timed_part(&document).unwrap_err().to_string().contains("3 nodes and 5 CPUs"));
+    }
+}

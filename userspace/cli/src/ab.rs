@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `tandem ab`: fair A/B experiments, and the comparison of two saved ones.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use serde::Serialize;
+use tandem_ab::compare::Compared;
+use tandem_ab::experiment::Experiment;
+use tandem_ab::lab::Lab;
+use tandem_ab::plan::Plan;
+use tandem_ab::programs::Places;
+use tandem_ab::runner::Runner;
+use tandem_ab::stop::Stop;
+use tandem_ab::store::{Store, write_whole};
+use tandem_ab::{arm, in_lab, native, report, table, workload};
+
+/// Exit codes besides 0 and that of bad input.
+const NOT_VALID: u8 = 1;
+const INTERRUPTED: u8 = 130;
+
+/// What to compare, where, and what to do with the result.
+#[derive(Args)]
+#[command(after_help = "\
+Arms: stock (= stock-nb0, stock-nb1, stock-nb0-thp, stock-nb1-thp), direct, interleave, oracle, worst,
+scx_tandem[:OPTIONS], scx_rusty[:OPTIONS], scx_bpfland[:OPTIONS], /PATH/TO/SCHED_EXT_SCHEDULER[:OPTIONS].
+Options are separated by spaces: --arms 'stock,scx_tandem:--cooldown-s 5'. Workloads: `tandem-load list`;
+sizes likewise: --workload 'crossed:--threads 4'. docs/ab.md explains method, output and files.
+
+Exit codes: 0 all valid, 1 an arm failed or the experiment is void, 2 bad input, 130 interrupted (what is
+done is kept; the same command goes on).")]
+pub struct Arguments {
+    /// Machine: a name of vm/machines, or a machine file
+    #[arg(long, value_name = "NAME|FILE", required_unless_present_any = ["compare", "native"], conflicts_with = "native")]
+    machine: Option<String>,
+    /// Workloads, comma-separated (repeatable); each is an experiment of its own
+    #[arg(long, value_name = "NAME[:OPTIONS],...", required_unless_present = "compare")]
+    workload: Vec<String>,
+    /// Arms, comma-separated (repeatable)
+    #[arg(long, value_name = "ARM,...", required_unless_present = "compare")]
+    arms: Vec<String>,
+    /// Boots of each arm (with --native: runs)
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    boots: u64,
+    /// Kernel of vm/kernels.list; by default its first
+    #[arg(long, value_name = "RELEASE", conflicts_with = "native")]
+    kernel: Option<String>,
+    /// Seed of the first boot; each further boot has the next
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Write the result as JSON, to standard output if FILE is `-`
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the report as one HTML file with plots
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Save the result for --compare; the same document as --json
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Compare two saved results instead of measuring
+    #[arg(long, value_names = ["A", "B"], num_args = 2, conflicts_with_all = ["machine", "workload", "arms", "save", "html", "native"])]
+    compare: Option<Vec<PathBuf>>,
+    /// Measure on this machine instead of in the lab; needs root
+    #[arg(long)]
+    native: bool,
+    /// Measure runs that the store has, too
+    #[arg(long)]
+    again: bool,
+    /// Runs side by side in the lab; by default one per CPU of this machine
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), conflicts_with = "native")]
+    side_by_side: Option<u16>,
+    /// Limit of one run, in time of this machine
+    #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: u64,
+    /// Where finished runs are kept; by default ab/ in the build folder
+    #[arg(long, value_name = "DIR")]
+    store: Option<PathBuf>,
+    /// The lab; by default vm/lab.py beside the build folder
+    #[arg(long, value_name = "FILE")]
+    lab: Option<PathBuf>,
+}
+
+/// Runs the experiments or the comparison.
+///
+/// # Errors
+/// Bad input, or a file that cannot be read or written.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(files) = &arguments.compare {
+        return compare(&files[0], &files[1], arguments.json.as_deref());
+    }
+    let arms = arm::parse_lists(&arguments.arms)?;
+    let workloads = workload::parse_lists(&arguments.workload);
+    let build = build_folder()?;
+    let lab_program = arguments.lab.clone().unwrap_or_else(|| build.join("../vm/lab.py"));
+    let vm = lab_program.parent().unwrap_or(Path::new("/")).to_owned();
+    let places = Places { binaries: build.join("bin"), vm, cache: build.join("cache") };
+    workload::check_known(&workloads, &places.load()?)?;
+    let store = Store::open(&arguments.store.clone().unwrap_or_else(|| build.join("ab")))?;
+    let stop = Stop::default();
+    let wish = stop.clone();
+    ctrlc::set_handler(move || wish.wish()).context("signals cannot be handled")?;
+    let say = |line: &str| eprintln!("ab: {line}");
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let side_by_side = arguments.side_by_side.map_or(cpus, usize::from);
+    let runner = Runner { store: &store, again: arguments.again, side_by_side, stop: &stop, say: &say };
+    let plan = Plan { workloads, arms, boots: arguments.boots, first_seed: arguments.seed };
+    let limit = Duration::from_secs(arguments.timeout);
+    let experiments = if arguments.native {
+        native::run(&plan, &places, &runner)?
+    } else {
+        let lab = Lab::at(&lab_program)?;
+        let machine = in_lab::machine_file(arguments.machine.as_deref().unwrap_or_default(), &lab)?;
+        let kernel = arguments.kernel.clone().map_or_else(|| lab.default_kernel(), Ok)?;
+        let request = in_lab::Request { machine, kernel, plan, limit };
+        in_lab::run(&request, &lab, &places, &runner)?
+    };
+    show(arguments, &experiments)?;
+    if stop.wished() {
+        eprintln!("ab: interrupted: what is done is kept in the store, the same command goes on");
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    let valid = experiments.iter().all(Experiment::is_valid);
+    Ok(if valid { ExitCode::SUCCESS } else { ExitCode::from(NOT_VALID) })
+}
+
+/// The folder that holds bin/ with this program.
+fn build_folder() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("this program does not know where it is")?;
+    let folder = program.parent().and_then(Path::parent);
+    Ok(folder.context("this program is not in a folder bin/")?.to_owned())
+}
+
+/// Prints the tables and writes the files that were asked for.
+fn show(arguments: &Arguments, experiments: &[Experiment]) -> Result<()> {
+    let json = match experiments {
+        // Several workloads are a list; one is the document itself.
+        [one] => serde_json::to_string_pretty(one)?,
+        several => serde_json::to_string_pretty(several)?,
+    } + "\n";
+    let tables: Vec<String> = experiments.iter().map(table::experiment).collect();
+    let to_stdout = arguments.json.as_deref() == Some(Path::new("-"));
+    print(if to_stdout { json.clone() } else { tables.join("\n\n") })?;
+    for file in [&arguments.json, &arguments.save].into_iter().flatten() {
+        if file != Path::new("-") {
+            write_whole(file, json.as_bytes())?;
+        }
+    }
+    if let Some(file) = &arguments.html {
+        write_whole(file, report::html(experiments)?.as_bytes())?;
+    }
+    Ok(())
+}
+
+fn compare(first: &Path, second: &Path, json: Option<&Path>) -> Result<ExitCode> {
+    let (before, after) = (saved(first)?, saved(second)?);
+    let mut compared = Vec::new();
+    for experiment in &before {
+        let same = |other: &&Experiment| other.workload == experiment.workload && other.machine == experiment.machine;
+        if let Some(other) = after.iter().find(same) {
+            compared.push(Compared::of(experiment, other)?);
+        }
+    }
+    if compared.is_empty() {
+        bail!("{} and {} have no workload on the same machine in common", first.display(), second.display());
+    }
+    let document = pretty(&compared)?;
+    match json {
+        Some(file) if file == Path::new("-") => print(document)?,
+        Some(file) => write_whole(file, document.as_bytes())?,
+        None => print(compared.iter().map(table::comparison).collect::<Vec<_>>().join("\n"))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The experiments of a saved result: one, or a list of them.
+fn saved(path: &Path) -> Result<Vec<Experiment>> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
+    let is_list = text.trim_start().starts_with('[');
+    let read = if is_list { serde_json::from_str(&text) } else { serde_json::from_str(&text).map(|one| vec![one]) };
+    read.with_context(|| format!("{} is no result of tandem ab", path.display()))
+}
+
+fn pretty(document: &impl Serialize) -> Result<String> {
+    Ok(serde_json::to_string_pretty(document)? + "\n")
+}
+
+fn print(text: String) -> Result<()> {
+    std::io::stdout().write_all(text.as_bytes()).context("standard output cannot be written")
+}

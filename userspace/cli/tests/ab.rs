@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `tandem ab`, as its users call it, with a program that plays the lab's part.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// A tree like that of the repository: build/bin with the programs, vm with the lab.
+struct Tree(tempfile::TempDir);
+
+impl Tree {
+    fn new() -> Self {
+        let tree = Self(tempfile::tempdir().unwrap());
+        for folder in ["vm/machines", "build/bin"] {
+            fs::create_dir_all(tree.path(folder)).unwrap();
+        }
+        // A program finds its folder by its own path, so a symbolic link would not do.
+        if fs::hard_link(env!("CARGO_BIN_EXE_tandem"), tree.path("build/bin/tandem")).is_err() {
+            fs::copy(env!("CARGO_BIN_EXE_tandem"), tree.path("build/bin/tandem")).unwrap();
+        }
+        let fake = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ab/tests/fake_lab.py");
+        fs::copy(fake, tree.path("vm/lab.py")).unwrap();
+        fs::set_permissions(tree.path("vm/lab.py"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(tree.path("vm/kernels.list"), "7.3.4\n").unwrap();
+        fs::write(tree.path("vm/machines/2node.toml"), "nodes = 2\ncpus_per_node = 4\n").unwrap();
+        fs::write(
+            tree.path("build/bin/tandem-load"),
+            "#!/bin/sh\necho '[{\"name\":\"crossed\"},{\"name\":\"ring\"}]'\n",
+        )
+        .unwrap();
+        fs::set_permissions(tree.path("build/bin/tandem-load"), fs::Permissions::from_mode(0o755)).unwrap();
+        tree.behave(4.9);
+        tree
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.0.path().join(below)
+    }
+
+    fn behave(&self, stock_nb1_s: f64) {
+        let behaviour = serde_json::json!({
+            "seconds": {"stock-nb0": 8.0, "stock-nb1": stock_nb1_s, "stock-nb0-thp": 7.9, "stock-nb1-thp": 5.5, "oracle": 4.0},
+            "crash": ["worst"],
+            "walks": [{"from": 0, "to": 0, "ns": 90.0, "file_ns": 90.0}, {"from": 0, "to": 1, "ns": 180.0, "file_ns": 180.0}],
+        });
+        fs::write(self.path("vm/behaviour.json"), behaviour.to_string()).unwrap();
+    }
+
+    fn ab(&self, words: &str) -> Output {
+        let mut command = Command::new(self.path("build/bin/tandem"));
+        command.arg("ab").args(words.split_whitespace()).current_dir(self.0.path()).output().unwrap()
+    }
+
+    fn json(&self, file: &str) -> Value {
+        serde_json::from_str(&fs::read_to_string(self.path(file)).unwrap()).unwrap()
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Whether `value` is of the kind that docs/ab.md states.
+fn is_kind(value: &Value, kind: &str) -> bool {
+    if let Some(inner) = kind.strip_suffix(" or null") {
+        return value.is_null() || is_kind(value, inner);
+    }
+    match kind {
+        "number" => value.is_number(),
+        "text" => value.is_string(),
+        "truth value" => value.is_boolean(),
+        "list of numbers" => value.as_array().is_some_and(|list| list.iter().all(Value::is_number)),
+        "two numbers" => value.as_array().is_some_and(|list| list.len() == 2 && list.iter().all(Value::is_number)),
+        "list of texts" => value.as_array().is_some_and(|list| list.iter().all(Value::is_string)),
+        "list of objects" => value.as_array().is_some_and(|list| list.iter().all(Value::is_object)),
+        "object" => value.is_object(),
+        other => panic!("docs/ab.md states an unknown kind: {other}"),
+    }
+}
+
+/// Rows `| key | kind | ... |` of the table below this heading of docs/ab.md.
+fn documented(heading: &str) -> Vec<(String, String)> {
+    let docs = include_str!("../../../docs/ab.md");
+    let section = docs.split(heading).nth(1).unwrap_or_else(|| panic!("docs/ab.md has no {heading}"));
+    let rows = section.lines().skip_while(|line| !line.starts_with("| `")).take_while(|line| line.starts_with("| `"));
+    let cells = rows.map(|row| row.split('|').map(|cell| cell.trim().trim_matches('`').to_owned()).collect::<Vec<_>>());
+    cells.map(|cells| (cells[1].clone(), cells[2].clone())).collect()
+}
+
+fn assert_as_documented(object: &Value, heading: &str) {
+    let rows = documented(heading);
+    let object = object.as_object().unwrap();
+    for (key, kind) in &rows {
+        let value = object.get(key).unwrap_or_else(|| panic!("{heading}: {key} is missing"));
+        assert!(is_kind(value, kind), "{heading}: {key} is {value}, not {kind}");
+    }
+    let undocumented: Vec<_> = object.keys().filter(|key| !rows.iter().any(|(known, _)| known == *key)).collect();
+    assert!(undocumented.is_empty(), "{heading}: not in docs/ab.md: {undocumented:?}");
+}
+
+#[test]
+fn the_json_is_as_documented() {
+    let tree = Tree::new();
+    let output = tree.ab("--machine 2node --workload crossed --arms stock,oracle,worst --boots 2 --json out.json");
+    assert_eq!(output.status.code(), Some(1), "an arm crashed: {}", said(&output));
+    let result = tree.json("out.json");
+    assert_as_documented(&result, "### The experiment");
+    for arm in result["arms"].as_array().unwrap() {
+        assert_as_documented(arm, "### An arm");
+        for boot in arm["boots"].as_array().unwrap() {
+            assert_as_documented(boot, "### A boot");
+        }
+    }
+    assert_as_documented(&result["calibration"], "### The calibration");
+    let names: Vec<&str> = result["arms"].as_array().unwrap().iter().map(|arm| arm["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["stock-nb0", "stock-nb1", "stock-nb0-thp", "stock-nb1-thp", "oracle", "worst"]);
+    assert_eq!(
+        (&result["machine"], &result["kernel"], &result["better"]),
+        (&"2node".into(), &"7.3.4".into(), &"lower".into())
+    );
+    assert_eq!(result["arms"][4]["valid"], true);
+    assert_eq!(result["arms"][5]["valid"], false);
+}
+
+#[test]
+fn a_table_and_a_report_are_written_and_several_workloads_are_a_list() {
+    let tree = Tree::new();
+    let output = tree
+        .ab("--machine vm/machines/2node.toml --workload crossed,ring --arms oracle --boots 1 --html r.html --json -");
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        list.as_array().unwrap().iter().map(|one| one["workload"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["crossed", "ring"]
+    );
+    assert!(fs::read_to_string(tree.path("r.html")).unwrap().contains("ring on 2node"));
+    let output = tree.ab("--machine 2node --workload crossed --arms oracle --boots 1");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("calibration: node 0 to node 1: 180.00 ns"), "{output:?}");
+    assert!(said(&output).contains("1 of 1 runs are in the store already"), "{}", said(&output));
+}
+
+#[test]
+fn two_saved_results_are_compared() {
+    let tree = Tree::new();
+    let measure = "--machine 2node --workload crossed --arms stock-nb1,oracle --boots 2";
+    assert!(tree.ab(&format!("{measure} --save before.json")).status.success());
+    tree.behave(4.2);
+    assert!(tree.ab(&format!("{measure} --again --save after.json")).status.success());
+    let output = tree.ab("--compare before.json after.json");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.lines().any(|line| line.starts_with("stock-nb1") && line.ends_with("better")), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("oracle") && line.ends_with("no difference")), "{text}");
+    fs::write(tree.path("other.json"), "{}").unwrap();
+    let output = tree.ab("--compare before.json other.json");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).starts_with("tandem: other.json is no result of tandem ab"), "{}", said(&output));
+}
+
+#[test]
+fn bad_input_is_refused_in_one_sentence_before_anything_runs() {
+    let tree = Tree::new();
+    fs::write(tree.path("bad.toml"), "nodes = 2\ncpus_per_node = [4]\n").unwrap();
+    for (words, sentence) in [
+        ("--machine 2node --workload crossed --arms fastest", "the arm 'fastest' is unknown"),
+        (
+            "--machine 2node --workload nonsense --arms oracle",
+            "the workload 'nonsense' is unknown: choose of crossed, ring",
+        ),
+        ("--machine 7node --workload crossed --arms oracle", "the machine '7node' is neither a file"),
+        ("--machine bad.toml --workload crossed --arms oracle", "bad.toml: cpus_per_node"),
+        ("--machine 2node --workload crossed --arms oracle --lab /no/lab.py", "the lab /no/lab.py is not there"),
+        ("--machine 2node --workload crossed --arms /no/scx", "the arm /no/scx: /no/scx is missing"),
+        ("--machine 2node --workload crossed --arms scx_tandem", "scx_tandem is missing: build it by ./run build"),
+    ] {
+        let output = tree.ab(words);
+        assert_eq!(output.status.code(), Some(2), "{words}: {}", said(&output));
+        assert!(said(&output).contains(sentence) && said(&output).lines().count() == 1, "{words}: {}", said(&output));
+    }
+    for words in
+        ["", "--machine 2node --workload crossed", "--machine 2node --workload crossed --arms oracle --boots 0"]
+    {
+        assert_eq!(tree.ab(words).status.code(), Some(2), "{words}");
+    }
+    assert!(!tree.path("vm/calls.log").exists(), "nothing ran");
+}
