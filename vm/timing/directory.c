@@ -8,9 +8,11 @@
  * still has it for itself (modified), and whether main memory is stale (dirty). Tags are looked up
  * before anything is charged, so that lines which left the caches silently cost nothing.
  *
- *   load, another core has it modified         transfer from there, by distance; both hold it
- * afterwards load, another last-level cache has it dirty  transfer from there store, others hold it
- * one transfer of the farthest distance; they lose it anything else L2, L3 or main memory
+ * - A load of a line that another core has modified: a transfer from there, by distance; both hold
+ *   the line afterwards.
+ * - A load of a line that another last-level cache has dirty: a transfer from there.
+ * - A store to a line that others hold: one transfer of the farthest distance; they lose it.
+ * - Anything else: L2, L3 or main memory.
  *
  * A line travels one way at a time: a transfer begins when the one before it has ended.
  */
@@ -186,7 +188,6 @@ struct cost directory_access(unsigned vcpu, uint64_t address, uint64_t line, boo
 	}
 	if (store) {
 		if (entry->holders & ~(1u << vcpu) && drop_others(vcpu, line, entry, &farthest) &&
-
 		    cost.source != FROM_CORE) {
 			struct cost dropped = transfer(vcpu, line, farthest);
 

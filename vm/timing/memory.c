@@ -7,11 +7,11 @@
  * one line in a given time. Since vCPUs run one after the other in a window, there is no queue to
  * look at; the wait is set from one window to the next instead, from the share u of the window in
  * which the server was busy:
- *   - below saturation, service x u / (2 (1 - u)), the mean wait for a server with constant service
- * time (M/D/1);
- *   - beyond it, as much more as brings the requests down to what the server can do: requests come
- * back after their response time R, so u falls as R grows, and R moves half the way to R x u in
- * each window. All vCPUs see the same wait, so nobody is starved by the order of turns.
+ * - Below saturation, service x u / (2 (1 - u)), the mean wait for a server with constant service
+ *   time (M/D/1).
+ * - Beyond it, as much more as brings the requests down to what the server can do: requests come
+ *   back after their response time R, so u falls as R grows, and R moves half the way to R x u in
+ *   each window. All vCPUs see the same wait, so nobody is starved by the order of turns.
  */
 #include "timing.h"
 

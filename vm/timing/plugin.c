@@ -259,8 +259,7 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 {
 	if (info->version.cur != KNOWN_INTERFACE)
 		refuse("QEMU has plugin interface %d, known is %d: install the QEMU of "
-		       "bookworm-backports "
-		       "(vm/setup/packages.sh)",
+		       "bookworm-backports (vm/setup/packages.sh)",
 		       info->version.cur, KNOWN_INTERFACE);
 	if (argc != 1 || strncmp(argv[0], "settings=", 9))
 		refuse("usage: -plugin timing.so,settings=FILE");

@@ -29,8 +29,7 @@ void hook_clocks(const struct guest_clocks *clocks)
 	if (!ops[HANDLE_INTERRUPT] || ops[HANDLE_INTERRUPT - 1] || ops[GET_VIRTUAL_CLOCK] ||
 	    ops[SET_VIRTUAL_CLOCK] || ops[GET_ELAPSED_TICKS])
 		refuse("this QEMU keeps its clock functions elsewhere than QEMU 10.0 does: install "
-		       "the "
-		       "QEMU of bookworm-backports (vm/setup/packages.sh)");
+		       "the QEMU of bookworm-backports (vm/setup/packages.sh)");
 	ops[GET_VIRTUAL_CLOCK] = (void *)clocks->get_virtual_clock;
 	ops[SET_VIRTUAL_CLOCK] = (void *)clocks->set_virtual_clock;
 	ops[GET_ELAPSED_TICKS] = (void *)clocks->get_elapsed_ticks;
@@ -71,8 +70,7 @@ void hook_pause(bool (*stay)(void))
 {
 	if ((void *)helper_info_pause.function != (void *)helper_pause)
 		refuse("this QEMU describes its helper functions otherwise than QEMU 10.0 does: "
-		       "install the "
-		       "QEMU of bookworm-backports (vm/setup/packages.sh)");
+		       "install the QEMU of bookworm-backports (vm/setup/packages.sh)");
 	pause_stays = stay;
 	helper_info_pause.function = short_pause;
 }
