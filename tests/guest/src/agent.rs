@@ -107,7 +107,8 @@ fn thread_moves_that_did_not_pay_are_undone() {
     let index = |node: &Node| scx.topology.index_of(node.id).expect("a node of this machine").0;
     set_affinity(worker.tid, &cpus(&home));
     wait_until("the thread runs at home", || worker.record(&scheduler).run_ns[index(&home)] > 100_000_000);
-    set_affinity(worker.tid, &scx.topology.nodes.values().flat_map(cpus).collect::<Vec<_>>());
+    // Nowhere else, so that this is where it is sent back to.
+    set_affinity(worker.tid, &[cpus(&home), cpus(&away)].concat());
     let is_assigned_to = |node: &Node| worker.record(&scheduler).assigned == Some(index(node) as u32);
     wait_until("the thread goes to its memory", || is_assigned_to(&away));
     turned.store(true, Ordering::Relaxed);

@@ -214,7 +214,7 @@ impl Agent {
         let seed = self.config.seed.wrapping_add(self.plans);
         for policy in [&self.config.thread_policy, &self.config.page_policy] {
             match policy.decide(snapshot, seed) {
-                Ok(plan) if plan.is_empty() => {}
+                Ok(plan) if plan.is_empty() || !verify::is_worth_a_trial(&plan, snapshot) => {}
                 Ok(plan) => return plan,
                 Err(missing) => debug!("{missing}"),
             }

@@ -4,33 +4,61 @@
 //! Latency is taken from where threads really ran and where the pages that they access really are, not from what was
 //! ordered: an assignment that was not followed and a page that did not move do not count.
 
+use std::collections::BTreeSet;
 use tandem_act::Generation;
-use tandem_policies::model::{NodeIndex, Snapshot, ThreadId};
+
+use tandem_policies::model::{Action, NodeIndex, Plan, Snapshot, Thread, ThreadId};
 
 /// Rise of the latency that is still taken for noise.
 const NOISE: f64 = 0.02;
+/// Least share of their users' stall that moving pages must save. Small pages that several nodes use about equally would
+/// else follow every change of who uses them a little more.
+const FAINTEST_GAIN: f64 = 0.005;
 /// Intervals between the end of the last move and the verdict: the first holds the moves themselves.
 const SETTLE_INTERVALS: u32 = 2;
 
+/// Accesses per second of a thread, and the stall that they cost from where it ran, in ns per second; `None` without a
+/// signal.
+fn stall_of(snapshot: &Snapshot, thread: &Thread) -> Option<(f64, f64)> {
+    let accesses = thread.accesses_per_s.as_ref()?;
+    let ran_ns: u64 = thread.run_ns.values().sum();
+    if ran_ns == 0 {
+        return None;
+    }
+    let mut stall_ns_per_s = 0.0;
+    for (run, &on_node_ns) in thread.run_ns.iter() {
+        let share = on_node_ns as f64 / ran_ns as f64;
+        for (memory, &rate) in accesses.iter() {
+            stall_ns_per_s += share * rate * snapshot.topology.latency_ns(run, memory);
+        }
+    }
+    Some((accesses.total(), stall_ns_per_s))
+}
+
 /// Mean latency of an access of all threads with a signal; `None` if there is none.
 pub fn latency_ns(snapshot: &Snapshot) -> Option<f64> {
-    let mut stall_ns_per_s = 0.0;
-    let mut accesses_per_s = 0.0;
-    for thread in &snapshot.threads {
-        let Some(accesses) = &thread.accesses_per_s else { continue };
-        let ran_ns: u64 = thread.run_ns.values().sum();
-        if ran_ns == 0 {
-            continue;
-        }
-        for (run, &on_node_ns) in thread.run_ns.iter() {
-            let share = on_node_ns as f64 / ran_ns as f64;
-            for (memory, &rate) in accesses.iter() {
-                stall_ns_per_s += share * rate * snapshot.topology.latency_ns(run, memory);
-            }
-        }
-        accesses_per_s += accesses.total();
-    }
+    let stalls = snapshot.threads.iter().filter_map(|thread| stall_of(snapshot, thread));
+    let (accesses_per_s, stall_ns_per_s) = stalls.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     (accesses_per_s > 0.0).then(|| stall_ns_per_s / accesses_per_s)
+}
+
+/// Whether a plan for pages should save enough of the stall of the threads that use them to be noticed at all. Where the
+/// signal or the prediction is missing, nothing speaks against it.
+pub fn is_worth_a_trial(plan: &Plan, snapshot: &Snapshot) -> bool {
+    let moved: BTreeSet<_> = plan
+        .moves
+        .iter()
+        .filter_map(|planned| match planned.action {
+            Action::MovePages { group, .. } => Some(group),
+            _ => None,
+        })
+        .collect();
+    let groups = snapshot.groups.iter().filter(|group| moved.contains(&group.id));
+    let users: BTreeSet<ThreadId> = groups.flat_map(|group| &group.users).map(|&(thread, _)| thread).collect();
+    let stalls = users.iter().filter_map(|&user| stall_of(snapshot, snapshot.thread(user)?));
+    let stall_ns_per_s: f64 = stalls.map(|(_, stall_ns_per_s)| stall_ns_per_s).sum();
+    let gains: Option<f64> = plan.moves.iter().map(|planned| planned.gain_ns_per_s).sum();
+    stall_ns_per_s == 0.0 || gains.is_none_or(|gain_ns_per_s| gain_ns_per_s >= stall_ns_per_s * FAINTEST_GAIN)
 }
 
 /// A plan that was carried out and is watched.

@@ -88,6 +88,16 @@ impl<'a> Worker<'a> {
         self.in_bouts(visits, |visits| walk.count(counter, visits));
     }
 
+    /// Counts visits of two walks in turns; for each its counter and its visits per turn.
+    pub fn count_in_turns(&mut self, one: (&mut Walk, usize, u64), other: (&mut Walk, usize, u64), turns: u64) {
+        for _ in 0..turns {
+            one.0.count(one.1, one.2);
+            other.0.count(other.1, other.2);
+        }
+        self.notes.work += turns * (one.2 + other.2);
+        self.look();
+    }
+
     /// Makes so many visits of a walk that only read; each is one unit of work.
     pub fn read(&mut self, walk: &mut Walk, visits: u64) {
         self.in_bouts(visits, |visits| walk.read(visits));

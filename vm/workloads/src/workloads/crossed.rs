@@ -17,6 +17,8 @@ use anyhow::{Result, bail};
 /// Visits of the private and of the shared array in one round: 80 % and 20 %.
 const PRIVATE_VISITS: u64 = 4096;
 const SHARED_VISITS: u64 = 1024;
+/// Turns between the two in a round: a thread uses both all the time.
+const TURNS: u64 = 256;
 
 /// The workload.
 pub const SPEC: Spec = Spec {
@@ -111,8 +113,8 @@ fn work(worker: &mut Worker, threads: usize, first: u64, rounds: u64) -> Result<
     let (mut private_walk, mut shared_walk) = (Walk::new(private, first), Walk::new(shared, first));
     let mut round = 0;
     while worker.goes_on(round, rounds) {
-        worker.count(&mut private_walk, 0, PRIVATE_VISITS);
-        worker.count(&mut shared_walk, counter, SHARED_VISITS);
+        let private = (&mut private_walk, 0, PRIVATE_VISITS / TURNS);
+        worker.count_in_turns(private, (&mut shared_walk, counter, SHARED_VISITS / TURNS), TURNS);
         round += 1;
     }
     private_walk.check()?;
