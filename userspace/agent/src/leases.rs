@@ -46,52 +46,10 @@ pub fn leases(snapshot: &Snapshot, plan: &Plan) -> Vec<Lease> {
 
 #[cfg(test)]
 mod tests {
-    use tandem_policies::model::{
-        CpuId, GroupId, LatencySource, Move, Node, NodeId, NodeLoad, PerNode, ProcessId, Topology,
-    };
+    use tandem_policies::model::{GroupId, Move, ProcessId};
 
     use super::*;
-
-    const SECOND_NS: u64 = 1_000_000_000;
-
-    fn id(tid: u32) -> ThreadId {
-        ThreadId { tid, start_boottime_ns: 1 }
-    }
-
-    /// Two nodes of two CPUs; threads 1, 2, ... on `nodes`, which used the CPU time beside them.
-    fn snapshot(threads: &[(usize, u64)]) -> Snapshot {
-        let node = |at: u32| Node {
-            id: NodeId(at),
-            cpus: vec![CpuId(2 * at), CpuId(2 * at + 1)],
-            llcs: vec![vec![CpuId(2 * at), CpuId(2 * at + 1)]],
-            memory_pages: 1 << 20,
-            free_pages: 1 << 20,
-            distance: PerNode::from_fn(2, |other| if other.0 == at as usize { 10 } else { 20 }),
-            latency_ns: PerNode::from_fn(2, |other| if other.0 == at as usize { 100.0 } else { 200.0 }),
-        };
-        let thread = |(at, &(node, cpu_time_ns)): (usize, &(usize, u64))| Thread {
-            id: id(at as u32 + 1),
-            process: ProcessId(1),
-            command: "worker".to_owned(),
-            node: NodeIndex(node),
-            allowed: PerNode::filled(2, true),
-            cpu_time_ns,
-            run_ns: PerNode::filled(2, cpu_time_ns / 2),
-            accesses_per_s: None,
-            latency_ns: None,
-            performance: PerNode::filled(2, None),
-            sharing: vec![],
-            on_cooldown: false,
-        };
-        Snapshot {
-            time_ns: SECOND_NS,
-            interval_ns: SECOND_NS,
-            topology: Topology::new(vec![node(0), node(1)], LatencySource::Distance).unwrap(),
-            threads: threads.iter().enumerate().map(thread).collect(),
-            groups: vec![],
-            nodes: PerNode::filled(2, NodeLoad { busy_ns: 0, unmanaged_ns: 0, served_latency_ns: None }),
-        }
-    }
+    use crate::testing::{SECOND_NS, id, snapshot};
 
     fn plan(action: Action) -> Plan {
         Plan { moves: vec![Move { action, gain_ns_per_s: None, reason: "test".to_owned() }] }

@@ -9,6 +9,8 @@ mod config;
 mod leases;
 mod managed;
 mod report;
+#[cfg(test)]
+mod testing;
 mod verify;
 
 pub use agent::{Agent, Ended};

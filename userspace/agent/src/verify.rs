@@ -115,13 +115,57 @@ impl Trial {
 
 #[cfg(test)]
 mod tests {
+    use tandem_policies::model::{GroupId, Move, PageGroup, ProcessId};
+
     use super::*;
+    use crate::testing::{SECOND_NS, id, snapshot};
 
     fn judged(before_ns: Option<f64>, after_ns: Option<f64>) -> Verdict {
         let mut trial = Trial::new(Generation(1), before_ns, vec![]);
         assert_eq!(trial.judge(true, Some(1e9)), Verdict::Wait, "while moves are under way");
         assert_eq!(trial.judge(false, Some(1e9)), Verdict::Wait, "the interval of the moves");
         trial.judge(false, after_ns)
+    }
+
+    /// One thread on node 0 with 1000 accesses per second to node 0 and `remote_per_s` to node 1, all to one group, and a
+    /// plan that brings the group and should save `gain_ns_per_s`.
+    fn page_plan(remote_per_s: f64, gain_ns_per_s: Option<f64>) -> (Plan, Snapshot) {
+        let mut snapshot = snapshot(&[(0, SECOND_NS)]);
+        snapshot.threads[0].run_ns = vec![SECOND_NS, 0].into();
+        snapshot.threads[0].accesses_per_s = Some(vec![1000.0, remote_per_s].into());
+        let group = GroupId { process: ProcessId(1), start: 0 };
+        snapshot.groups.push(PageGroup {
+            id: group,
+            bytes: 4096,
+            resident_pages: vec![0, 1].into(),
+            accesses_per_s: vec![remote_per_s, 0.0].into(),
+            users: vec![(id(1), remote_per_s)],
+            samples: 100.0,
+            latency_ns: None,
+            unmovable: None,
+        });
+        let action = Action::MovePages { group, bytes: 4096, to: NodeIndex(0) };
+        (Plan { moves: vec![Move { action, gain_ns_per_s, reason: "test".to_owned() }] }, snapshot)
+    }
+
+    #[test]
+    fn the_latency_is_that_of_where_threads_ran() {
+        assert_eq!(latency_ns(&page_plan(1000.0, None).1), Some(150.0));
+        assert_eq!(latency_ns(&snapshot(&[(0, SECOND_NS)])), None, "no signal");
+    }
+
+    #[test]
+    fn page_moves_that_nobody_would_notice_are_not_worth_a_trial() {
+        let worth = |gain| {
+            let (plan, snapshot) = page_plan(1.0, gain);
+            is_worth_a_trial(&plan, &snapshot)
+        };
+        assert!(!worth(Some(100.0)), "a thousandth of 100 us of stall");
+        assert!(worth(Some(1000.0)), "a hundredth");
+        assert!(worth(None), "nothing predicted");
+        let (plan, mut snapshot) = page_plan(1.0, Some(100.0));
+        snapshot.threads[0].accesses_per_s = None;
+        assert!(is_worth_a_trial(&plan, &snapshot), "no signal");
     }
 
     #[test]
