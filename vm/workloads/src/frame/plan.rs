@@ -6,7 +6,7 @@
 //! is pinned to its seat's CPU and every part of memory bound to its home.
 
 use crate::frame::memory::{HUGE_PAGE_BYTES, LINE_BYTES, Line, Memory};
-use crate::frame::walk::{Walk, link};
+use crate::frame::walk::{Pace, Walk, link};
 use crate::frame::worker::Worker;
 use crate::topology::{CpuId, NodeId, Topology};
 use anyhow::Result;
@@ -96,10 +96,16 @@ impl Region {
         Self::cycles(bytes, 1, home)
     }
 
+    /// An array that is one cycle, each line on another page than the one before.
+    pub fn scattered(bytes: usize, home: Home) -> Self {
+        let length = bytes / LINE_BYTES;
+        Self { bytes, home, fill: Box::new(move |lines, range| link(lines, range, length, Pace::Lines)) }
+    }
+
     /// An array of `count` equal cycles, one behind the other.
     pub fn cycles(bytes: usize, count: usize, home: Home) -> Self {
         let length = bytes / LINE_BYTES / count;
-        Self { bytes, home, fill: Box::new(move |lines, range| link(lines, range, length)) }
+        Self { bytes, home, fill: Box::new(move |lines, range| link(lines, range, length, Pace::Pages)) }
     }
 }
 

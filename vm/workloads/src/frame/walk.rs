@@ -18,7 +18,16 @@ const PAGE_LINES: usize = 64;
 /// Lines from one visit to the next within a page; odd, so that a page's lines are all visited.
 const LEAP: usize = 27;
 
-/// The order in which a cycle of `length` lines is visited. Cycles that are no whole pages have pages of one line.
+/// How the lines of a cycle follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// Page after page. Cycles that are no whole pages are visited as [`Pace::Lines`].
+    Pages,
+    /// Each line on another page than the one before, as accesses at random are.
+    Lines,
+}
+
+/// The order in which a cycle of `length` lines is visited.
 #[derive(Clone, Copy)]
 struct Order {
     length: usize,
@@ -27,8 +36,8 @@ struct Order {
 }
 
 impl Order {
-    fn of(length: usize) -> Self {
-        let page_lines = if length.is_multiple_of(PAGE_LINES) { PAGE_LINES } else { 1 };
+    fn of(length: usize, pace: Pace) -> Self {
+        let page_lines = if pace == Pace::Pages && length.is_multiple_of(PAGE_LINES) { PAGE_LINES } else { 1 };
         let pages = length / page_lines;
         let golden = (pages as f64 * 0.618_033_988_75) as usize;
         let page_step = (1..=golden).rev().find(|step| gcd(*step, pages) == 1).unwrap_or(1);
@@ -58,8 +67,8 @@ fn gcd(a: usize, b: usize) -> usize {
 }
 
 /// Links the lines of `range` to cycles of `length` lines each; the first cycle begins at line 0.
-pub fn link(lines: &[Line], range: Range<usize>, length: usize) {
-    let order = Order::of(length);
+pub fn link(lines: &[Line], range: Range<usize>, length: usize, pace: Pace) {
+    let order = Order::of(length, pace);
     for index in range {
         lines[index].set(NEXT, order.after(index % length) as u64);
     }
@@ -77,7 +86,12 @@ pub struct Walk<'a> {
 impl<'a> Walk<'a> {
     /// A walk over `lines`, which are one cycle, beginning at the page that comes as the `first`-th (modulo their number).
     pub fn new(lines: &'a [Line], first: u64) -> Self {
-        let order = Order::of(lines.len());
+        Self::paced(lines, first, Pace::Pages)
+    }
+
+    /// The same at the pace at which the lines were linked.
+    pub fn paced(lines: &'a [Line], first: u64, pace: Pace) -> Self {
+        let order = Order::of(lines.len(), pace);
         let page_lines = order.page_lines as u64;
         let first_rank = first % (lines.len() as u64 / page_lines) * page_lines;
         Self { lines, order, first_rank, at: order.line_at(first_rank.into()), visits: 0 }
@@ -150,7 +164,7 @@ mod tests {
 
     fn cycle(length: usize) -> Memory {
         let memory = Memory::map(length * 64, PageSize::Base).unwrap();
-        link(memory.lines(), 0..length, length);
+        link(memory.lines(), 0..length, length, Pace::Pages);
         memory
     }
 
@@ -195,8 +209,8 @@ mod tests {
     #[test]
     fn several_cycles_in_one_array_stay_apart() {
         let memory = Memory::map(300 * 64, PageSize::Base).unwrap();
-        link(memory.lines(), 0..150, 100);
-        link(memory.lines(), 150..300, 100);
+        link(memory.lines(), 0..150, 100, Pace::Pages);
+        link(memory.lines(), 150..300, 100, Pace::Pages);
         for part in 0..3 {
             let mut walk = Walk::new(&memory.lines()[part * 100..][..100], 7);
             walk.count(part, 250);

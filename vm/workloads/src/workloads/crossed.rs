@@ -2,14 +2,15 @@
 //! `crossed`: processes of paired threads, each thread with private memory, each pair with shared memory, all of it on
 //! other nodes than the threads.
 //!
-//! A thread walks its private array with 80 % of its accesses and its pair's array with 20 %, counting every visit.
+//! A thread walks its private array with 80 % of its accesses and its pair's array with 20 %, from page to page as at
+//! random, counting every visit.
 //! Start under `none`, with n > 2 nodes: the threads of pair j start on nodes j and j+1, their private memory is on node
 //! j+2 and their shared memory on node j+3 (mod n, along the tour): every thread is away from its memory and from its
 //! partner, and one node suits both. With two nodes both start on node j and their private memory is on the other one.
 
 use crate::frame::plan::{Claim, Home, Place, Placement, Plan, Program, Region, Request, Start, Thread, Use};
 use crate::frame::spec::{Metric, Spec, THREADS, size};
-use crate::frame::walk::Walk;
+use crate::frame::walk::{Pace, Walk};
 use crate::frame::worker::Worker;
 use crate::topology::NodeId;
 use anyhow::{Result, bail};
@@ -59,9 +60,9 @@ fn plan(request: &Request) -> Result<Plan> {
     let per_process = threads / processes;
     let program = |process: usize| {
         let own = process * per_process..(process + 1) * per_process;
-        let private = nodes[own.clone()].iter().map(|nodes| Region::cycle(private_bytes, Home::on(nodes.private)));
+        let private = nodes[own.clone()].iter().map(|nodes| Region::scattered(private_bytes, Home::on(nodes.private)));
         let shared = nodes[own.clone()].iter().step_by(2);
-        let shared = shared.map(|nodes| Region::cycle(shared_bytes, Home::on(nodes.shared)));
+        let shared = shared.map(|nodes| Region::scattered(shared_bytes, Home::on(nodes.shared)));
         let threads = own.clone().map(|thread| {
             let number = thread - own.start;
             let first = request.random(thread as u64);
@@ -110,7 +111,8 @@ fn nodes(request: &Request, threads: usize) -> Result<Vec<Nodes>> {
 fn work(worker: &mut Worker, threads: usize, first: u64, rounds: u64) -> Result<Vec<Claim>> {
     let (shared_region, counter) = (threads + worker.number / 2, worker.number % 2);
     let (private, shared) = (worker.lines(worker.number), worker.lines(shared_region));
-    let (mut private_walk, mut shared_walk) = (Walk::new(private, first), Walk::new(shared, first));
+    let (mut private_walk, mut shared_walk) =
+        (Walk::paced(private, first, Pace::Lines), Walk::paced(shared, first, Pace::Lines));
     let mut round = 0;
     while worker.goes_on(round, rounds) {
         let private = (&mut private_walk, 0, PRIVATE_VISITS / TURNS);
