@@ -21,7 +21,7 @@ MEASURES = ("remote_share_end", "pairs_together_end", "time_to_90_percent_local_
 
 
 def demo(kernel, folder):
-    """The report of one round."""
+    """The report of one round, which has `folder` for itself: the report of another must not stand in for it."""
     command = [sys.executable, ROOT / "vm/demo/demo.py", "--kernel", kernel, "--seconds", "45",
                "--json", folder / "demo.json", "--runs", folder]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
@@ -66,8 +66,10 @@ def main():
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
     kernel, count = sys.argv[1], int(sys.argv[2]) if len(sys.argv) == 3 else 3
-    with tempfile.TemporaryDirectory() as folder:
-        rounds = [demo(kernel, pathlib.Path(folder)) for _ in range(count)]
+    rounds = []
+    for _ in range(count):
+        with tempfile.TemporaryDirectory() as folder:
+            rounds.append(demo(kernel, pathlib.Path(folder)))
     for (workload, arm, measure), values in by_arm(rounds).items():
         print(f"{workload:8} {arm:7} {measure:28} {described(values)}")
     if missed := failures(rounds):

@@ -24,9 +24,8 @@ if [ ! -e "$dir/qemu-plugin.h" ]; then
 		echo "plugin-headers: the source of QEMU $version cannot be fetched: check the network" >&2
 		exit 1
 	}
-	tar -xf "$dir.part"/fetched/qemu_*.orig.tar.* -C "$dir.part" --strip-components 3 --wildcards '*/include/qemu/qemu-plugin.h' \
-		'*/include/plugins/qemu-plugin.h' 2> /dev/null || true
-	[ -e "$dir.part/qemu-plugin.h" ] || { echo "plugin-headers: QEMU $version has no qemu-plugin.h where 10.0 has it" >&2; exit 1; }
+	tar -xf "$dir.part"/fetched/qemu_*.orig.tar.* -C "$dir.part" --strip-components 3 --wildcards '*/include/qemu/qemu-plugin.h' ||
+		{ echo "plugin-headers: QEMU $version has no qemu-plugin.h where 10.0 has it" >&2; exit 1; }
 	dpkg-deb -x "$dir.part"/fetched/libglib2.0-dev_*.deb "$dir.part/glib"
 	rm -rf "$dir.part/fetched" "$dir"
 	mv "$dir.part" "$dir"

@@ -207,6 +207,19 @@ mod tests {
     }
 
     #[test]
+    fn at_the_pace_of_lines_every_visit_is_on_another_page_and_all_lines_are_visited() {
+        let order = Order::of(64 * 100, Pace::Lines);
+        let (mut at, mut seen) = (0, vec![false; 64 * 100]);
+        for _ in 0..seen.len() {
+            assert!(!std::mem::replace(&mut seen[at], true), "line {at} comes twice");
+            let next = order.after(at);
+            assert_ne!(next / PAGE_LINES, at / PAGE_LINES);
+            at = next;
+        }
+        assert_eq!(at, 0);
+    }
+
+    #[test]
     fn several_cycles_in_one_array_stay_apart() {
         let memory = Memory::map(300 * 64, PageSize::Base).unwrap();
         link(memory.lines(), 0..150, 100, Pace::Pages);
