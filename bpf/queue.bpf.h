@@ -21,6 +21,12 @@ enum {
 /* A busy CPU helps another node only when a task has waited this much longer than its price. */
 #define BUSY_PATIENCE_NS (100 * 1000 * 1000ULL)
 
+/*
+ * What an idle CPU may take to answer a wake-up. Without this time a CPU of another node
+ * that just went idle would be faster, and tasks would drift between nodes for nothing.
+ */
+#define WAKE_UP_NS (1000 * 1000ULL)
+
 struct rescue_timer {
 	struct bpf_timer timer;
 };
@@ -39,12 +45,23 @@ static u64 waited_ns(const struct task_ctx *tctx)
 	return since ? bpf_ktime_get_ns() - since : 0;
 }
 
+/*
+ * Whether a task has waited in the queue of @home for @patience_ns longer than running on
+ * @node costs, and no CPU of @home is about to take it.
+ */
+static bool may_leave(struct task_ctx *tctx, u32 home, u32 node, u64 patience_ns)
+{
+	return waited_ns(tctx) >= price_of(tctx, home, node) + patience_ns &&
+	       bpf_ktime_get_ns() >= tctx->home_cpu_comes_until_ns;
+}
+
 static void queue_at(struct task_struct *p, struct task_ctx *tctx, u32 node, u64 enq_flags)
 {
 	s32 cpu;
 
 	/* Before it is inserted: from then on another CPU may run it. */
 	tctx->queued_since_ns = bpf_ktime_get_ns();
+	tctx->home_cpu_comes_until_ns = 0;
 	scx_bpf_dsq_insert_vtime(p, queue_of(node), slice_ns, vtime_for_queue(p, tctx, node),
 				 enq_flags);
 	count(TANDEM_STAT_QUEUED);
@@ -55,8 +72,11 @@ static void queue_at(struct task_struct *p, struct task_ctx *tctx, u32 node, u64
 	cpu = pick_idle_on(p, node, SCX_PICK_IDLE_CORE);
 	if (cpu < 0)
 		cpu = pick_idle_on(p, node, 0);
-	if (cpu >= 0)
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	if (cpu < 0)
+		return;
+	/* Too late if it was taken meanwhile; the next time it is queued resets it. */
+	tctx->home_cpu_comes_until_ns = tctx->queued_since_ns + WAKE_UP_NS;
+	scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
 /*
@@ -95,7 +115,7 @@ static bool steal_from(s32 cpu, u32 node, u32 from, u64 patience_ns)
 		tctx = task_ctx_of(p);
 		if (!tctx || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
-		if (waited_ns(tctx) < price_of(tctx, from, node) + patience_ns)
+		if (!may_leave(tctx, from, node, patience_ns))
 			continue;
 		/* Fails when another CPU was faster. */
 		if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0)) {
@@ -140,8 +160,7 @@ static void rescue_from(u32 home)
 			u32 node = near_node(home, rank);
 			s32 cpu;
 
-			if (!node_allowed(tctx, node) ||
-			    waited_ns(tctx) < price_of(tctx, home, node))
+			if (!node_allowed(tctx, node) || !may_leave(tctx, home, node, 0))
 				continue;
 			cpu = pick_idle_on(p, node, 0);
 			if (cpu < 0)

@@ -76,6 +76,13 @@ fn may_run(snapshot: &Snapshot, thread: &Thread, node: NodeIndex) -> bool {
     thread.allowed[node] && !snapshot.topology.nodes[node].cpus.is_empty()
 }
 
+/// Busy threads that can run where they are or may be moved to where they can.
+fn placed(snapshot: &Snapshot) -> Vec<&Thread> {
+    let nodes = || (0..snapshot.topology.len()).map(NodeIndex);
+    let can_go = |thread: &Thread| !thread.on_cooldown && nodes().any(|node| may_run(snapshot, thread, node));
+    busy(snapshot).into_iter().filter(|thread| may_run(snapshot, thread, thread.node) || can_go(thread)).collect()
+}
+
 /// The plan of `sma`; empty without the signal.
 fn sma(snapshot: &Snapshot, seed: u64) -> Plan {
     SMA.decide(snapshot, &SMA.defaults(), seed, 20_000).unwrap_or_default()
@@ -97,7 +104,7 @@ fn thread_moves(plan: &Plan) -> Vec<(ThreadId, NodeIndex, NodeIndex)> {
 /// A thread on a node it may not use scores nothing and holds no slot.
 fn system_score(snapshot: &Snapshot, place: &Snapshot) -> f64 {
     let topology = &snapshot.topology;
-    let threads = busy(snapshot);
+    let threads = placed(snapshot);
     let all_cpus = topology.nodes.values().map(|node| node.cpus.len()).sum();
     let mut others = vec![0; topology.len()];
     let mut total = 0.0;
@@ -139,9 +146,9 @@ proptest! {
 
     #[test]
     fn no_thread_that_can_leave_stays_where_it_may_not_run(snapshot in snapshot(), seed: u64) {
-        let signal = busy(&snapshot).iter().any(|thread| thread.accesses_per_s.is_some());
+        let signal = placed(&snapshot).iter().any(|thread| thread.accesses_per_s.is_some());
         let after = snapshot.after_thread_moves(&sma(&snapshot, seed));
-        for thread in busy(&snapshot).into_iter().filter(|thread| signal && !thread.on_cooldown) {
+        for thread in placed(&snapshot).into_iter().filter(|thread| signal && !thread.on_cooldown) {
             let can = (0..snapshot.topology.len()).any(|node| may_run(&snapshot, thread, NodeIndex(node)));
             prop_assert!(!can || may_run(&snapshot, thread, after.thread(thread.id).unwrap().node));
         }

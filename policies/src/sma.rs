@@ -64,7 +64,8 @@ pub fn gate(before: f64, after: f64, moved: usize, percent_per_thread: f64) -> b
 /// [`MissingSignal`] if no busy thread has `accesses_per_s`.
 pub fn decide(snapshot: &Snapshot, parameters: &Parameters, seed: u64, steps: u64) -> Result<Plan, MissingSignal> {
     let busy_ns = parameters.get("min_cpu_percent") / 100.0 * snapshot.interval_ns as f64;
-    let threads: Vec<&Thread> = snapshot.threads.iter().filter(|t| t.cpu_time_ns as f64 >= busy_ns).collect();
+    let counts = |thread: &&Thread| thread.cpu_time_ns as f64 >= busy_ns && has_a_place(snapshot, thread);
+    let threads: Vec<&Thread> = snapshot.threads.iter().filter(counts).collect();
     if threads.is_empty() {
         return Ok(Plan::default());
     }
@@ -91,13 +92,12 @@ fn problem(snapshot: &Snapshot, threads: &[&Thread]) -> Problem {
     let topology = &snapshot.topology;
     let all_cpus = topology.nodes.values().map(|node| node.cpus.len()).sum();
     let nodes = || (0..topology.len()).map(NodeIndex);
-    let may_go = |thread: &Thread, node: NodeIndex| !thread.on_cooldown && may_run(snapshot, thread, node);
     let value = |t: &Thread, node| score::preferred(topology, t, node) + score::remembered(t, node);
     let mut problem = Problem {
         slots: topology.nodes.values().map(|node| Slots::of(node.cpus.len(), all_cpus, threads.len())).collect(),
         present: threads.iter().map(|thread| thread.node.0).collect(),
         value: threads.iter().map(|t| nodes().map(|node| value(t, node)).collect()).collect(),
-        allowed: threads.iter().map(|t| nodes().map(|node| may_go(t, node)).collect()).collect(),
+        allowed: threads.iter().map(|t| nodes().map(|node| may_go(snapshot, t, node)).collect()).collect(),
     };
     settle_strays(&mut problem, snapshot, threads);
     problem
@@ -107,11 +107,23 @@ fn may_run(snapshot: &Snapshot, thread: &Thread, node: NodeIndex) -> bool {
     thread.allowed[node] && !snapshot.topology.nodes[node].cpus.is_empty()
 }
 
+/// Whether a plan may move `thread` to `node`.
+fn may_go(snapshot: &Snapshot, thread: &Thread, node: NodeIndex) -> bool {
+    !thread.on_cooldown && may_run(snapshot, thread, node)
+}
+
+/// Whether `thread` can run where it is or be moved to where it can; else it would hold a slot for nothing.
+fn has_a_place(snapshot: &Snapshot, thread: &Thread) -> bool {
+    let nodes = || (0..snapshot.topology.len()).map(NodeIndex);
+    may_run(snapshot, thread, thread.node) || nodes().any(|node| may_go(snapshot, thread, node))
+}
+
 /// Puts each thread that may no longer run on its node on the best one that is free for it, or on the
 /// best one. There is nothing to gain or lose for it where it was, so that the search starts from here.
 fn settle_strays(problem: &mut Problem, snapshot: &Snapshot, threads: &[&Thread]) {
     let mut hosted = hosted(problem.slots.len(), snapshot, threads);
-    for (at, thread) in threads.iter().enumerate().filter(|(_, thread)| !may_run(snapshot, thread, thread.node)) {
+    let strays = (0..threads.len()).filter(|&at| !may_run(snapshot, threads[at], threads[at].node));
+    for at in strays {
         let points = |node: usize| problem.slots[node].joining(hosted[node]) + problem.value[at][node];
         let worth = |node: usize| (hosted[node] < problem.slots[node].count(), points(node));
         let mut best = None;
@@ -120,7 +132,7 @@ fn settle_strays(problem: &mut Problem, snapshot: &Snapshot, threads: &[&Thread]
                 best = Some((node, worth(node)));
             }
         }
-        let node = best.map_or(thread.node.0, |(node, _)| node);
+        let (node, _) = best.expect("a thread without a place is not in the problem");
         problem.present[at] = node;
         hosted[node] += 1;
     }

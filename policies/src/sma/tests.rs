@@ -172,6 +172,16 @@ fn a_thread_is_pulled_out_whatever_the_gate_says() {
     assert_eq!((plan.moves.len(), places(&snapshot, &plan)[100]), (1, 1));
 }
 
+/// It cannot run on node 0, where it was last seen, and node 1, the only one allowed, has no CPU.
+#[test]
+fn a_thread_that_can_run_nowhere_drives_nobody_away() {
+    let topology = machine(&[1, 0, 1], &[&[10, 11, 11], &[11, 10, 11], &[11, 11, 10]]);
+    let nowhere = |thread: &mut Thread| thread.allowed = vec![false, true, false].into();
+    let builder = SnapshotBuilder::new(topology).thread_with_memory_on(1, 0, 0).thread(2, 0, None);
+    let snapshot = builder.with_thread(nowhere).build();
+    assert!(SEEDS.into_iter().all(|seed| run(&snapshot, seed).is_empty()));
+}
+
 #[test]
 fn a_thread_pulled_out_prefers_a_node_with_a_free_cpu() {
     let closed = |thread: &mut Thread| thread.allowed = vec![false, true, true, true].into();

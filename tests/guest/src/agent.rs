@@ -11,6 +11,8 @@ use tandem_policies::model::Node;
 use crate::trial;
 
 const PAGES: usize = 1024;
+/// What counts as all of them: the agent leaves a few pages alone where they are not worth a move.
+const MOST_PAGES: usize = PAGES / 10 * 9;
 /// An emulator inside an emulated machine is slow: the default budgets would be a sample or two a second. Intervals are
 /// longer than usual so that the signal, which halves every 3 s, is mostly of the time after the plan when it is judged.
 const SLOW_MACHINE: [&str; 6] = ["--interval-ms", "3000", "--sampler-budget", "25", "--mover-budget", "50"];
@@ -81,21 +83,28 @@ fn page_moves_that_did_not_pay_are_undone() {
     })
     .take(3)
     .collect();
-    wait_until("the disputed pages come to their only user", || disputed.pages_on(away.id.0) == PAGES);
+    wait_until("the disputed pages come to their only user", || disputed.pages_on(away.id.0) >= MOST_PAGES);
     turned.store(true, Ordering::Relaxed);
-    wait_until("the disputed pages are back", || disputed.pages_on(home.id.0) == PAGES);
+    wait_until("the disputed pages are back", || disputed.pages_on(home.id.0) >= MOST_PAGES);
     assert!(scx.log().contains("did not pay"), "{}", scx.log());
     assert!(scx.stop().success());
 }
 
-/// A thread goes to the memory that it uses most, and from then on uses only what it left behind.
+/// A thread goes to the memory that it uses most, and from then on uses only what it left behind. That memory has
+/// another user where it is, so that it does not come to the thread instead.
 fn thread_moves_that_did_not_pay_are_undone() {
     let scx = manage_this_process();
     let scheduler = scx.handle();
     let [home, away] = two_nodes(&scx);
     let turned = Arc::new(AtomicBool::new(false));
+    let more = memory_on(&away, PAGES + PAGES / 2);
+    let resident = Worker::doing({
+        let more = Arc::clone(&more);
+        move || more.walk()
+    });
+    set_affinity(resident.tid, &cpus(&away));
     let worker = Worker::doing({
-        let (more, less) = (memory_on(&away, PAGES + PAGES / 2), memory_on(&home, PAGES));
+        let less = memory_on(&home, PAGES);
         let turned = Arc::clone(&turned);
         move || {
             if !turned.load(Ordering::Relaxed) {
@@ -108,9 +117,18 @@ fn thread_moves_that_did_not_pay_are_undone() {
     set_affinity(worker.tid, &cpus(&home));
     wait_until("the thread runs at home", || worker.record(&scheduler).run_ns[index(&home)] > 100_000_000);
     // Nowhere else, so that this is where it is sent back to.
-    set_affinity(worker.tid, &[cpus(&home), cpus(&away)].concat());
+    let either = [cpus(&home), cpus(&away)].concat();
+    set_affinity(worker.tid, &either);
     let is_assigned_to = |node: &Node| worker.record(&scheduler).assigned == Some(index(node) as u32);
-    wait_until("the thread goes to its memory", || is_assigned_to(&away));
+    wait_until("the thread goes to its memory", || {
+        let record = worker.record(&scheduler);
+        if record.assigned.is_none() && record.home == index(&away) as u32 {
+            // Nobody sent it: an idle CPU took it, as it may while nothing is assigned.
+            set_affinity(worker.tid, &cpus(&home));
+            set_affinity(worker.tid, &either);
+        }
+        is_assigned_to(&away)
+    });
     turned.store(true, Ordering::Relaxed);
     wait_until("the thread is sent back", || is_assigned_to(&home));
     assert!(scx.log().contains("did not pay"), "{}", scx.log());

@@ -13,12 +13,12 @@ pub use scheduler::{Failed, Scx, program, scx_tandem_fails, state};
 pub use worker::Worker;
 
 /// Emulated guests are slow and share the host: conditions get this long.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Waits until `condition` holds.
 ///
 /// # Panics
-/// If it does not within a minute; `what` says what was waited for.
+/// If it does not within two minutes; `what` says what was waited for.
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
