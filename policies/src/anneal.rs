@@ -270,7 +270,7 @@ mod tests {
     }
 
     fn schedule(problem: &Problem) -> Schedule {
-        crate::sma::schedule(&crate::registry::SMA.defaults(), problem.present.len(), u64::MAX)
+        crate::sma::schedule(&crate::sma::POLICY.defaults(), problem.present.len(), u64::MAX)
     }
 
     #[test]

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use crate::model::{Action, NodeIndex, Plan, Snapshot, Thread, ThreadId, Unmovable};
-use crate::registry::{SMA, TMMA};
 use crate::score::{self, Slots};
-use crate::testing::{SnapshotBuilder, machine_with_ids};
+use crate::testing::{SnapshotBuilder, decided, machine_with_ids};
+use crate::{sma, tmma};
 
 /// One thread: node, memory node, allowed nodes (bits), remembered performance by node, CPU time in
 /// hundredths, on cooldown.
@@ -85,13 +85,13 @@ fn placed(snapshot: &Snapshot) -> Vec<&Thread> {
 
 /// The plan of `sma`; empty without the signal.
 fn sma(snapshot: &Snapshot, seed: u64) -> Plan {
-    SMA.decide(snapshot, &SMA.defaults(), seed, 20_000).unwrap_or_default()
+    decided(&sma::POLICY, snapshot, seed, 20_000).unwrap_or_default()
 }
 
 /// Thread, source and destination of every thread that moves.
 fn thread_moves(plan: &Plan) -> Vec<(ThreadId, NodeIndex, NodeIndex)> {
     let both = |planned: &crate::model::Move| match planned.action {
-        Action::MoveThread { thread, from, to } => vec![(thread, from, to)],
+        Action::MoveThread { thread, from, to, .. } => vec![(thread, from, to)],
         Action::Interchange { first, second, first_node, second_node } => {
             vec![(first, first_node, second_node), (second, second_node, first_node)]
         }
@@ -156,13 +156,13 @@ proptest! {
 
     #[test]
     fn the_same_seed_gives_the_same_plan(snapshot in snapshot(), seed: u64) {
-        let few_steps = || SMA.decide(&snapshot, &SMA.defaults(), seed, 30);
+        let few_steps = || decided(&sma::POLICY, &snapshot, seed, 30);
         prop_assert_eq!(few_steps(), few_steps());
     }
 
     #[test]
     fn groups_that_move_may_move_once_to_a_node_with_room(snapshot in snapshot()) {
-        let plan = TMMA.decide(&snapshot, &TMMA.defaults(), 0, 0).unwrap();
+        let plan = decided(&tmma::POLICY, &snapshot, 0, 0).unwrap();
         let mut arriving = vec![0; snapshot.topology.len()];
         let mut seen = BTreeSet::new();
         for planned in &plan.moves {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The policies by kind and name, with what they need, their parameters and their source.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -144,6 +145,42 @@ pub struct Policy {
     pub parameters: &'static [Parameter],
     /// Paper, algorithm, equations.
     pub source: &'static str,
+    /// The algorithm, as [`Policy::decide`] calls it.
+    pub decide: fn(&mut Inputs) -> Result<Plan, MissingSignal>,
+}
+
+/// What a decision is made from.
+pub struct Inputs<'a> {
+    /// What was seen.
+    pub snapshot: &'a Snapshot,
+    /// Values of the policy's parameters.
+    pub parameters: &'a Parameters,
+    /// What the policy remembers.
+    pub memory: &'a mut Memory,
+    /// Of random choices.
+    pub seed: u64,
+    /// Bounds the search of policies that search.
+    pub steps: u64,
+}
+
+/// What a policy remembers from one decision to the next. Empty at first; each policy keeps a type of its own in it.
+#[derive(Default)]
+pub struct Memory(Option<Box<dyn Any + Send>>);
+
+impl Memory {
+    /// What was kept as a `T`, or the default of `T` if nothing was or another policy's type.
+    pub fn of<T: Default + Send + 'static>(&mut self) -> &mut T {
+        if !self.0.as_ref().is_some_and(|kept| kept.is::<T>()) {
+            self.0 = Some(Box::<T>::default());
+        }
+        self.0.as_mut().and_then(|kept| kept.downcast_mut()).expect("made of this type above")
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Memory(..)" } else { "Memory(empty)" })
+    }
 }
 
 /// A policy in words, as `tandem policies --json` prints it.
@@ -162,31 +199,25 @@ pub struct PolicyDescription {
 }
 
 /// Thread policy `none`.
-pub static NO_THREADS: Policy =
-    Policy { name: "none", kind: Kind::Thread, needs: &[], parameters: &[], source: "control: decides nothing" };
+pub static NO_THREADS: Policy = Policy { kind: Kind::Thread, ..NOTHING };
 /// Page policy `none`.
-pub static NO_PAGES: Policy =
-    Policy { name: "none", kind: Kind::Page, needs: &[], parameters: &[], source: "control: decides nothing" };
-/// Thread policy `sma`.
-pub static SMA: Policy = Policy {
-    name: "sma",
+pub static NO_PAGES: Policy = Policy { kind: Kind::Page, ..NOTHING };
+
+const NOTHING: Policy = Policy {
+    name: "none",
     kind: Kind::Thread,
-    needs: &[Signal::ThreadAccesses],
-    parameters: sma::PARAMETERS,
-    source: "Laso Rodriguez, PhD thesis, USC, 2023: Alg. 3.6, eq. 3.17, 3.18",
-};
-/// Page policy `tmma`.
-pub static TMMA: Policy = Policy {
-    name: "tmma",
-    kind: Kind::Page,
-    needs: &[Signal::GroupAccesses, Signal::GroupResidency],
-    parameters: tmma::PARAMETERS,
-    source: "Laso Rodriguez, PhD thesis, USC, 2023: Alg. 3.9, eq. 3.30, 3.31",
+    needs: &[],
+    parameters: &[],
+    source: "control: decides nothing",
+    decide: |_| Ok(Plan::default()),
 };
 
 /// All policies, by kind and name.
-pub fn policies() -> [&'static Policy; 4] {
-    [&NO_THREADS, &SMA, &NO_PAGES, &TMMA]
+static POLICIES: &[&Policy] = &[&NO_THREADS, &sma::POLICY, &NO_PAGES, &tmma::POLICY];
+
+/// All policies, by kind and name.
+pub fn policies() -> &'static [&'static Policy] {
+    POLICIES
 }
 
 /// The policy of this kind and name.
@@ -194,7 +225,7 @@ pub fn policies() -> [&'static Policy; 4] {
 /// # Errors
 /// [`UnknownPolicy`], which lists the names there are.
 pub fn find(kind: Kind, name: &str) -> Result<&'static Policy, UnknownPolicy> {
-    let of_kind = || policies().into_iter().filter(move |policy| policy.kind == kind);
+    let of_kind = || policies().iter().copied().filter(move |policy| policy.kind == kind);
     of_kind().find(|policy| policy.name == name).ok_or_else(|| {
         let names: Vec<&str> = of_kind().map(|policy| policy.name).collect();
         let allowed = if names.is_empty() { "none, there is no such policy yet".to_owned() } else { names.join(", ") };
@@ -211,7 +242,7 @@ pub fn describe() -> Vec<PolicyDescription> {
         parameters: policy.parameters,
         source: policy.source,
     };
-    policies().into_iter().map(describe).collect()
+    policies().iter().copied().map(describe).collect()
 }
 
 impl Policy {
@@ -243,23 +274,12 @@ impl Policy {
         Ok(all)
     }
 
-    /// What to do about `snapshot`. The same arguments give the same plan on every machine. `steps`
-    /// bounds the search of policies that search; the others ignore it, as they ignore `seed`.
+    /// What to do about a snapshot. The same inputs, the memory among them, give the same plan on every machine.
     ///
     /// # Errors
     /// [`MissingSignal`] if a signal in `needs` is absent.
-    pub fn decide(
-        &self,
-        snapshot: &Snapshot,
-        parameters: &Parameters,
-        seed: u64,
-        steps: u64,
-    ) -> Result<Plan, MissingSignal> {
-        match (self.kind, self.name) {
-            (Kind::Thread, "sma") => sma::decide(snapshot, parameters, seed, steps),
-            (Kind::Page, "tmma") => Ok(tmma::decide(snapshot, parameters)),
-            _ => Ok(Plan::default()),
-        }
+    pub fn decide(&self, inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
+        (self.decide)(inputs)
     }
 }
 
@@ -286,7 +306,7 @@ impl fmt::Display for Signal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{SnapshotBuilder, two_nodes};
+    use crate::testing::{SnapshotBuilder, decided, two_nodes};
 
     fn refused(policy: &Policy, name: &str, value: f64) -> String {
         policy.parameters(&BTreeMap::from([(name.to_owned(), value)])).unwrap_err().to_string()
@@ -294,7 +314,7 @@ mod tests {
 
     #[test]
     fn kind_and_name_find_a_policy() {
-        for policy in policies() {
+        for &policy in policies() {
             assert!(std::ptr::eq(find(policy.kind, policy.name).unwrap(), policy));
         }
     }
@@ -309,25 +329,25 @@ mod tests {
     #[test]
     fn an_unknown_parameter_is_answered_with_the_names_there_are() {
         let sentence = "tmma has no parameter 'delta'; it has preload_groups, min_samples, home_share, reserve_percent, min_gain_percent";
-        assert_eq!(refused(&TMMA, "delta", 1.0), sentence);
+        assert_eq!(refused(&tmma::POLICY, "delta", 1.0), sentence);
         assert_eq!(refused(&NO_PAGES, "delta", 1.0), "none has no parameter 'delta'; it has none");
     }
 
     #[test]
     fn a_value_out_of_range_is_answered_with_what_is_allowed() {
         let sentence = "sma: cooling = 1.5 is not allowed; give a number from 0.5 to 1 (factor per step)";
-        assert_eq!(refused(&SMA, "cooling", 1.5), sentence);
+        assert_eq!(refused(&sma::POLICY, "cooling", 1.5), sentence);
         let sentence =
             "sma: restarts = 2.5 is not allowed; give a whole number from 0 to 1000 (starts after the first)";
-        assert_eq!(refused(&SMA, "restarts", 2.5), sentence);
+        assert_eq!(refused(&sma::POLICY, "restarts", 2.5), sentence);
         let sentence = "sma: cooling = NaN is not allowed; give a number from 0.5 to 1 (factor per step)";
-        assert_eq!(refused(&SMA, "cooling", f64::NAN), sentence);
+        assert_eq!(refused(&sma::POLICY, "cooling", f64::NAN), sentence);
     }
 
     #[test]
     fn both_ends_of_a_range_are_allowed_and_the_rest_stays_at_its_default() {
         let values = BTreeMap::from([("cooling".to_owned(), 1.0), ("restarts".to_owned(), 0.0)]);
-        let parameters = SMA.parameters(&values).unwrap();
+        let parameters = sma::POLICY.parameters(&values).unwrap();
         assert_eq!((parameters.get("cooling"), parameters.get("restarts")), (1.0, 0.0));
         assert_eq!(parameters.get("start_temperature"), 0.3);
     }
@@ -344,7 +364,7 @@ mod tests {
     #[test]
     fn a_missing_signal_is_one_sentence() {
         let snapshot = SnapshotBuilder::new(two_nodes(1)).thread(1, 0, None).build();
-        let error = SMA.decide(&snapshot, &SMA.defaults(), 1, u64::MAX).unwrap_err();
+        let error = decided(&sma::POLICY, &snapshot, 1, u64::MAX).unwrap_err();
         let sentence = "policy sma needs accesses per second of threads by memory node, which no sampler gives; \
                         choose another sampler or policy";
         assert_eq!(error.to_string(), sentence);
@@ -355,7 +375,7 @@ mod tests {
         let snapshot = SnapshotBuilder::new(two_nodes(1)).thread_with_memory_on(1, 0, 1).group(&[1, 0], &[0.0, 1.0]);
         let snapshot = snapshot.build();
         for policy in [&NO_THREADS, &NO_PAGES] {
-            assert!(policy.decide(&snapshot, &policy.defaults(), 1, u64::MAX).unwrap().is_empty());
+            assert!(decided(policy, &snapshot, 1, u64::MAX).unwrap().is_empty());
         }
     }
 
@@ -363,10 +383,18 @@ mod tests {
     fn a_policy_decides_by_the_algorithm_of_its_name() {
         let snapshot = SnapshotBuilder::new(two_nodes(1)).thread_with_memory_on(1, 0, 1).group(&[1, 0], &[0.0, 1.0]);
         let snapshot = snapshot.build();
-        let plan = |policy: &Policy| policy.decide(&snapshot, &policy.defaults(), 7, 10_000).unwrap();
-        assert_eq!(plan(&SMA), sma::decide(&snapshot, &SMA.defaults(), 7, 10_000).unwrap());
-        assert_eq!(plan(&TMMA), tmma::decide(&snapshot, &TMMA.defaults()));
-        assert!(!plan(&SMA).is_empty() && !plan(&TMMA).is_empty());
+        let plan = |policy: &Policy| decided(policy, &snapshot, 7, 10_000).unwrap();
+        assert_eq!(plan(&sma::POLICY), sma::decide(&snapshot, &sma::POLICY.defaults(), 7, 10_000).unwrap());
+        assert_eq!(plan(&tmma::POLICY), tmma::decide(&snapshot, &tmma::POLICY.defaults()));
+        assert!(!plan(&sma::POLICY).is_empty() && !plan(&tmma::POLICY).is_empty());
+    }
+
+    #[test]
+    fn memory_keeps_what_one_policy_put_there_and_is_empty_for_another() {
+        let mut memory = Memory::default();
+        *memory.of::<u32>() = 7;
+        assert_eq!(*memory.of::<u32>(), 7);
+        assert_eq!(memory.of::<String>(), "");
     }
 
     #[test]
@@ -398,8 +426,10 @@ mod tests {
     /// Every parameter is a row `| name | default | unit | ...` of the policy's page.
     #[test]
     fn the_pages_name_every_parameter_with_its_default_and_unit() {
-        let pages =
-            [(&SMA, include_str!("../../docs/policies/sma.md")), (&TMMA, include_str!("../../docs/policies/tmma.md"))];
+        let pages = [
+            (&sma::POLICY, include_str!("../../docs/policies/sma.md")),
+            (&tmma::POLICY, include_str!("../../docs/policies/tmma.md")),
+        ];
         for (policy, page) in pages {
             let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
             let of = |parameter: &Parameter| {

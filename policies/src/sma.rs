@@ -27,8 +27,18 @@ use std::collections::BTreeMap;
 use crate::anneal::{Mapping, Problem, ROUNDING, Schedule};
 use crate::cost::thread_gain_ns_per_s;
 use crate::model::{Action, Move, NodeIndex, Plan, Snapshot, Thread};
-use crate::registry::{MissingSignal, Parameter, Parameters, Signal};
+use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy, Signal};
 use crate::score::{self, BETTER, Slots};
+
+/// Thread policy `sma`.
+pub static POLICY: Policy = Policy {
+    name: "sma",
+    kind: Kind::Thread,
+    needs: &[Signal::ThreadAccesses],
+    parameters: PARAMETERS,
+    source: "Laso Rodriguez, PhD thesis, USC, 2023: Alg. 3.6, eq. 3.17, 3.18",
+    decide: |inputs: &mut Inputs| decide(inputs.snapshot, inputs.parameters, inputs.seed, inputs.steps),
+};
 
 /// Parameters of `sma`.
 pub const PARAMETERS: &[Parameter] = &[
@@ -204,7 +214,7 @@ fn gain_order(planned: &Move) -> f64 {
 
 fn single_move(snapshot: &Snapshot, thread: &Thread, to: NodeIndex) -> Move {
     Move {
-        action: Action::MoveThread { thread: thread.id, from: thread.node, to },
+        action: Action::MoveThread { thread: thread.id, from: thread.node, to, cpu: None },
         gain_ns_per_s: thread_gain_ns_per_s(&snapshot.topology, thread, to),
         reason: reason(snapshot, thread, to),
     }

@@ -2,6 +2,12 @@
 //! Snapshots for tests.
 
 use crate::model::*;
+use crate::registry::{Inputs, Memory, MissingSignal, Policy};
+
+/// What `policy` decides with its defaults, remembering nothing.
+pub fn decided(policy: &Policy, snapshot: &Snapshot, seed: u64, steps: u64) -> Result<Plan, MissingSignal> {
+    policy.decide(&mut Inputs { snapshot, parameters: &policy.defaults(), memory: &mut Memory::default(), seed, steps })
+}
 
 /// A machine with `cpus[n]` CPUs and 1 Mi pages, all free, on each node; ids 0, 1, 2, ...
 pub fn machine(cpus: &[u32], distance: &[&[u32]]) -> Topology {
@@ -53,16 +59,24 @@ impl SnapshotBuilder {
     /// A busy thread on node `node`; call with ascending `tid`.
     pub fn thread(mut self, tid: u32, node: usize, accesses: Option<&[f64]>) -> Self {
         let nodes = self.0.topology.len();
+        let cpus = &self.0.topology.nodes[NodeIndex(node)].cpus;
+        // One after the other, again from the first when all have one.
+        let before = self.0.threads.iter().filter(|thread| thread.node.0 == node).count();
+        let cpu = cpus.get(before % cpus.len().max(1)).copied().unwrap_or(CpuId(0));
         self.0.threads.push(Thread {
             id: ThreadId { tid, start_boottime_ns: 1 },
             process: ProcessId(1),
             command: "worker".to_owned(),
             node: NodeIndex(node),
+            cpu,
             allowed: PerNode::filled(nodes, true),
             cpu_time_ns: 1_000_000_000,
             run_ns: PerNode::from_fn(nodes, |at| if at.0 == node { 1_000_000_000 } else { 0 }),
             accesses_per_s: accesses.map(|row| row.to_vec().into()),
             latency_ns: None,
+            operations_per_s: None,
+            cycles_per_s: None,
+            transfers_per_s: None,
             performance: PerNode::filled(nodes, None),
             sharing: vec![],
             on_cooldown: false,

@@ -16,7 +16,17 @@
 
 use crate::cost::{group_gain_ns_per_s, group_stall_ns_per_s};
 use crate::model::{Action, Move, Node, NodeIndex, PageGroup, Plan, Snapshot};
-use crate::registry::{Parameter, Parameters};
+use crate::registry::{Inputs, Kind, Parameter, Parameters, Policy, Signal};
+
+/// Page policy `tmma`.
+pub static POLICY: Policy = Policy {
+    name: "tmma",
+    kind: Kind::Page,
+    needs: &[Signal::GroupAccesses, Signal::GroupResidency],
+    parameters: PARAMETERS,
+    source: "Laso Rodriguez, PhD thesis, USC, 2023: Alg. 3.9, eq. 3.30, 3.31",
+    decide: |inputs: &mut Inputs| Ok(decide(inputs.snapshot, inputs.parameters)),
+};
 
 /// Parameters of `tmma`.
 pub const PARAMETERS: &[Parameter] = &[

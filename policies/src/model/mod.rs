@@ -13,7 +13,7 @@ mod topology;
 
 pub use ids::{CpuId, GroupId, NodeId, NodeIndex, PerNode, ProcessId, ThreadId};
 pub use plan::{Action, Move, Plan};
-pub use snapshot::{NodeLoad, PageGroup, Snapshot, Thread, Unmovable};
+pub use snapshot::{NodeLoad, PageGroup, Snapshot, Thread, Transfers, Unmovable};
 pub use topology::{LatencySource, Node, Topology, TopologyError};
 
 /// Bytes of a base page.

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{GroupId, NodeIndex, ThreadId};
+use super::{CpuId, GroupId, NodeIndex, ThreadId};
 
 /// One change of the placement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,10 +15,13 @@ pub enum Action {
         thread: ThreadId,
         /// Its node now.
         from: NodeIndex,
-        /// Its node then.
+        /// Its node then; that of now if only the CPU changes.
         to: NodeIndex,
+        /// The CPU of that node it is to run on, if the policy places threads on CPUs. A hint: a scheduler that places
+        /// threads on nodes passes over it.
+        cpu: Option<CpuId>,
     },
-    /// Two threads change places.
+    /// Two threads change places: nodes, and CPUs where the policy places threads on those.
     Interchange {
         /// One thread.
         first: ThreadId,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, GroupId, NodeIndex, PerNode, Plan, ProcessId, ThreadId, Topology};
+use super::{Action, CpuId, GroupId, NodeIndex, PerNode, Plan, ProcessId, ThreadId, Topology};
 
 /// One thread over the interval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,6 +18,8 @@ pub struct Thread {
     pub command: String,
     /// The node it is placed on: its assignment if it has one, else where it ran most.
     pub node: NodeIndex,
+    /// The CPU it ran on last.
+    pub cpu: CpuId,
     /// Nodes on which it may run (affinity and cpuset); at least one.
     pub allowed: PerNode<bool>,
     /// CPU time used.
@@ -28,12 +30,27 @@ pub struct Thread {
     pub accesses_per_s: Option<PerNode<f64>>,
     /// Mean latency of its accesses.
     pub latency_ns: Option<f64>,
+    /// Operations per second (spec: O): instructions retired, or floating-point operations where they are counted.
+    pub operations_per_s: Option<f64>,
+    /// Cycles per second in which it did not halt.
+    pub cycles_per_s: Option<f64>,
+    /// Lines that it got from other cores' caches.
+    pub transfers_per_s: Option<Transfers>,
     /// Remembered performance P by node it ran on (spec: O*I/L), faded by age. `None`: never seen there.
     pub performance: PerNode<Option<f64>>,
     /// Threads it shares lines or pages with, and how much; ascending by id.
     pub sharing: Vec<(ThreadId, f64)>,
     /// Moved so recently that no plan may move it.
     pub on_cooldown: bool,
+}
+
+/// Lines per second that came from other cores' caches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Transfers {
+    /// From cores of the same node.
+    pub within_node: f64,
+    /// From cores of other nodes.
+    pub across_nodes: f64,
 }
 
 /// Why the pages of a group stay.

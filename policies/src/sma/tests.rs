@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::model::{NodeId, Topology};
-use crate::registry::SMA;
 use crate::testing::{SnapshotBuilder, machine, machine_with_ids, ring_of_four, two_nodes};
 
 const SEEDS: std::ops::Range<u64> = 0..20;
 
 fn run(snapshot: &Snapshot, seed: u64) -> Plan {
-    decide(snapshot, &SMA.defaults(), seed, u64::MAX).unwrap()
+    decide(snapshot, &POLICY.defaults(), seed, u64::MAX).unwrap()
 }
 
 /// Node by tid once `plan` is done.
@@ -104,7 +103,7 @@ fn sparse_node_ids_appear_in_reasons_and_indices_in_moves() {
     let snapshot = SnapshotBuilder::new(topology).thread_with_memory_on(5, 0, 1).build();
     let plan = run(&snapshot, 1);
     let thread = snapshot.threads[0].id;
-    assert_eq!(plan.moves[0].action, Action::MoveThread { thread, from: NodeIndex(0), to: NodeIndex(1) });
+    assert_eq!(plan.moves[0].action, Action::MoveThread { thread, from: NodeIndex(0), to: NodeIndex(1), cpu: None });
     assert_eq!(plan.moves[0].reason, "memory on node 7: 100 % of its accesses; runs on node 2");
     assert_eq!(snapshot.topology.nodes[NodeIndex(1)].id, NodeId(7));
 }
@@ -208,7 +207,7 @@ fn no_node_is_over_full_in_between_if_there_is_room_at_the_end_of_the_chain() {
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
     let snapshot = ring_with(CROSSED, |k| k / 2);
-    let parameters = SMA.parameters(&BTreeMap::from([("gate_percent_per_thread".to_owned(), 0.0)])).unwrap();
+    let parameters = POLICY.parameters(&BTreeMap::from([("gate_percent_per_thread".to_owned(), 0.0)])).unwrap();
     let bytes = |seed| serde_json::to_string(&decide(&snapshot, &parameters, seed, 30).unwrap()).unwrap();
     let first: Vec<String> = SEEDS.map(bytes).collect();
     assert_eq!(first, SEEDS.map(bytes).collect::<Vec<_>>());
@@ -218,13 +217,13 @@ fn the_same_seed_gives_the_same_bytes() {
 #[test]
 fn no_steps_give_no_plan() {
     let snapshot = ring_with(CROSSED, |k| k / 2);
-    assert!(decide(&snapshot, &SMA.defaults(), 1, 0).unwrap().is_empty());
+    assert!(decide(&snapshot, &POLICY.defaults(), 1, 0).unwrap().is_empty());
 }
 
 #[test]
 fn threads_without_the_signal_are_an_error_and_no_threads_an_empty_plan() {
     let missing = SnapshotBuilder::new(two_nodes(1)).thread(1, 0, None).build();
-    let error = decide(&missing, &SMA.defaults(), 1, u64::MAX).unwrap_err();
+    let error = decide(&missing, &POLICY.defaults(), 1, u64::MAX).unwrap_err();
     assert_eq!(error, MissingSignal { policy: "sma", signal: Signal::ThreadAccesses });
     assert!(run(&SnapshotBuilder::new(two_nodes(1)).build(), 1).is_empty());
 }
@@ -254,6 +253,6 @@ fn the_gate_passes_one_misplaced_thread_among_26() {
     };
     assert_eq!(most_that_pass(among, 1..50), 26);
     let lower = BTreeMap::from([("gate_percent_per_thread".to_owned(), 0.5)]);
-    let parameters = SMA.parameters(&lower).unwrap();
+    let parameters = POLICY.parameters(&lower).unwrap();
     assert!(!decide(&among(50), &parameters, 1, u64::MAX).unwrap().is_empty());
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::model::{PAGE_BYTES, Topology, Unmovable};
-use crate::registry::TMMA;
+
 use crate::testing::{SnapshotBuilder, machine, machine_with_ids, ring_of_four, two_nodes};
 
 /// Pages of a group of 2 MiB.
@@ -13,7 +13,7 @@ const ALL: u64 = 0x20_0000 / PAGE_BYTES;
 const FROM_1: [f64; 2] = [0.0, 1000.0];
 
 fn run(snapshot: &Snapshot) -> Plan {
-    decide(snapshot, &TMMA.defaults())
+    decide(snapshot, &POLICY.defaults())
 }
 
 /// Positions in `snapshot.groups` of the groups that move, with where they go.
@@ -23,7 +23,7 @@ fn moved(snapshot: &Snapshot) -> Vec<(usize, usize)> {
 
 /// The same with the thesis' rules alone, however little a move brings.
 fn moved_for_any_gain(snapshot: &Snapshot) -> Vec<(usize, usize)> {
-    let parameters = TMMA.parameters(&BTreeMap::from([("min_gain_percent".to_owned(), 0.0)])).unwrap();
+    let parameters = POLICY.parameters(&BTreeMap::from([("min_gain_percent".to_owned(), 0.0)])).unwrap();
     positions(snapshot, &decide(snapshot, &parameters))
 }
 
@@ -152,7 +152,7 @@ fn a_gap_and_another_process_end_the_preload() {
 #[test]
 fn the_preload_is_a_parameter() {
     let snapshot = remote().group(&[ALL, 0], &FROM_1).with_group(unseen).build();
-    let parameters = TMMA.parameters(&BTreeMap::from([("preload_groups".to_owned(), 0.0)])).unwrap();
+    let parameters = POLICY.parameters(&BTreeMap::from([("preload_groups".to_owned(), 0.0)])).unwrap();
     assert_eq!(decide(&snapshot, &parameters).moves.len(), 1);
 }
 

@@ -9,8 +9,9 @@ use anyhow::{Context, Result};
 use tandem_act::{Assignments, Cooldowns, Generation, LinuxMovePages, Mover, MoverConfig, Outcome, PageMove, Purpose};
 use tandem_bpf::{Scheduler, TaskRecord};
 use tandem_policies::model::{
-    Action, Move, NodeIndex, PAGE_BYTES, PerNode, Plan, ProcessId, Snapshot, ThreadId, Topology,
+    Action, CpuId, Move, NodeIndex, PAGE_BYTES, PerNode, Plan, ProcessId, Snapshot, ThreadId, Topology,
 };
+use tandem_policies::registry::Memory;
 use tandem_sense::{Sensor, SensorConfig, TaskAccount, monotonic_ns};
 use tracing::{debug, info, warn};
 
@@ -56,6 +57,8 @@ pub struct Agent {
     /// When all leases were last renewed.
     renewed_ns: u64,
     last_stats_ns: u64,
+    /// What the policies remember, in the order in which they are asked: threads, pages.
+    memories: [Memory; 2],
     /// Plans made so far.
     plans: u64,
     /// Intervals in which too little was known to decide.
@@ -84,6 +87,7 @@ impl Agent {
             reasons: BTreeMap::new(),
             renewed_ns: monotonic_ns(),
             last_stats_ns: monotonic_ns(),
+            memories: Default::default(),
             plans: 0,
             intervals_waited: 0,
             config,
@@ -181,6 +185,7 @@ impl Agent {
             process: ProcessId(task.process),
             command: task.command.clone(),
             node: assigned.or(ran_most).unwrap_or(NodeIndex(task.home as usize)),
+            cpu: CpuId(task.cpu),
             allowed: PerNode::from_fn(self.topology.len(), |node| task.allowed_nodes & (1 << node.0) != 0),
             run_ns,
             on_cooldown: self.cooldowns.is_thread_cooling(id, monotonic_ns()),
@@ -209,11 +214,12 @@ impl Agent {
     }
 
     /// Threads first. Pages only once there is no thread to move: they would run after threads that leave.
-    fn decide(&self, snapshot: &Snapshot) -> Plan {
+    fn decide(&mut self, snapshot: &Snapshot) -> Plan {
         // A new seed for each plan, the same in each run.
         let seed = self.config.seed.wrapping_add(self.plans);
-        for policy in [&self.config.thread_policy, &self.config.page_policy] {
-            match policy.decide(snapshot, seed) {
+        let policies = [&self.config.thread_policy, &self.config.page_policy];
+        for (policy, memory) in policies.into_iter().zip(&mut self.memories) {
+            match policy.decide(snapshot, memory, seed) {
                 Ok(plan) if plan.is_empty() || !verify::is_worth_a_trial(&plan, snapshot) => {}
                 Ok(plan) => return plan,
                 Err(missing) => debug!("{missing}"),
@@ -452,7 +458,7 @@ fn reasons_by_thread(plan: &Plan) -> BTreeMap<ThreadId, String> {
 fn describe(planned: &Move, snapshot: &Snapshot) -> String {
     let id = |node: NodeIndex| snapshot.topology.nodes[node].id;
     let what = match planned.action {
-        Action::MoveThread { thread, from, to } => format!("thread {thread}: node {} -> {}", id(from), id(to)),
+        Action::MoveThread { thread, from, to, .. } => format!("thread {thread}: node {} -> {}", id(from), id(to)),
         Action::Interchange { first, second, first_node, second_node } => {
             format!("threads {first} and {second}: nodes {} <-> {}", id(first_node), id(second_node))
         }

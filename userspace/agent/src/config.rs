@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tandem_policies::model::{Plan, Snapshot};
-use tandem_policies::registry::{self, Kind, MissingSignal, ParameterError, Policy, UnknownPolicy};
+use tandem_policies::registry::{self, Inputs, Kind, Memory, MissingSignal, ParameterError, Policy, UnknownPolicy};
 
 use crate::managed::Selector;
 
@@ -66,9 +66,9 @@ impl PolicyChoice {
     }
 
     /// Asks the policy for a plan.
-    pub(crate) fn decide(&self, snapshot: &Snapshot, seed: u64) -> Result<Plan, MissingSignal> {
-        let parameters = self.policy.parameters(&self.given).expect("checked when they were set");
-        self.policy.decide(snapshot, &parameters, seed, u64::MAX)
+    pub(crate) fn decide(&self, snapshot: &Snapshot, memory: &mut Memory, seed: u64) -> Result<Plan, MissingSignal> {
+        let parameters = &self.policy.parameters(&self.given).expect("checked when they were set");
+        self.policy.decide(&mut Inputs { snapshot, parameters, memory, seed, steps: u64::MAX })
     }
 }
 

@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn a_thread_plan_leases_every_busy_thread_to_its_node_under_the_plan() {
         let snapshot = snapshot(&[(0, SECOND_NS), (0, SECOND_NS), (0, SECOND_NS), (1, SECOND_NS / 200)]);
-        let plan = plan(Action::MoveThread { thread: id(2), from: NodeIndex(0), to: NodeIndex(1) });
+        let plan = plan(Action::MoveThread { thread: id(2), from: NodeIndex(0), to: NodeIndex(1), cpu: None });
         let expected = [(1, 0, 0), (2, 0, 1), (3, 0, 0)].map(|(tid, from, to)| Lease {
             thread: id(tid),
             from: NodeIndex(from),

@@ -107,6 +107,7 @@ mod tests {
             generation: 0,
             allowed_nodes: 1,
             weight: 100,
+            cpu: 0,
             kernel_thread,
         }
     }

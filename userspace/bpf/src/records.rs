@@ -118,6 +118,8 @@ pub struct TaskRecord {
     pub allowed_nodes: u32,
     /// Scheduling weight, 100 at nice 0.
     pub weight: u32,
+    /// The CPU it ran on last.
+    pub cpu: u32,
     /// A thread of the kernel.
     pub kernel_thread: bool,
 }
@@ -139,6 +141,7 @@ impl TaskRecord {
             generation: record.generation,
             allowed_nodes: record.allowed_nodes,
             weight: record.weight,
+            cpu: record.cpu,
             kernel_thread: record.kernel_thread != 0,
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use tandem_policies::model::{
-    GroupId, NodeIndex, NodeLoad, PageGroup, PerNode, ProcessId, Snapshot, Thread, ThreadId, Topology, Unmovable,
+    CpuId, GroupId, NodeIndex, NodeLoad, PageGroup, PerNode, ProcessId, Snapshot, Thread, ThreadId, Topology, Unmovable,
 };
 
 use crate::affinity::{AffinityTable, Group};
@@ -27,6 +27,8 @@ pub struct TaskAccount {
     pub command: String,
     /// Its assignment if it has one, else where it ran most, else its home.
     pub node: NodeIndex,
+    /// The CPU it ran on last.
+    pub cpu: CpuId,
     /// Nodes on which it may run.
     pub allowed: PerNode<bool>,
     /// CPU time in the interval by node of the CPU.
@@ -172,11 +174,15 @@ impl Parts<'_> {
             process: account.process,
             command: account.command,
             node: account.node,
+            cpu: account.cpu,
             allowed: account.allowed,
             cpu_time_ns,
             run_ns: account.run_ns,
             accesses_per_s,
             latency_ns: None,
+            operations_per_s: None,
+            cycles_per_s: None,
+            transfers_per_s: None,
             performance: performance.recall(account.id, self.topology.len(), self.now_ns),
             sharing,
             on_cooldown: account.on_cooldown,

@@ -19,6 +19,7 @@ fn account(tid: u32, run_ns: [u64; 2]) -> TaskAccount {
         process: PROCESS,
         command: "work".to_owned(),
         node: NodeIndex(usize::from(run_ns[1] > run_ns[0])),
+        cpu: CpuId(2 * u32::from(run_ns[1] > run_ns[0])),
         allowed: PerNode::filled(2, true),
         run_ns: run_ns.to_vec().into(),
         on_cooldown: tid == 2,

@@ -207,6 +207,7 @@ fn snapshot_names_the_users_of_each_group() {
         process: workload.process(),
         command: "workload".to_owned(),
         node: NodeIndex(0),
+        cpu: CpuId(0),
         allowed: PerNode::filled(1, true),
         run_ns: vec![now_ns - start_ns].into(),
         on_cooldown: false,
