@@ -28,9 +28,13 @@ done
 taskset 2 chrt -f 10 sh -c 'while :; do :; done' &
 hog=$!
 taskset 2 sh -c 'while :; do :; done' &
+# The hog must go before the rest: work that the kernel has for its CPU would wait for ever.
+until [ "$(cat /sys/kernel/sched_ext/state)" = disabled ]; do
+	sleep 0.1
+done
+kill -9 $hog
 wait $scheduler
 code=$?
-kill -9 $hog
 tail -n 1 /tmp/log
 ls -d /sys/fs/bpf/scx_tandem
 echo "state $(cat /sys/kernel/sched_ext/state), exit code $code"
