@@ -146,6 +146,7 @@ fn boot(job: &Job, request: &Request, lab: &Lab, direct_node: u32, runner: &Runn
     fs::write(&script, SCRIPT).and_then(|()| make_executable(&script)).context("the arm's script cannot be written")?;
     let guest = job.programs.moved_to(Path::new(GUEST_PROGRAMS));
     let mut additions: Vec<(PathBuf, PathBuf)> = job.programs.all().cloned().zip(guest.all().cloned()).collect();
+    additions.extend(job.programs.tools.iter().cloned());
     additions.push((script, GUEST_SCRIPT.into()));
     let mut command = vec![GUEST_SCRIPT.to_owned()];
     command.extend(guest_arguments(&job.programs, &job.arm, &job.workload, job.identity.seed, direct_node));

@@ -181,7 +181,7 @@ fn last_words(log: &str) -> Option<String> {
 }
 
 /// All files below `folder`, in order; none when there is no such folder. What Python leaves is no source.
-fn collect_files(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+pub(crate) fn collect_files(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     if !folder.is_dir() {
         return Ok(());
     }

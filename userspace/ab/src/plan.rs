@@ -51,8 +51,10 @@ impl Plan {
         let programs = self.arms.iter().map(|arm| places.of(arm)).collect::<Result<Vec<Programs>>>()?;
         let mut jobs = Vec::new();
         for workload in &self.workloads {
+            let tools = places.tools(workload)?;
             for (index, boot) in interleaved(self.arms.len(), self.boots) {
-                let (arm, programs) = (self.arms[index].clone(), programs[index].clone());
+                let arm = self.arms[index].clone();
+                let programs = Programs { tools: tools.clone(), ..programs[index].clone() };
                 let identity = identify(&arm, workload, &programs, self.first_seed + boot - 1)?;
                 jobs.push(Job { identity, arm, workload: workload.clone(), programs, boot });
             }

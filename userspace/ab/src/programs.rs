@@ -9,11 +9,15 @@ use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
 use crate::arm::{Arm, Placement, Program};
+use crate::lab::collect_files;
 use crate::run::{SCHEDULER_REPORT, hex};
 use crate::workload::Workload;
 
 /// The script that runs an arm, in a guest or on this machine.
 pub const SCRIPT: &str = include_str!("arm.sh");
+
+/// Where workloads find what belongs to the system.
+const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Seconds between the settings and the workload, so that what a boot or a scheduler still does is over.
 const SETTLE_S: u32 = 2;
@@ -38,6 +42,8 @@ pub struct Programs {
     pub scheduler: Option<PathBuf>,
     /// `numactl`, if the arm needs it.
     pub numactl: Option<PathBuf>,
+    /// What the workload starts: files and folders here, and where a guest has them. The first is a program.
+    pub tools: Vec<(PathBuf, PathBuf)>,
 }
 
 impl Places {
@@ -49,7 +55,8 @@ impl Places {
         existing(self.binaries.join("tandem-load"))
     }
 
-    /// The programs of `arm`; builds those of Cargo's registry, which takes minutes the first time.
+    /// The programs of `arm`, but for what workloads start; builds those of Cargo's registry, which takes minutes the
+    /// first time.
     ///
     /// # Errors
     /// One is not there and cannot be built.
@@ -61,27 +68,46 @@ impl Places {
         });
         let numactl =
             matches!(arm.placement, Placement::Direct | Placement::Interleave).then(|| in_path("numactl", arm));
-        Ok(Programs { load: self.load()?, scheduler: scheduler.transpose()?, numactl: numactl.transpose()? })
+        let (scheduler, numactl) = (scheduler.transpose()?, numactl.transpose()?);
+        Ok(Programs { load: self.load()?, scheduler, numactl, tools: Vec::new() })
+    }
+
+    /// What `workload` starts; installs it if it is not there.
+    ///
+    /// # Errors
+    /// It cannot be had.
+    pub fn tools(&self, workload: &Workload) -> Result<Vec<(PathBuf, PathBuf)>> {
+        if workload.needs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let printed = self.set_up("programs.sh", &workload.needs)?;
+        let printed = printed.with_context(|| format!("the programs of {} cannot be had: see above", workload.name))?;
+        Ok(printed
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .map(|(here, there)| (here.into(), there.into()))
+            .collect())
     }
 
     fn peer(&self, name: &str) -> Result<PathBuf> {
-        let script = self.vm.join("setup/peers.sh");
-        let built = Command::new(&script)
-            .arg(&self.cache)
-            .arg(name)
-            .stderr(Stdio::inherit())
-            .output()
-            .with_context(|| format!("{} does not start", script.display()))?;
-        let path = String::from_utf8_lossy(&built.stdout).trim().to_owned();
-        if !built.status.success() || path.is_empty() {
-            bail!("the arm {name}: its scheduler cannot be had: see above");
-        }
+        let path = self.set_up("peers.sh", &[name.to_owned()])?;
+        let path = path.with_context(|| format!("the arm {name}: its scheduler cannot be had: see above"))?;
         Ok(PathBuf::from(path))
+    }
+
+    /// What a script of the set-up prints for `names`; `None` if it fails or prints nothing.
+    fn set_up(&self, script: &str, names: &[String]) -> Result<Option<String>> {
+        let script = self.vm.join("setup").join(script);
+        let mut command = Command::new(&script);
+        let ran = command.arg(&self.cache).args(names).stderr(Stdio::inherit()).output();
+        let ran = ran.with_context(|| format!("{} does not start", script.display()))?;
+        let printed = String::from_utf8_lossy(&ran.stdout).trim().to_owned();
+        Ok((ran.status.success() && !printed.is_empty()).then_some(printed))
     }
 }
 
 impl Programs {
-    /// All of them.
+    /// All single programs.
     pub fn all(&self) -> impl Iterator<Item = &PathBuf> {
         [Some(&self.load), self.scheduler.as_ref(), self.numactl.as_ref()].into_iter().flatten()
     }
@@ -94,6 +120,7 @@ impl Programs {
             load: moved(&self.load),
             scheduler: self.scheduler.as_ref().map(moved),
             numactl: self.numactl.as_ref().map(moved),
+            tools: self.tools.iter().map(|(_, there)| (there.clone(), there.clone())).collect(),
         }
     }
 
@@ -105,8 +132,16 @@ impl Programs {
         let mut hash = Sha256::new();
         hash.update(SCRIPT);
         hash.update(serde_json::to_string(arguments)?);
-        for path in self.all() {
-            hash.update(Sha256::digest(fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?));
+        let mut files: Vec<PathBuf> = self.all().cloned().collect();
+        for (here, _) in &self.tools {
+            if here.is_dir() {
+                collect_files(here, &mut files)?;
+            } else {
+                files.push(here.clone());
+            }
+        }
+        for path in files {
+            hash.update(Sha256::digest(fs::read(&path).with_context(|| format!("{} cannot be read", path.display()))?));
         }
         Ok(hex(&hash.finalize()))
     }
@@ -130,6 +165,9 @@ impl Programs {
                 }
                 _ => words.push("--interleave=all".to_owned()),
             }
+        }
+        if let Some(folder) = self.tools.first().and_then(|(program, _)| program.parent()) {
+            words.extend(["env".to_owned(), format!("PATH={}:{SYSTEM_PATH}", folder.display())]);
         }
         let placement = match arm.placement {
             Placement::Oracle => "oracle",
@@ -193,6 +231,7 @@ mod tests {
             load: "/b/tandem-load".into(),
             scheduler: scheduler.map(Into::into),
             numactl: numactl.map(Into::into),
+            tools: Vec::new(),
         }
     }
 
@@ -218,6 +257,41 @@ mod tests {
     }
 
     #[test]
+    fn what_a_workload_starts_comes_first_in_its_path() {
+        let tools = vec![("/c/programs/redis-server".into(), "/bin/redis-server".into())];
+        let given = Programs { tools, ..programs(None, Some("/usr/bin/numactl")) };
+        let words = arguments("interleave", &given).join(" ");
+        let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+        assert!(words.contains(&format!("--interleave=all env PATH=/c/programs:{path} /b/tandem-load")), "{words}");
+        let in_guest = arguments("interleave", &given.moved_to(Path::new("/bin"))).join(" ");
+        assert!(in_guest.contains(&format!("env PATH=/bin:{path} /bin/tandem-load")), "{in_guest}");
+    }
+
+    #[test]
+    fn what_a_workload_starts_is_part_of_the_fingerprint() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, content: &str| {
+            let path = directory.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, content).unwrap();
+            path
+        };
+        let given = Programs {
+            load: file("load", ""),
+            tools: vec![(file("tool", "one"), "/bin/tool".into()), (directory.path().join("plugins"), "/p".into())],
+            ..programs(None, None)
+        };
+        file("plugins/a", "one");
+        let mut seen = vec![given.fingerprint(&[]).unwrap()];
+        for changed in ["tool", "plugins/a"] {
+            file(changed, "two");
+            seen.push(given.fingerprint(&[]).unwrap());
+        }
+        seen.dedup();
+        assert_eq!(seen.len(), 3);
+    }
+
+    #[test]
     fn tandem_reports_and_others_are_started_as_told() {
         let words = arguments("scx_tandem:--policy tandem", &programs(Some("/b/scx_tandem"), None));
         assert_eq!(words[4], "/b/scx_tandem --policy tandem --report /out/scheduler.json --seed 3");
@@ -230,7 +304,7 @@ mod tests {
         let load = directory.path().join("tandem-load");
         let fingerprint = |content: &str, word: &str| {
             fs::write(&load, content).unwrap();
-            Programs { load: load.clone(), scheduler: None, numactl: None }.fingerprint(&[word.to_owned()]).unwrap()
+            Programs { load: load.clone(), ..programs(None, None) }.fingerprint(&[word.to_owned()]).unwrap()
         };
         assert_ne!(fingerprint("one", "0"), fingerprint("two", "0"));
         assert_ne!(fingerprint("one", "0"), fingerprint("one", "1"));

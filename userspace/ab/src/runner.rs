@@ -187,7 +187,7 @@ mod tests {
                 identity: run(&arms[index].name, boot, 1.0).identity,
                 arm: arms[index].clone(),
                 workload: workload.clone(),
-                programs: Programs { load: "load".into(), scheduler: None, numactl: None },
+                programs: Programs { load: "load".into(), scheduler: None, numactl: None, tools: vec![] },
                 boot,
             })
             .collect()

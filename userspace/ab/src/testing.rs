@@ -98,7 +98,7 @@ fn job(arm: &str, run: &Run) -> Job {
         identity: run.identity.clone(),
         arm: arm::parse_lists(&[arm.to_owned()]).expect("a known arm").remove(0),
         workload: workload::parse_lists(&["crossed".to_owned()]).remove(0),
-        programs: Programs { load: "load".into(), scheduler: None, numactl: None },
+        programs: Programs { load: "load".into(), scheduler: None, numactl: None, tools: vec![] },
         boot: run.identity.seed,
     }
 }

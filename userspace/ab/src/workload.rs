@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::arm::{Arm, Placement};
 use crate::statistics::Better;
 
 /// What to run.
@@ -20,6 +21,8 @@ pub struct Workload {
     pub name: String,
     /// Options for `tandem-load`.
     pub options: Vec<String>,
+    /// Programs of other projects that it starts, by name.
+    pub needs: Vec<String>,
 }
 
 /// The last line of what `tandem-load` prints.
@@ -58,9 +61,12 @@ pub struct WorkloadReport {
 #[derive(Deserialize)]
 struct Listed {
     name: String,
+    /// Nothing for what cannot place itself.
+    best: Option<String>,
+    needs: Vec<String>,
 }
 
-/// The workloads of comma-separated lists, in their order.
+/// The workloads of comma-separated lists, in their order. What they need is not known yet.
 pub fn parse_lists(lists: &[String]) -> Vec<Workload> {
     lists
         .iter()
@@ -71,16 +77,18 @@ pub fn parse_lists(lists: &[String]) -> Vec<Workload> {
                 text: text.trim().to_owned(),
                 name: name.to_owned(),
                 options: options.split_whitespace().map(str::to_owned).collect(),
+                needs: Vec::new(),
             }
         })
         .collect()
 }
 
-/// Refuses workloads that the program `load` does not have.
+/// Asks the program `load` what `workloads` need, and refuses what it does not have or what cannot be run under `arms`.
 ///
 /// # Errors
-/// An unknown workload; `load` does not run or does not list its workloads.
-pub fn check_known(workloads: &[Workload], load: &Path) -> Result<()> {
+/// An unknown workload, or one that cannot place itself as an arm asks it to; `load` does not run or does not list its
+/// workloads.
+pub fn look_up(workloads: &mut [Workload], arms: &[Arm], load: &Path) -> Result<()> {
     let output = Command::new(load)
         .args(["list", "--json"])
         .output()
@@ -90,10 +98,18 @@ pub fn check_known(workloads: &[Workload], load: &Path) -> Result<()> {
         format!("{} does not list its workloads ({})", load.display(), said.trim())
     })?;
     for workload in workloads {
-        if !listed.iter().any(|known| known.name == workload.name) {
+        let Some(known) = listed.iter().find(|known| known.name == workload.name) else {
             let names: Vec<&str> = listed.iter().map(|known| known.name.as_str()).collect();
             bail!("the workload '{}' is unknown: choose of {}", workload.name, names.join(", "));
+        };
+        let placing = arms.iter().find(|arm| matches!(arm.placement, Placement::Oracle | Placement::Worst));
+        if let (None, Some(arm)) = (&known.best, placing) {
+            bail!(
+                "{} does not place itself, as the arm {arm} asks it to: compare with direct and interleave",
+                workload.name
+            );
         }
+        workload.needs.clone_from(&known.needs);
     }
     Ok(())
 }

@@ -93,12 +93,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         return compare(&files[0], &files[1], arguments.json.as_deref());
     }
     let arms = arm::parse_lists(&arguments.arms)?;
-    let workloads = workload::parse_lists(&arguments.workload);
+    let mut workloads = workload::parse_lists(&arguments.workload);
     let build = build_folder()?;
     let lab_program = arguments.lab.clone().unwrap_or_else(|| build.join("../vm/lab.py"));
     let vm = lab_program.parent().unwrap_or(Path::new("/")).to_owned();
     let places = Places { binaries: build.join("bin"), vm, cache: build.join("cache") };
-    workload::check_known(&workloads, &places.load()?)?;
+    workload::look_up(&mut workloads, &arms, &places.load()?)?;
     let store = Store::open(&arguments.store.clone().unwrap_or_else(|| build.join("ab")))?;
     let stop = Stop::default();
     let wish = stop.clone();

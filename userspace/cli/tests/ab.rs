@@ -28,7 +28,10 @@ impl Tree {
         fs::write(tree.path("vm/machines/2node.toml"), "nodes = 2\ncpus_per_node = 4\n").unwrap();
         fs::write(
             tree.path("build/bin/tandem-load"),
-            "#!/bin/sh\necho '[{\"name\":\"crossed\"},{\"name\":\"ring\"}]'\n",
+            r#"#!/bin/sh
+echo '[{"name":"crossed","best":"near","needs":[]},{"name":"ring","best":"near","needs":[]},
+{"name":"hackbench","best":null,"needs":["hackbench"]}]'
+"#,
         )
         .unwrap();
         fs::set_permissions(tree.path("build/bin/tandem-load"), fs::Permissions::from_mode(0o755)).unwrap();
@@ -169,6 +172,11 @@ fn bad_input_is_refused_in_one_sentence_before_anything_runs() {
             "--machine 2node --workload nonsense --arms oracle",
             "the workload 'nonsense' is unknown: choose of crossed, ring",
         ),
+        (
+            "--machine 2node --workload crossed,hackbench --arms stock,worst",
+            "hackbench does not place itself, as the arm worst asks it to: compare with direct and interleave",
+        ),
+        ("--machine 2node --workload hackbench --arms stock", "setup/programs.sh does not start"),
         ("--machine 7node --workload crossed --arms oracle", "the machine '7node' is neither a file"),
         ("--machine bad.toml --workload crossed --arms oracle", "bad.toml: cpus_per_node"),
         ("--machine 2node --workload crossed --arms oracle --lab /no/lab.py", "the lab /no/lab.py is not there"),

@@ -3,6 +3,7 @@
 //! against that ground truth. It shares no code with the scheduler it judges.
 
 mod affinity;
+mod external;
 mod frame;
 mod measures;
 mod observe;
@@ -15,7 +16,8 @@ mod workloads;
 
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-use frame::spec::Spec;
+use external::External;
+use frame::spec::{Listed, Spec};
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -31,6 +33,7 @@ fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommands(workloads::ALL.iter().map(frame::command::command))
+        .subcommands(external::ALL.iter().map(external::command))
         .subcommand(Command::new("list").about("List the workloads").arg(json))
         .subcommand(observe::Options::augment_args(observe))
         .subcommand(truth_of::Options::augment_args(truth_of))
@@ -63,18 +66,23 @@ fn run(matches: &ArgMatches) -> Result<()> {
         ("list", matches) => list(matches.get_flag("json")),
         ("observe", matches) => observe::run(&observe::Options::from_arg_matches(matches)?),
         ("truth-of", matches) => truth_of::run(&truth_of::Options::from_arg_matches(matches)?),
-        (name, matches) => {
-            let spec = workloads::ALL.iter().find(|spec| spec.name == name).expect("clap knows only these names");
-            frame::command::run(spec, matches)
-        }
+        (name, matches) => match workloads::ALL.iter().find(|spec| spec.name == name) {
+            Some(spec) => frame::command::run(spec, matches),
+            None => {
+                let found = external::ALL.iter().find(|external| external.name == name);
+                external::run(found.expect("clap knows only these names"), matches)
+            }
+        },
     }
 }
 
 fn list(as_json: bool) -> Result<()> {
+    let own = workloads::ALL.iter().map(Spec::listed);
+    let all: Vec<Listed> = own.chain(external::ALL.iter().map(External::listed)).collect();
     let text = if as_json {
-        serde_json::to_string(&workloads::ALL.iter().map(Spec::listed).collect::<Vec<_>>())?
+        serde_json::to_string(&all)?
     } else {
-        let lines = workloads::ALL.iter().map(|spec| format!("{:12} {}", spec.name, spec.summary));
+        let lines = all.iter().map(|listed| format!("{:16} {}", listed.name, listed.summary));
         lines.collect::<Vec<_>>().join("\n")
     };
     writeln!(std::io::stdout(), "{text}").context("cannot print the list")

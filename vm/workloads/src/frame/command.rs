@@ -7,7 +7,7 @@ use crate::frame::plan::{Placement, Plan, Request};
 use crate::frame::program::Setting;
 use crate::frame::report::Report;
 use crate::frame::run;
-use crate::frame::spec::{Spec, Values};
+use crate::frame::spec::{Size, Spec, Values};
 use crate::frame::stop::stop_at_signal;
 use crate::topology::Topology;
 use anyhow::{Context, Result, bail};
@@ -31,11 +31,7 @@ pub fn command(spec: &Spec) -> Command {
                 .value_parser(value_parser!(u64).range(..1 << 32)),
         )
         .arg(option("page-size", "page size asked for", "system").value_parser(value_parser!(PageSize)));
-    for size in spec.sizes {
-        let parser = value_parser!(u64).range(size.least..1 << 40);
-        let help = format!("{} ({})", size.help, size.unit);
-        command = command.arg(option(size.name, help, size.default.to_string()).value_parser(parser));
-    }
+    command = size_options(command, spec.sizes);
     if spec.timed {
         let limit = Arg::new("seconds").long("seconds").value_parser(value_parser!(u64).range(1..1 << 32));
         let limit = limit.help("run so long instead of for a fixed amount of work; SIGTERM ends it early");
@@ -46,13 +42,28 @@ pub fn command(spec: &Spec) -> Command {
     command
 }
 
-fn option(name: &'static str, help: impl Into<String>, default: impl Into<clap::builder::OsStr>) -> Arg {
+/// `command` with an option for each size.
+pub fn size_options(command: Command, sizes: &[Size]) -> Command {
+    sizes.iter().fold(command, |command, size| {
+        let parser = value_parser!(u64).range(size.least..1 << 40);
+        let help = format!("{} ({})", size.help, size.unit);
+        command.arg(option(size.name, help, size.default.to_string()).value_parser(parser))
+    })
+}
+
+/// The values that were given for `sizes`, or their defaults.
+pub fn values(sizes: &[Size], matches: &ArgMatches) -> Values {
+    Values(sizes.iter().map(|size| (size.name, *value(matches, size.name))).collect())
+}
+
+/// An option with a default.
+pub fn option(name: &'static str, help: impl Into<String>, default: impl Into<clap::builder::OsStr>) -> Arg {
     Arg::new(name).long(name).help(help.into()).default_value(default)
 }
 
 /// Runs a workload to its end and prints what it gave.
 pub fn run(spec: &Spec, matches: &ArgMatches) -> Result<()> {
-    let sizes = Values(spec.sizes.iter().map(|size| (size.name, *value(matches, size.name))).collect());
+    let sizes = values(spec.sizes, matches);
     let (placement, seed) = (*value::<Placement>(matches, "placement"), *value::<u64>(matches, "seed"));
     let affinity = Affinity::of_this_thread()?;
     let topology = Topology::read()?.restricted_to(&affinity.cpus());

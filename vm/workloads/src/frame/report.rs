@@ -5,7 +5,7 @@ use crate::frame::plan::Placement;
 use crate::frame::run::Outcome;
 use crate::frame::spec::{Metric, Spec};
 use crate::topology::{NodeId, Topology};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 /// A run's result.
@@ -57,11 +57,12 @@ impl<'a> Report<'a> {
             threads: threads.len(),
             metric: spec.metric,
             unit: spec.metric.unit(),
-            better: "lower",
+            better: spec.metric.better(),
             value: match spec.metric {
                 Metric::Seconds => outcome.seconds,
                 Metric::AccumulatedSeconds => outcome.accumulated_seconds,
                 Metric::P99Ns => p99_ns.context("the workload noted no request")? as f64,
+                Metric::TriadGbPerS => bail!("no workload of ours is measured by STREAM's triad"),
             },
             seconds: outcome.seconds,
             work: threads.iter().map(|notes| notes.work).sum(),

@@ -56,7 +56,7 @@ impl Values {
     }
 }
 
-/// What a workload is measured by; lower is better.
+/// What a workload is measured by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -66,6 +66,8 @@ pub enum Metric {
     AccumulatedSeconds,
     /// The 99th percentile of the time that a request took, in ns.
     P99Ns,
+    /// What STREAM's triad gets, all processes running it at the same time, in GB/s per process.
+    TriadGbPerS,
 }
 
 impl Metric {
@@ -74,6 +76,15 @@ impl Metric {
         match self {
             Self::Seconds | Self::AccumulatedSeconds => "s",
             Self::P99Ns => "ns",
+            Self::TriadGbPerS => "GB/s",
+        }
+    }
+
+    /// Which way it is better.
+    pub fn better(self) -> &'static str {
+        match self {
+            Self::Seconds | Self::AccumulatedSeconds | Self::P99Ns => "lower",
+            Self::TriadGbPerS => "higher",
         }
     }
 }
@@ -103,28 +114,48 @@ pub struct Spec {
 /// A workload as `list --json` has it.
 #[derive(Serialize)]
 pub struct Listed {
-    name: &'static str,
-    summary: &'static str,
+    /// What one types.
+    pub name: &'static str,
+    /// What it does, in one sentence.
+    pub summary: &'static str,
     sizes: &'static [Size],
     metric: Metric,
     unit: &'static str,
     better: &'static str,
-    best: &'static str,
-    worst: &'static str,
+    /// `null` for what cannot place itself.
+    best: Option<&'static str>,
+    worst: Option<&'static str>,
+    /// Programs of other projects that it starts.
+    needs: &'static [&'static str],
+}
+
+impl Listed {
+    /// What is said of a program of another project.
+    pub fn of_external(
+        name: &'static str,
+        summary: &'static str,
+        sizes: &'static [Size],
+        metric: Metric,
+        needs: &'static [&'static str],
+    ) -> Self {
+        Self {
+            name,
+            summary,
+            sizes,
+            metric,
+            unit: metric.unit(),
+            better: metric.better(),
+            best: None,
+            worst: None,
+            needs,
+        }
+    }
 }
 
 impl Spec {
     /// What is said of it in lists.
     pub fn listed(&self) -> Listed {
-        Listed {
-            name: self.name,
-            summary: self.summary,
-            sizes: self.sizes,
-            metric: self.metric,
-            unit: self.metric.unit(),
-            better: "lower",
-            best: self.best,
-            worst: self.worst,
-        }
+        let listed = Listed::of_external(self.name, self.summary, self.sizes, self.metric, &[]);
+        Listed { best: Some(self.best), worst: Some(self.worst), ..listed }
     }
 }

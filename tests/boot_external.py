@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Programs of other projects as workloads: each in a guest, and one in an experiment. Installs them if they are missing.
+
+usage: python3 -m unittest discover -v -s tests -p 'boot_external.py'     (about 2 minutes; needs ./run build)
+"""
+
+import json
+from pathlib import Path
+import subprocess
+import tempfile
+import unittest
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = ROOT / "build" / "bin"
+SMALL = {
+    "perf-numa": "--process-mib 4 --loops 2",
+    "hackbench": "--groups 1 --loops 5",
+    "stress-ng": "--array-kib 256 --loops 2",
+    "sysbench-threads": "--events 400",
+    "redis": "--requests 300",
+    "hpcc": "--order 60",
+}
+# One after the other; what each prints last is its report.
+ALL = "".join(f"echo; echo RUNS {name}; tandem-load {name} {sizes} 2>&1\n" for name, sizes in SMALL.items())
+
+
+def external():
+    """Names and programs of the workloads that start programs of other projects."""
+    listed = subprocess.run([BIN / "tandem-load", "list", "--json"], capture_output=True, check=True)
+    return {workload["name"]: workload["needs"] for workload in json.loads(listed.stdout) if workload["needs"]}
+
+
+class TheBinary(unittest.TestCase):
+    def test_it_needs_no_library(self):
+        done = subprocess.run(["ldd", BIN / "tandem-load"], capture_output=True, text=True, check=False)
+        self.assertRegex(done.stdout + done.stderr, "statically linked|not a dynamic executable")
+
+
+class InAGuest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.needs = external()
+        names = sorted({program for programs in cls.needs.values() for program in programs})
+        got = subprocess.run([ROOT / "vm/setup/programs.sh", ROOT / "build/cache", *names], capture_output=True, text=True, check=True)
+        added = [word for line in got.stdout.splitlines() for word in ("--add", line)]
+        done = subprocess.run(
+            [ROOT / "vm/lab.py", "run", "--machine", ROOT / "vm/machines/2x4.toml", "--quiet", "--timeout", "600",
+             "--add", BIN / "tandem-load", *added, "--", "sh", "-c", ALL],
+            capture_output=True, text=True, check=False,
+        )
+        cls.said = done.stdout + done.stderr
+        cls.parts = dict(part.split("\n", 1) for part in cls.said.split("RUNS ")[1:])
+
+    def test_all_of_them_are_tried_here(self):
+        self.assertEqual(sorted(self.needs), sorted(SMALL))
+
+    def test_each_does_its_work_and_proves_it(self):
+        for name in SMALL:
+            with self.subTest(name):
+                report = json.loads(self.parts[name].strip().splitlines()[-1])
+                self.assertEqual((report["workload"], report["check"]), (name, "ok"), self.said)
+                self.assertGreater(report["value"], 0)
+                self.assertEqual(report["node_ids"], [0, 1])
+
+
+class InAnExperiment(unittest.TestCase):
+    def test_numactl_places_what_does_not_place_itself(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "out.json"
+            done = subprocess.run(
+                [BIN / "tandem", "ab", "--machine", "2node", "--workload", "perf-numa:--process-mib 8 --loops 2",
+                 "--arms", "stock-nb0,direct,interleave", "--boots", "1", "--json", out, "--store", Path(folder) / "store"],
+                capture_output=True, text=True, check=False,
+            )
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            arms = {arm["name"]: arm for arm in json.loads(out.read_text())["arms"]}
+        self.assertLess(arms["direct"]["remote_share"], 0.05)
+        self.assertAlmostEqual(arms["interleave"]["remote_share"], 0.5, delta=0.15)
+
+
+if __name__ == "__main__":
+    unittest.main()

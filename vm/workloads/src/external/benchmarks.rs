@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Benchmarks that are one command each.
+
+use crate::external::session::Session;
+use crate::external::{External, Setting};
+use crate::frame::spec::{Metric, Size, THREADS, size};
+use anyhow::{Context, Result, bail};
+
+/// `perf bench numa mem`: the kernel developers' measure of NUMA placement.
+pub const PERF_NUMA: External = External {
+    name: "perf-numa",
+    summary: "perf bench numa mem: processes whose threads walk the process's memory, all first touched on one node",
+    sizes: &[
+        Size { name: "processes", default: 0, unit: "processes", help: "processes; 0: one for each node", least: 0 },
+        Size { name: "threads", default: 0, unit: "threads", help: "threads each; 0: CPUs / processes", least: 0 },
+        size("process-mib", 16, "MiB", "memory of each process, which all its threads walk"),
+        Size { name: "thread-mib", default: 0, unit: "MiB", help: "memory of each thread besides", least: 0 },
+        size("loops", 12, "walks", "walks of each thread over all that it uses"),
+    ],
+    metric: Metric::Seconds,
+    work_unit: "MiB",
+    needs: &["perf"],
+    session: perf_numa,
+};
+
+/// hackbench: messages through sockets, all CPU time is the kernel's.
+pub const HACKBENCH: External = External {
+    name: "hackbench",
+    summary: "hackbench: groups of 20 senders and 20 receivers pass messages through sockets",
+    sizes: &[size("groups", 2, "groups", "groups"), size("loops", 60, "messages", "messages of each pair")],
+    metric: Metric::Seconds,
+    work_unit: "messages",
+    needs: &["hackbench"],
+    session: hackbench,
+};
+
+/// stress-ng: its memory stressor in the manner of STREAM.
+pub const STRESS_NG: External = External {
+    name: "stress-ng",
+    summary: "stress-ng --stream: processes that each scan their own arrays as STREAM does",
+    sizes: &[
+        Size { name: "processes", default: 0, unit: "processes", help: "processes; 0: one for each CPU", least: 0 },
+        size("array-kib", 1024, "KiB", "cache that the arrays are made for; each is four times as large"),
+        size("loops", 12, "scans", "scans of each process"),
+    ],
+    metric: Metric::Seconds,
+    work_unit: "scans",
+    needs: &["stress-ng"],
+    session: stress_ng,
+};
+
+/// sysbench: threads that take turns at mutexes.
+pub const SYSBENCH_THREADS: External = External {
+    name: "sysbench-threads",
+    summary: "sysbench threads: threads lock, yield and unlock a few mutexes",
+    sizes: &[
+        THREADS,
+        size("locks", 4, "mutexes", "mutexes"),
+        size("yields", 20, "yields", "yields of an event"),
+        size("events", 4000, "events", "events of all threads together"),
+    ],
+    metric: Metric::Seconds,
+    work_unit: "events",
+    needs: &["sysbench"],
+    session: sysbench_threads,
+};
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// A session of one command, whose output `proof` is given.
+fn one_command(command: &str, work: u64, proof: impl Fn(&str) -> Result<()> + 'static) -> Session {
+    let proof = Box::new(move |printed: &[String]| proof(&printed[0]).map(|()| None));
+    Session { servers: vec![], commands: vec![words(command)], work, proof }
+}
+
+/// The number that stands `columns` words from the start of the first line that contains `text`.
+fn number_in_line(printed: &str, text: &str, column: usize) -> Result<f64> {
+    let line = printed.lines().find(|line| line.contains(text));
+    let line = line.with_context(|| format!("the program printed no line with '{text}'"))?;
+    let word = line.split_whitespace().nth(column).unwrap_or_default().trim_end_matches([',', 's']);
+    word.parse().with_context(|| format!("the program printed no number where one was expected: {line}"))
+}
+
+fn perf_numa(setting: &Setting) -> Result<Session> {
+    let sizes = setting.sizes;
+    let processes = setting.or("processes", setting.nodes);
+    let threads = setting.or("threads", (setting.cpus / processes).max(1));
+    let (process_mib, thread_mib, loops) = (sizes.of("process-mib"), sizes.of("thread-mib"), sizes.of("loops"));
+    let work = processes * threads * (process_mib + thread_mib) * loops;
+    // Without a limit of loops it stops by time; -0 has one CPU touch everything first; huge pages as the system has it.
+    let command = format!(
+        "perf bench numa mem -p {processes} -t {threads} -G 0 -P {process_mib} -T {thread_mib} -l {loops} -s 1000000 \
+         -0 -z -Z --thp -1"
+    );
+    Ok(one_command(&command, work, move |printed| {
+        let done_gb = number_in_line(printed, "data-total", 1)?;
+        let expected_gb = (work << 20) as f64 / 1e9;
+        if (done_gb - expected_gb).abs() > 0.01 * expected_gb + 0.001 {
+            bail!("perf bench walked over {done_gb} GB instead of {expected_gb:.3} GB");
+        }
+        Ok(())
+    }))
+}
+
+fn hackbench(setting: &Setting) -> Result<Session> {
+    let (groups, loops) = (setting.sizes.of("groups"), setting.sizes.of("loops"));
+    // Each of the 20 senders of a group writes to each of its 20 receivers.
+    let work = groups * 20 * 20 * loops;
+    Ok(one_command(&format!("hackbench --groups {groups} --loops {loops}"), work, |printed| {
+        number_in_line(printed, "Time:", 1).map(drop)
+    }))
+}
+
+fn stress_ng(setting: &Setting) -> Result<Session> {
+    let (processes, loops) = (setting.or("processes", setting.cpus), setting.sizes.of("loops"));
+    let (l3_kib, seed) = (setting.sizes.of("array-kib"), setting.seed);
+    let work = processes * loops;
+    // Its limit of operations is that of all processes together.
+    let command = format!(
+        "stress-ng --stream {processes} --stream-ops {work} --stream-l3-size {l3_kib}K --seed {seed} --metrics-brief \
+         --timeout 0"
+    );
+    Ok(one_command(&command, work, move |printed| {
+        let done = number_in_line(printed, "] stream ", 4)?;
+        if done != work as f64 || !printed.contains("successful run completed") {
+            bail!("stress-ng counted {done} scans instead of {work}, or does not say that its run was successful");
+        }
+        Ok(())
+    }))
+}
+
+fn sysbench_threads(setting: &Setting) -> Result<Session> {
+    let sizes = setting.sizes;
+    let (threads, events) = (setting.or("threads", setting.cpus), sizes.of("events"));
+    let (locks, yields, seed) = (sizes.of("locks"), sizes.of("yields"), setting.seed);
+    let command = format!(
+        "sysbench threads --threads={threads} --thread-locks={locks} --thread-yields={yields} --events={events} --time=0 \
+         --rand-seed={seed} run"
+    );
+    Ok(one_command(&command, events, move |printed| {
+        let done = number_in_line(printed, "total number of events", 4)?;
+        if done != events as f64 {
+            bail!("sysbench counted {done} events instead of {events}");
+        }
+        Ok(())
+    }))
+}
