@@ -10,7 +10,7 @@ headers=$("$here/../setup/plugin-headers.sh" "$build/cache")
 compile=("${CC:-gcc}" -std=gnu11 -O2 -g -Wall -Wextra -Werror -Wno-unused-parameter)
 
 # Never written in place: a guest may be running with it.
-"${compile[@]}" -fPIC -shared -fvisibility=hidden -I"$headers" \
+"${compile[@]}" -flto -fPIC -shared -fvisibility=hidden -I"$headers" \
 	-isystem "$headers/glib/usr/include/glib-2.0" \
 	-isystem "$headers/glib/usr/lib/x86_64-linux-gnu/glib-2.0/include" "$here"/*.c -o "$build/vm/timing.so.$$" -lpthread
 mv "$build/vm/timing.so.$$" "$build/vm/timing.so"

@@ -38,6 +38,13 @@
  * wait ahead, in ticks. */
 #define SHARING_WINDOWS 2
 #define SLACK (1000 * TICKS_PER_NS)
+/*
+ * Ticks after which QEMU's own table of translated addresses is emptied, in which it finds the
+ * host's address of a page. It starts with 256 pages and grows only when it is emptied, which a
+ * guest whose tasks stay on their CPUs hardly ever does; each access to a page that it lost costs
+ * the host a walk through the guest's page tables.
+ */
+#define GROW_TLB_TICKS (10 * 1000 * 1000ull * TICKS_PER_NS)
 /* How often the helper looks whether an interrupt in QEMU left all vCPUs halted without a word. */
 #define HELPER_PERIOD_NS 2000000
 
@@ -46,7 +53,7 @@ struct vcpu vcpus[MAX_VCPUS];
 static CPUState *cpu_states[MAX_VCPUS];
 /* One bit for each vCPU that exists and is not halted. */
 static volatile uint32_t awake;
-static uint64_t window_base;
+static uint64_t window_base, tlb_grown_at;
 static volatile int64_t device_ns;
 static volatile bool running;
 static const void *time_control;
@@ -218,6 +225,13 @@ static void wake(unsigned vcpu)
 	v->busy_since = v->live->slice;
 }
 
+static void grow_tlbs(void)
+{
+	FOR_AWAKE (i, left)
+		tlb_flush(cpu_states[i]);
+	tlb_grown_at = window_base;
+}
+
 /* Moves the window by `by` ticks, and the device clock with it. */
 static void move_window(uint64_t by)
 {
@@ -234,6 +248,8 @@ static void move_window(uint64_t by)
 		if (vcpus[i].shares && --vcpus[i].shares)
 			end_turn_when_ahead(i);
 	stuck_turns = 0;
+	if (window_base - tlb_grown_at >= GROW_TLB_TICKS)
+		grow_tlbs();
 	memory_window(window_base);
 	truth_tick(window_base);
 	ring_counters_show();

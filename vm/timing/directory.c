@@ -47,6 +47,8 @@ void directory_init(void)
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (entries == MAP_FAILED)
 		refuse("the host has no %zu MB for the coherence directory", bytes >> 20);
+	/* Looked up at random: fewer translations for the host. Without, it is only slower. */
+	madvise(entries, bytes, MADV_HUGEPAGE);
 }
 
 static enum distance between(unsigned a, unsigned b)

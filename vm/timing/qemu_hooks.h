@@ -20,6 +20,7 @@ typedef struct CPUState CPUState;
 extern __thread CPUState *current_cpu;
 CPUState *qemu_get_cpu(int index);
 void cpu_exit(CPUState *cpu);
+void tlb_flush(CPUState *cpu);
 int64_t cpu_get_clock(void);
 bool all_cpu_threads_idle(void);
 bool cpu_thread_is_idle(CPUState *cpu);

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Measures every workload under the stock scheduler and between its bounds, on two machines, and writes docs/results.md.
+
+Takes hours. What is measured is kept in the store of `tandem ab`, so after an interruption the same command goes on.
+
+usage: tests/results.py [--machine NAME]... [--workload NAME]... [--boots N] [--only-written]
+"""
+
+import argparse
+import json
+from pathlib import Path
+import subprocess
+import sys
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "build" / "results"
+DOCUMENT = ROOT / "docs" / "results.md"
+MACHINES = ("2node", "ring4")
+STOCK = ("stock-nb0", "stock-nb1", "stock-nb0-thp", "stock-nb1-thp")
+# Some virtual seconds each, so that NUMA balancing, which begins a second after a thread, has time to act.
+SIZES = {
+    "crossed": "--passes 40",
+    "pairs": "--passes 40",
+    "ring": "--steps 60",
+    "master-init": "--passes 80",
+    "phases": "--passes 20",
+    "all-shared": "--passes 15",
+    "bandwidth": "--passes 20",
+    "ping-pong": "--turns 4000",
+    "mixed": "--passes 35 --additions 4000000 --steps 330000000",
+    "hubench": "--additions 3600000",
+    "lubench": "--additions 1100000",
+    "membench": "--passes 40",
+    "oltp": "--requests 200000",
+    "queue": "--programs 1 --work 40",
+    "interactive": "--work 40 --scale 4",
+    "cg": "--solves 4",
+    "sp": "--steps 25",
+    "is": "--sorts 40",
+    "migration": "--operations 800000",
+    "perf-numa": "",
+    "hackbench": "",
+    "stress-ng": "",
+    "sysbench-threads": "",
+    "redis": "",
+    "hpcc": "",
+}
+HEAD = """<!-- SPDX-License-Identifier: GPL-2.0-only -->
+# Results
+
+What the stock scheduler reaches on each workload, between the best and the worst placement known. Written by
+`tests/results.py`; times are virtual ([timing.md](timing.md)), arms and method are those of [ab.md](ab.md), workloads those
+of [workloads.md](workloads.md). Medians of {boots} boots; in brackets the range where it is wider than 1 % of the median.
+
+`oracle` is the measure itself, the other columns are ratios to it: 1 is the best placement, `worst` the worst. A measure in
+GB/s is better when it is higher, and its ratios are turned round. Programs of other projects place nothing: their column
+`oracle` is empty, and ratios are to `stock-nb0`.
+"""
+
+
+def workloads_known():
+    listed = subprocess.run([ROOT / "build/bin/tandem-load", "list", "--json"], capture_output=True, check=True)
+    return {workload["name"]: workload for workload in json.loads(listed.stdout)}
+
+
+def arms_of(workload):
+    return ["stock", "oracle", "worst"] if workload["best"] else ["stock"]
+
+
+def text_of(name):
+    return f"{name}:{SIZES[name]}" if SIZES[name] else name
+
+
+def words(machine, workload, boots):
+    return ["--machine", machine, "--workload", text_of(workload["name"]), "--arms", ",".join(arms_of(workload)), "--boots", str(boots)]
+
+
+def measure(machine, workload, boots):
+    """Runs the experiment; whether all of it is valid. Its result is below build/results."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    file = RESULTS / f"{machine}-{workload['name']}.json"
+    done = subprocess.run([ROOT / "build/bin/tandem", "ab", *words(machine, workload, boots), "--json", file], check=False)
+    if done.returncode == 130:
+        raise KeyboardInterrupt
+    return done.returncode == 0
+
+
+def cell(arm, reference, better):
+    """The ratio of an arm to the reference, with its range if that is wide."""
+    if not arm or arm["median"] is None:
+        return "-"
+    ratio = (lambda value: value / reference) if better == "lower" else (lambda value: reference / value)
+    low, high = sorted(ratio(value) for value in arm["range"])
+    middle = ratio(arm["median"])
+    wide = high - low > 0.01 * middle
+    return f"{middle:.2f}" + (f" ({low:.2f}..{high:.2f})" if wide else "") + ("" if arm["valid"] else " (some boots failed)")
+
+
+def row(experiment):
+    arms = {arm["name"]: arm for arm in experiment["arms"]}
+    oracle = arms.get("oracle")
+    reference = (oracle or arms["stock-nb0"])["median"]
+    if reference is None:
+        return f"| `{experiment['workload']}` | failed |" + " |" * 5
+    own = f"{oracle['median']:.4g} {experiment['unit']}" if oracle else f"({reference:.4g} {experiment['unit']})"
+    cells = [cell(arms.get(name), reference, experiment["better"]) for name in (*STOCK, "worst")]
+    return " | ".join([f"| `{experiment['workload']}`", own, *cells]) + " |"
+
+
+def written(known, boots):
+    """The document, from the results that there are."""
+    parts = [HEAD.format(boots=boots)]
+    for machine in MACHINES:
+        found = [(known[name], RESULTS / f"{machine}-{name}.json") for name in SIZES]
+        found = [(workload, json.loads(file.read_text())) for workload, file in found if file.exists()]
+        if not found:
+            continue
+        kernel = found[0][1]["kernel"]
+        parts.append(f"## {machine}, kernel {kernel}\n")
+        parts.append(f"| workload | oracle | {' | '.join(STOCK)} | worst |\n|---|---|---|---|---|---|---|")
+        parts += [row(experiment) for _, experiment in found]
+        parts.append(f"\n    ./run ab --machine {machine} --arms stock,oracle,worst --boots {boots} --workload '...'   # a cell of the first column")
+        parts.append(f"    ./run ab --machine {machine} --arms stock --boots {boots} --workload '...'                # programs of other projects\n")
+    return "\n".join(parts)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--machine", action="append", choices=MACHINES)
+    parser.add_argument("--workload", action="append", choices=list(SIZES))
+    parser.add_argument("--boots", type=int, default=3)
+    parser.add_argument("--only-written", action="store_true", help="measure nothing, write the document from what there is")
+    wanted = parser.parse_args()
+    known = workloads_known()
+    valid = True
+    if not wanted.only_written:
+        for name in wanted.workload or SIZES:
+            for machine in wanted.machine or MACHINES:
+                valid &= measure(machine, known[name], wanted.boots)
+    DOCUMENT.write_text(written(known, wanted.boots))
+    return 0 if valid else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
