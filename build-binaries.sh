@@ -6,10 +6,10 @@ set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")"
 programs=(scx_tandem tandem guest-tests)
 cargo build --release --locked --workspace --exclude tandem-load --bins
-# Static, so that it runs in any guest and on any machine; for a named target, because only there the flag leaves
+# Static and small, so that it runs in any guest and on any machine; for a named target, because only there the flag leaves
 # procedural macros alone.
 target=$(rustc -vV | sed -n 's/^host: //p')
-RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked -p tandem-load --target "$target"
+RUSTFLAGS='-C target-feature=+crt-static -C strip=debuginfo' cargo build --release --locked -p tandem-load --target "$target"
 # A test of pages that move between nodes, which needs a machine with several: it runs in guests.
 mover_test=$(cargo test --release --locked --no-run --message-format=json -p tandem-act --test two_nodes |
 	python3 -c 'import json, sys

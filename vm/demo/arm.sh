@@ -29,7 +29,7 @@ is_running() {
 start_workload() {
 	case $workload in
 	crossed)
-		tandem-load crossed --processes 2 --threads 8 --private-mib 32 --shared-mib 8 --page-size base \
+		tandem-load crossed --processes 2 --threads 8 --private-mib 32 --shared-mib 8 --page-size base --lines-in-a-row 1 \
 			--seconds "$workload_seconds" --truth "$truth" >"$out/workload.json" 2>"$out/workload.log" &
 		workload_pid=$!
 		until [ -e "$truth" ]; do

@@ -198,15 +198,21 @@ def table(nodes, arms):
     return lines
 
 
-def facts(document):
-    """A scheduler report's part in one line: `key value` of its plain entries, nested ones as `outer.inner`."""
-    parts = []
-    for key, value in document.items():
-        if isinstance(value, dict):
-            parts += [f"{key}.{part}" for part in facts(value).split(", ") if part]
-        elif not isinstance(value, list):
-            parts.append(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}")
-    return ", ".join(parts)
+def sampler_line(sampler):
+    """What sampling was allowed and what it gave."""
+    return (
+        f"sampler {sampler['name']}: budget {sampler['budget_percent']:.0f} % of one CPU, used {sampler['used_percent']:.1f} %, "
+        f"{sampler['covered_threads']} of {sampler['busy_threads']} busy threads covered, "
+        f"{sampler['counters']['emulated']} samples, {sampler['counters']['accesses']} accesses"
+    )
+
+
+def mover_line(mover):
+    """What moving pages was allowed and what it cost."""
+    return (
+        f"mover: budget {mover['budget_pages_per_s'] * 4096 >> 20} MiB/s and {mover['budget_call_ns_per_s'] / 1e7:.0f} % of one CPU, "
+        f"{mover['moved_pages']} pages in {mover['call_ns'] / 1e9:.2f} s of system calls"
+    )
 
 
 def text(demo):
@@ -216,7 +222,8 @@ def text(demo):
         arms = {arm["name"]: arm["measures"] for arm in workload["arms"]}
         lines += ["", f"{workload['name']}: {workload['description']}", *table(demo["machine"]["node_ids"], arms)]
         for name, arm in arms.items():
-            lines += [f"  {name}: {part}: {facts(arm[part])}" for part in ("sampler", "mover") if part in arm]
+            if "sampler" in arm:
+                lines += [f"  {name}: {sampler_line(arm['sampler'])}", f"  {name}: {mover_line(arm['mover'])}"]
     lines += ["", NOTE]
     if demo["goals"]:
         lines += ["", "Goals under scx_tandem:"]

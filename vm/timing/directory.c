@@ -180,6 +180,8 @@ struct cost directory_access(unsigned vcpu, uint64_t address, uint64_t line, boo
 	enum distance farthest;
 	struct cost cost = {.source = FROM_OWN_CACHE};
 
+	__builtin_prefetch(entry, 1);
+	caches_prefetch(vcpu, line);
 	if (tag >> 1 == address >> LINE_SHIFT)
 		; /* a store to a line that is here for loads */
 	else if (caches_l2_has(vcpu, line)) {

@@ -134,6 +134,7 @@ bool caches_private_has(unsigned vcpu, uint64_t line);
 void caches_private_drop(unsigned vcpu, uint64_t line);
 /* Stores of `vcpu` to `line` need a check again. */
 void caches_private_share(unsigned vcpu, uint64_t line);
+void caches_prefetch(unsigned vcpu, uint64_t line);
 bool caches_l3_has(unsigned llc, uint64_t line);
 /* Returns the line that had to go, or NO_LINE. */
 uint64_t caches_l3_fill(unsigned llc, uint64_t line);

@@ -47,8 +47,15 @@ def observation(samples):
     return {"samples": samples, "pairs": pairs, "summary": summary, "observer_cpu_s": 0.5, "nodes": [0, 2]}
 
 
+SAMPLER = {
+    "name": "lookahead", "budget_percent": 25.0, "used_percent": 21.34, "covered_threads": 7, "busy_threads": 8,
+    "counters": {"emulated": 2085, "accesses": 52262},
+}
+MOVER = {"budget_pages_per_s": 65536, "budget_call_ns_per_s": 500_000_000, "moved_pages": 8192, "call_ns": 1_581_291_991}
+
+
 def scheduler_report(**changes):
-    empty = {"loaded_at_ns": LOADED_NS, "sampler": {"coverage": 0.5}, "mover": {"budget_pages_per_s": 4096}}
+    empty = {"loaded_at_ns": LOADED_NS, "sampler": SAMPLER, "mover": MOVER}
     return empty | {"thread_moves": [], "page_moves": []} | changes
 
 
@@ -128,7 +135,7 @@ class Measures(unittest.TestCase):
         moves = {"thread_moves": [{"time_ns": 1}], "page_moves": [{"moved_pages": 3}, {"moved_pages": 4}]}
         result = report.measures(observation([sample(0.0)]), scheduler_report(**moves))
         self.assertEqual((result["decided_thread_moves"], result["decided_page_moves"]), (1, 7))
-        self.assertEqual(result["sampler"], {"coverage": 0.5})
+        self.assertEqual((result["sampler"], result["mover"]), (SAMPLER, MOVER))
 
 
 class Words(unittest.TestCase):
@@ -151,9 +158,14 @@ class Words(unittest.TestCase):
         decided = next(line for line in lines if line.startswith("moves decided"))
         self.assertRegex(decided, r" - +0 threads, 0 pages$")
 
-    def test_facts_flatten_what_the_scheduler_reports(self):
-        document = {"coverage": 0.123456, "stops": {"fault": 3}, "list": [1], "name": "lookahead"}
-        self.assertEqual(report.facts(document), "coverage 0.1235, stops.fault 3, name lookahead")
+    def test_budgets_stand_beside_what_was_used_of_them(self):
+        self.assertEqual(
+            report.sampler_line(SAMPLER),
+            "sampler lookahead: budget 25 % of one CPU, used 21.3 %, 7 of 8 busy threads covered, 2085 samples, 52262 accesses",
+        )
+        self.assertEqual(
+            report.mover_line(MOVER), "mover: budget 256 MiB/s and 50 % of one CPU, 8192 pages in 1.58 s of system calls"
+        )
 
     def test_the_report_names_missed_goals_budgets_and_why_time_is_not_compared(self):
         arms = [{"name": name, "measures": arm} for name, arm in self.arms().items()]
@@ -161,7 +173,7 @@ class Words(unittest.TestCase):
         workload = {"name": "crossed", "description": "d", "arms": arms}
         text = "\n".join(report.text({"machine": {"node_ids": [0, 2]}, "workloads": [workload], "goals": goals}))
         self.assertIn("MISSED w: g: never", text)
-        self.assertIn("mover: budget_pages_per_s 4096", text)
+        self.assertIn("tandem: mover: budget 256 MiB/s", text)
         self.assertIn("no NUMA latency", text)
 
 

@@ -93,13 +93,13 @@ pub struct Region {
 impl Region {
     /// An array that is one cycle to walk along.
     pub fn cycle(bytes: usize, home: Home) -> Self {
-        Self::cycles(bytes, 1, home)
+        Self::paced(bytes, home, Pace::Pages)
     }
 
-    /// An array that is one cycle, each line on another page than the one before.
-    pub fn scattered(bytes: usize, home: Home) -> Self {
+    /// An array that is one cycle at this pace.
+    pub fn paced(bytes: usize, home: Home, pace: Pace) -> Self {
         let length = bytes / LINE_BYTES;
-        Self { bytes, home, fill: Box::new(move |lines, range| link(lines, range, length, Pace::Lines)) }
+        Self { bytes, home, fill: Box::new(move |lines, range| link(lines, range, length, pace)) }
     }
 
     /// An array of `count` equal cycles, one behind the other.

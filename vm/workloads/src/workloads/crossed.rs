@@ -2,8 +2,8 @@
 //! `crossed`: processes of paired threads, each thread with private memory, each pair with shared memory, all of it on
 //! other nodes than the threads.
 //!
-//! A thread walks its private array with 80 % of its accesses and its pair's array with 20 %, from page to page as at
-//! random, counting every visit.
+//! A thread walks its private array with 80 % of its accesses and its pair's array with 20 %, page after page or from
+//! page to page as at random, counting every visit.
 //! Start under `none`, with n > 2 nodes: the threads of pair j start on nodes j and j+1, their private memory is on node
 //! j+2 and their shared memory on node j+3 (mod n, along the tour): every thread is away from its memory and from its
 //! partner, and one node suits both. With two nodes both start on node j and their private memory is on the other one.
@@ -31,6 +31,7 @@ pub const SPEC: Spec = Spec {
         size("private-mib", 32, "MiB", "memory that each thread uses alone"),
         size("shared-mib", 8, "MiB", "memory that each pair of threads shares"),
         size("passes", 100, "passes", "times that each thread walks through its private memory"),
+        size("lines-in-a-row", 64, "lines", "lines of a page visited in a row: 64, or 1, as accesses at random do"),
     ],
     metric: Metric::Seconds,
     work_unit: "visits",
@@ -57,12 +58,18 @@ fn plan(request: &Request) -> Result<Plan> {
     let Some(rounds) = (private_bytes as u64 / 64 / PRIVATE_VISITS).checked_mul(request.sizes.of("passes")) else {
         bail!("--passes {}: too many", request.sizes.of("passes"));
     };
+    let pace = match request.sizes.of("lines-in-a-row") {
+        1 => Pace::Lines,
+        64 => Pace::Pages,
+        other => bail!("--lines-in-a-row {other}: give 1 or 64"),
+    };
     let per_process = threads / processes;
     let program = |process: usize| {
         let own = process * per_process..(process + 1) * per_process;
-        let private = nodes[own.clone()].iter().map(|nodes| Region::scattered(private_bytes, Home::on(nodes.private)));
+        let private =
+            nodes[own.clone()].iter().map(|nodes| Region::paced(private_bytes, Home::on(nodes.private), pace));
         let shared = nodes[own.clone()].iter().step_by(2);
-        let shared = shared.map(|nodes| Region::scattered(shared_bytes, Home::on(nodes.shared)));
+        let shared = shared.map(|nodes| Region::paced(shared_bytes, Home::on(nodes.shared), pace));
         let threads = own.clone().map(|thread| {
             let number = thread - own.start;
             let first = request.random(thread as u64);
@@ -75,7 +82,7 @@ fn plan(request: &Request) -> Result<Plan> {
                         weight: SHARED_VISITS as f64 / (PRIVATE_VISITS + SHARED_VISITS) as f64,
                     },
                 ],
-                body: Box::new(move |worker| work(worker, per_process, first, rounds)),
+                body: Box::new(move |worker| work(worker, per_process, first, rounds, pace)),
             }
         });
         let threads = threads.collect();
@@ -108,11 +115,10 @@ fn nodes(request: &Request, threads: usize) -> Result<Vec<Nodes>> {
     Ok((0..threads).map(of_thread).collect())
 }
 
-fn work(worker: &mut Worker, threads: usize, first: u64, rounds: u64) -> Result<Vec<Claim>> {
+fn work(worker: &mut Worker, threads: usize, first: u64, rounds: u64, pace: Pace) -> Result<Vec<Claim>> {
     let (shared_region, counter) = (threads + worker.number / 2, worker.number % 2);
     let (private, shared) = (worker.lines(worker.number), worker.lines(shared_region));
-    let (mut private_walk, mut shared_walk) =
-        (Walk::paced(private, first, Pace::Lines), Walk::paced(shared, first, Pace::Lines));
+    let (mut private_walk, mut shared_walk) = (Walk::paced(private, first, pace), Walk::paced(shared, first, pace));
     let mut round = 0;
     while worker.goes_on(round, rounds) {
         let private = (&mut private_walk, 0, PRIVATE_VISITS / TURNS);
