@@ -47,7 +47,8 @@ fn session(setting: &Setting) -> Result<Session> {
 
 /// The grid of processes nearest to a square.
 fn grid(processes: u64) -> (u64, u64) {
-    let rows = (1..=processes).filter(|rows| processes % rows == 0 && rows * rows <= processes).max().unwrap_or(1);
+    let rows =
+        (1..=processes).filter(|rows| processes.is_multiple_of(*rows) && rows * rows <= processes).max().unwrap_or(1);
     (rows, processes / rows)
 }
 
