@@ -218,12 +218,12 @@ impl Mapping {
 }
 
 /// A number below `count` (at least 1).
-fn below(rng: &mut Pcg64, count: usize) -> usize {
+pub fn below(rng: &mut Pcg64, count: usize) -> usize {
     ((u128::from(rng.next_u64()) * count as u128) >> 64) as usize
 }
 
 /// A number in [0, 1).
-fn uniform(rng: &mut Pcg64) -> f64 {
+pub fn uniform(rng: &mut Pcg64) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
@@ -270,7 +270,7 @@ mod tests {
     }
 
     fn schedule(problem: &Problem) -> Schedule {
-        crate::sma::schedule(&crate::sma::POLICY.defaults(), problem.present.len(), u64::MAX)
+        crate::placing::schedule(&crate::sma::POLICY.defaults(), problem.present.len(), u64::MAX)
     }
 
     #[test]

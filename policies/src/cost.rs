@@ -25,17 +25,26 @@ pub fn group_stall_ns_per_s(topology: &Topology, group: &PageGroup) -> Option<f6
     if resident == 0 {
         return None;
     }
+    // Most groups are on one node and used from few: nodes times nodes would be dear on large machines.
+    if let Some(home) = group.home().filter(|&home| group.resident_pages[home] == resident) {
+        return Some(group_stall_at_ns_per_s(topology, group, home));
+    }
     let stall = |run: NodeIndex| -> f64 {
         let weighted = |(memory, &pages): (NodeIndex, &u64)| pages as f64 * topology.latency_ns(run, memory);
         group.resident_pages.iter().map(weighted).sum::<f64>() / resident as f64
     };
-    Some(group.accesses_per_s.iter().map(|(run, rate)| rate * stall(run)).sum())
+    Some(group.accesses_per_s.iter().filter(|&(_, &rate)| rate != 0.0).map(|(run, rate)| rate * stall(run)).sum())
+}
+
+/// Stall of all accesses to `group` if all its pages were on `memory`, in ns per second.
+pub fn group_stall_at_ns_per_s(topology: &Topology, group: &PageGroup, memory: NodeIndex) -> f64 {
+    let accesses = group.accesses_per_s.iter().filter(|&(_, &rate)| rate != 0.0);
+    accesses.map(|(run, rate)| rate * topology.latency_ns(run, memory)).sum()
 }
 
 /// Stall saved when all pages of `group` go to `to`, in ns per second; negative if it costs.
 pub fn group_gain_ns_per_s(topology: &Topology, group: &PageGroup, to: NodeIndex) -> Option<f64> {
-    let moved: f64 = group.accesses_per_s.iter().map(|(run, rate)| rate * topology.latency_ns(run, to)).sum();
-    Some(group_stall_ns_per_s(topology, group)? - moved)
+    Some(group_stall_ns_per_s(topology, group)? - group_stall_at_ns_per_s(topology, group, to))
 }
 
 /// Stall of all threads where they are, in ns per second; threads without the signal are left out.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What holds for every plan, on snapshots drawn at random.
 
+mod sharers;
+
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
@@ -9,6 +11,8 @@ use crate::model::{Action, NodeIndex, Plan, Snapshot, Thread, ThreadId, Unmovabl
 use crate::score::{self, Slots};
 use crate::testing::{SnapshotBuilder, decided, machine_with_ids};
 use crate::{sma, tmma};
+
+mod rules_of_threads;
 
 /// One thread: node, memory node, allowed nodes (bits), remembered performance by node, CPU time in
 /// hundredths, on cooldown.
@@ -27,7 +31,7 @@ fn group_draw() -> impl Strategy<Value = GroupDraw> {
     (row(), row(), 0u8..12, proptest::bool::weighted(0.1))
 }
 
-fn snapshot() -> impl Strategy<Value = Snapshot> {
+pub fn snapshot() -> impl Strategy<Value = Snapshot> {
     let cpus =
         proptest::array::uniform4(0u32..4).prop_filter("a machine has a CPU", |cpus| cpus.iter().sum::<u32>() > 0);
     let distance = proptest::array::uniform4(proptest::array::uniform4(11u32..40));

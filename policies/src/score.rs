@@ -7,6 +7,9 @@
 //! | q2 preferred node | 4 d(n,n) / d(n,n_pref); 0 without a preferred node |
 //! | q3 remembered performance | 4 better than now, 2 equal or unknown, 1 worse |
 //!
+//! Policies that place threads on CPUs take q1 of the CPU and a flat q2 ([`preferred_flat`]). Those that look for
+//! threads to exchange add q4, 3 points for a partner that lags behind its process ([`LAGGING`]).
+//!
 //! Points add; the score of an interchange is the sum over its two threads. At its present node a
 //! thread's performance is compared with itself, so q3 is 2 there.
 //!
@@ -28,9 +31,11 @@ pub const BETTER: f64 = 4.0;
 pub const UNKNOWN_OR_EQUAL: f64 = 2.0;
 /// q3 where it performed worse.
 pub const WORSE: f64 = 1.0;
+/// q4 of an exchange whose partner lags behind the other threads of its process.
+pub const LAGGING: f64 = 3.0;
 
 /// Local distance in SLIT units; stands for a distance of 0, which no table should hold.
-const LOCAL_DISTANCE: u32 = 10;
+pub(crate) const LOCAL_DISTANCE: u32 = 10;
 
 /// How many busy threads a node takes. Up to one thread a CPU that is its CPUs; with more threads
 /// than CPUs it is the node's share of the threads, so that a balanced mapping is within reach (ours).
@@ -40,16 +45,23 @@ pub struct Slots {
     even: usize,
     /// All slots: max(CPUs, ceil(threads CPUs / all CPUs)). The one beyond `even` is worth [`REMAINDER`].
     most: usize,
+    /// Whether a slot is worth points.
+    scored: bool,
 }
 
 impl Slots {
     /// Slots of a node with `cpus` of the machine's `all_cpus` CPUs, for `threads` busy threads.
     pub fn of(cpus: usize, all_cpus: usize, threads: usize) -> Self {
         if cpus == 0 {
-            return Self { even: 0, most: 0 };
+            return Self { even: 0, most: 0, scored: true };
         }
         let share = threads * cpus;
-        Self { even: cpus.max(share / all_cpus), most: cpus.max(share.div_ceil(all_cpus)) }
+        Self { even: cpus.max(share / all_cpus), most: cpus.max(share.div_ceil(all_cpus)), scored: true }
+    }
+
+    /// The same slots worth no points: a limit for scores that have no term for free nodes.
+    pub fn unscored(self) -> Self {
+        Self { scored: false, ..self }
     }
 
     /// All slots.
@@ -59,6 +71,9 @@ impl Slots {
 
     /// q1 of all `residents` together.
     pub fn points(self, residents: usize) -> f64 {
+        if !self.scored {
+            return 0.0;
+        }
         let beyond = residents.min(self.most).saturating_sub(self.even);
         FREE * residents.min(self.even) as f64 + REMAINDER * beyond as f64
     }
@@ -79,9 +94,19 @@ pub fn preferred(topology: &Topology, thread: &Thread, node: NodeIndex) -> f64 {
     PREFERRED * distance(node) / distance(memory)
 }
 
+/// q2 of policies that place threads on CPUs: [`PREFERRED`] on the preferred node, 0 elsewhere.
+pub fn preferred_flat(thread: &Thread, node: NodeIndex) -> f64 {
+    if thread.preferred_node() == Some(node) { PREFERRED } else { 0.0 }
+}
+
 /// q3: points of `node` for how `thread` performed there, compared with its present node.
 pub fn remembered(thread: &Thread, node: NodeIndex) -> f64 {
-    match (thread.performance[node], thread.performance[thread.node]) {
+    remembered_from(thread, thread.node, node)
+}
+
+/// q3 as it is for `thread` while it is on `present`.
+pub fn remembered_from(thread: &Thread, present: NodeIndex, node: NodeIndex) -> f64 {
+    match (thread.performance[node], thread.performance[present]) {
         (Some(there), Some(now)) if there > now => BETTER,
         (Some(there), Some(now)) if there < now => WORSE,
         _ => UNKNOWN_OR_EQUAL,
@@ -96,10 +121,10 @@ pub fn score(topology: &Topology, thread: &Thread, node: NodeIndex, slots: Slots
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{SnapshotBuilder, machine, two_nodes};
+    use crate::testing::{SnapshotBuilder, machine, ring_of_four, two_nodes};
 
     const LOCAL_AND_BETTER: f64 = 10.0;
-    const ONE_EACH: Slots = Slots { even: 1, most: 1 };
+    const ONE_EACH: Slots = Slots { even: 1, most: 1, scored: true };
 
     #[test]
     fn free_preferred_and_better_is_ten_points() {
@@ -141,12 +166,34 @@ mod tests {
     }
 
     #[test]
+    fn unscored_slots_are_as_many_and_worth_nothing() {
+        let limit = Slots::of(2, 4, 9).unscored();
+        assert_eq!((limit.count(), limit.points(5), limit.joining(0)), (5, 0.0, 0.0));
+    }
+
+    #[test]
+    fn a_cpu_is_on_the_preferred_node_or_it_is_not() {
+        let snapshot = SnapshotBuilder::new(ring_of_four(1)).thread_with_memory_on(1, 0, 1).build();
+        let points: Vec<f64> = (0..4).map(|node| preferred_flat(&snapshot.threads[0], NodeIndex(node))).collect();
+        assert_eq!(points, [0.0, 4.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn performance_is_compared_with_the_node_a_thread_is_seen_from() {
+        let snapshot = SnapshotBuilder::new(two_nodes(1)).thread(1, 0, None);
+        let snapshot = snapshot.with_thread(|thread| thread.performance = vec![Some(1.0), Some(2.0)].into()).build();
+        let from = |present| remembered_from(&snapshot.threads[0], NodeIndex(present), NodeIndex(1));
+        assert_eq!((from(0), from(1)), (BETTER, UNKNOWN_OR_EQUAL));
+        assert_eq!(remembered_from(&snapshot.threads[0], NodeIndex(1), NodeIndex(0)), WORSE);
+    }
+
+    #[test]
     fn slots_are_the_cpus_until_there_are_more_threads() {
         for threads in 0..=8 {
-            assert_eq!(Slots::of(3, 8, threads), Slots { even: 3, most: 3 });
+            assert_eq!(Slots::of(3, 8, threads), Slots { even: 3, most: 3, scored: true });
         }
-        assert_eq!(Slots::of(3, 8, 16), Slots { even: 6, most: 6 });
-        assert_eq!(Slots::of(3, 8, 9), Slots { even: 3, most: 4 });
+        assert_eq!(Slots::of(3, 8, 16), Slots { even: 6, most: 6, scored: true });
+        assert_eq!(Slots::of(3, 8, 9), Slots { even: 3, most: 4, scored: true });
     }
 
     #[test]

@@ -2,11 +2,16 @@
 //! Snapshots for tests.
 
 use crate::model::*;
-use crate::registry::{Inputs, Memory, MissingSignal, Policy};
+use crate::registry::{Inputs, Memory, MissingSignal, Parameters, Policy};
 
 /// What `policy` decides with its defaults, remembering nothing.
 pub fn decided(policy: &Policy, snapshot: &Snapshot, seed: u64, steps: u64) -> Result<Plan, MissingSignal> {
     policy.decide(&mut Inputs { snapshot, parameters: &policy.defaults(), memory: &mut Memory::default(), seed, steps })
+}
+
+/// What `policy` decides with its defaults and what it remembers.
+pub fn decided_with(policy: &Policy, snapshot: &Snapshot, memory: &mut Memory) -> Result<Plan, MissingSignal> {
+    policy.decide(&mut Inputs { snapshot, parameters: &policy.defaults(), memory, seed: 1, steps: 10_000 })
 }
 
 /// A machine with `cpus[n]` CPUs and 1 Mi pages, all free, on each node; ids 0, 1, 2, ...
@@ -97,6 +102,17 @@ impl SnapshotBuilder {
         self
     }
 
+    /// What two threads share, in accesses per second; they are counted from 0.
+    pub fn shared(mut self, one: usize, other: usize, per_s: f64) -> Self {
+        let ids = [one, other].map(|at| self.0.threads[at].id);
+        for (at, partner) in [(one, ids[1]), (other, ids[0])] {
+            let row = &mut self.0.threads[at].sharing;
+            row.push((partner, per_s));
+            row.sort_by_key(|cell| cell.0);
+        }
+        self
+    }
+
     /// A group of 2 MiB with 100 samples right after the last one.
     pub fn group(mut self, resident: &[u64], accesses: &[f64]) -> Self {
         let start = self.0.groups.last().map_or(0x20_0000, |last| last.id.start + last.bytes);
@@ -113,6 +129,18 @@ impl SnapshotBuilder {
         self
     }
 
+    /// The same, accessed by threads there are: (tid, accesses per second), ascending.
+    pub fn group_used_by(self, resident: &[u64], users: &[(u32, f64)]) -> Self {
+        let mut accesses = vec![0.0; resident.len()];
+        let mut known = vec![];
+        for &(tid, per_s) in users {
+            let thread = self.0.threads.iter().find(|thread| thread.id.tid == tid).unwrap();
+            accesses[thread.node.0] += per_s;
+            known.push((thread.id, per_s));
+        }
+        self.group(resident, &accesses).with_group(|group| group.users = known)
+    }
+
     /// Changes the last group.
     pub fn with_group(mut self, change: impl FnOnce(&mut PageGroup)) -> Self {
         change(self.0.groups.last_mut().unwrap());
@@ -121,5 +149,91 @@ impl SnapshotBuilder {
 
     pub fn build(self) -> Snapshot {
         self.0
+    }
+}
+
+/// Threads of one process with (node, node of the memory), and the remembered performance that goes with it: local
+/// distance / distance to the memory, on the present node only.
+pub fn lagging_snapshot(topology: Topology, placed: &[(usize, usize)]) -> Snapshot {
+    let seen = |thread: &mut Thread, topology: &Topology| {
+        let memory = thread.preferred_node().unwrap();
+        let performance = 10.0 / f64::from(topology.distance(thread.node, memory));
+        thread.performance[thread.node] = Some(performance);
+    };
+    let builder = SnapshotBuilder::new(topology.clone());
+    let add = |all: SnapshotBuilder, (tid, &(node, memory)): (usize, &(usize, usize))| {
+        all.thread_with_memory_on(tid as u32, node, memory).with_thread(|thread| seen(thread, &topology))
+    };
+    placed.iter().enumerate().fold(builder, add).build()
+}
+
+/// Positions in `snapshot.groups` of the groups that `plan` moves, with the index of the node they go to.
+pub fn page_destinations(snapshot: &Snapshot, plan: &Plan) -> Vec<(usize, usize)> {
+    let position = |planned: &Move| match planned.action {
+        Action::MovePages { group, to, .. } => {
+            (snapshot.groups.iter().position(|known| known.id == group).unwrap(), to.0)
+        }
+        _ => panic!("a page policy moves pages: {planned:?}"),
+    };
+    plan.moves.iter().map(position).collect()
+}
+
+/// A page policy that decides again and again and remembers.
+pub struct PageRun {
+    pub policy: &'static Policy,
+    pub parameters: Parameters,
+    pub memory: Memory,
+    pub snapshot: Snapshot,
+    pub seed: u64,
+}
+
+impl PageRun {
+    pub fn new(policy: &'static Policy, snapshot: Snapshot) -> Self {
+        Self { policy, parameters: policy.defaults(), memory: Memory::default(), snapshot, seed: 1 }
+    }
+
+    /// The same with one parameter set.
+    pub fn with(mut self, name: &str, value: f64) -> Self {
+        let mut values: std::collections::BTreeMap<String, f64> =
+            self.parameters.iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        values.insert(name.to_owned(), value);
+        self.parameters = self.policy.parameters(&values).unwrap();
+        self
+    }
+
+    /// The plan for the snapshot as it is, or what is missing.
+    pub fn plan(&mut self) -> Result<Plan, MissingSignal> {
+        let Self { policy, parameters, memory, snapshot, seed } = self;
+        policy.decide(&mut Inputs { snapshot, parameters, memory, seed: *seed, steps: u64::MAX })
+    }
+
+    /// Groups that should move and where to.
+    pub fn decide(&mut self) -> Vec<(usize, usize)> {
+        let plan = self.plan().unwrap();
+        page_destinations(&self.snapshot, &plan)
+    }
+
+    /// The same, and they move.
+    pub fn step(&mut self) -> Vec<(usize, usize)> {
+        let moved = self.decide();
+        for &(group, to) in &moved {
+            let group = &mut self.snapshot.groups[group];
+            let resident: u64 = group.resident_pages.values().sum();
+            let nodes = group.resident_pages.len();
+            group.resident_pages = PerNode::from_fn(nodes, |node| if node.0 == to { resident } else { 0 });
+        }
+        moved
+    }
+
+    /// Time goes on.
+    pub fn pass_ns(&mut self, ns: u64) {
+        self.snapshot.time_ns += ns;
+    }
+
+    /// Share of the accesses that go to groups on the node that accesses them most (spec: Acc_app).
+    pub fn accuracy(&self) -> f64 {
+        let of = |group: &PageGroup| (group.accesses_per_s.total(), group.home() == group.accesses_per_s.argmax());
+        let all: f64 = self.snapshot.groups.iter().map(|group| of(group).0).sum();
+        self.snapshot.groups.iter().filter(|group| of(group).1).map(|group| of(group).0).sum::<f64>() / all
     }
 }

@@ -137,18 +137,19 @@ impl Snapshot {
         self.threads.binary_search_by_key(&id, |thread| thread.id).ok().map(|at| &self.threads[at])
     }
 
-    /// The same interval as if the threads of `plan` had already run at their new nodes: page groups are
-    /// accessed from there.
+    /// The same interval as if the threads of `plan` had already run at their new nodes, and CPUs where it names
+    /// those: page groups are accessed from there.
     pub fn after_thread_moves(&self, plan: &Plan) -> Snapshot {
         let mut destination = BTreeMap::new();
         for action in plan.moves.iter().map(|planned| &planned.action) {
             match *action {
-                Action::MoveThread { thread, to, .. } => {
-                    destination.insert(thread, to);
+                Action::MoveThread { thread, to, cpu, .. } => {
+                    destination.insert(thread, (to, cpu));
                 }
                 Action::Interchange { first, second, first_node, second_node } => {
-                    destination.insert(first, second_node);
-                    destination.insert(second, first_node);
+                    let cpu_of = |id| self.thread(id).map(|thread| thread.cpu);
+                    destination.insert(first, (second_node, cpu_of(second)));
+                    destination.insert(second, (first_node, cpu_of(first)));
                 }
                 Action::MovePages { .. } => {}
             }
@@ -156,15 +157,16 @@ impl Snapshot {
         let mut after = self.clone();
         for group in &mut after.groups {
             for (user, accesses_per_s) in &group.users {
-                let (Some(&to), Some(thread)) = (destination.get(user), self.thread(*user)) else { continue };
+                let (Some(&(to, _)), Some(thread)) = (destination.get(user), self.thread(*user)) else { continue };
                 let moved = accesses_per_s.min(group.accesses_per_s[thread.node]);
                 group.accesses_per_s[thread.node] -= moved;
                 group.accesses_per_s[to] += moved;
             }
         }
         for thread in &mut after.threads {
-            if let Some(&to) = destination.get(&thread.id) {
+            if let Some(&(to, cpu)) = destination.get(&thread.id) {
                 thread.node = to;
+                thread.cpu = cpu.unwrap_or(thread.cpu);
             }
         }
         after

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::model::{NodeId, Topology};
+use crate::model::{Action, NodeId, Topology};
+use crate::placing::gate;
 use crate::testing::{SnapshotBuilder, machine, machine_with_ids, ring_of_four, two_nodes};
 
 const SEEDS: std::ops::Range<u64> = 0..20;
@@ -83,18 +84,6 @@ fn a_pair_crossed_on_full_nodes_changes_places_with_both_gains_added() {
     assert_eq!(plan.moves.len(), 1);
     assert_eq!(plan.moves[0].action, Action::Interchange { first, second, first_node, second_node });
     assert_eq!(plan.moves[0].gain_ns_per_s, Some(2.0 * 1e6 * 110.0));
-}
-
-#[test]
-fn the_gain_of_an_interchange_is_what_is_known_of_it() {
-    let gain = |first: Option<&[f64]>, second: Option<&[f64]>| {
-        let snapshot = SnapshotBuilder::new(two_nodes(1)).thread(1, 0, first).thread(2, 1, second).build();
-        interchange(&snapshot, &snapshot.threads[0], &snapshot.threads[1]).gain_ns_per_s
-    };
-    assert_eq!(gain(Some(&[0.0, 1.0]), Some(&[1.0, 0.0])), Some(220.0));
-    assert_eq!(gain(Some(&[0.0, 1.0]), None), Some(110.0));
-    assert_eq!(gain(None, Some(&[1.0, 0.0])), Some(110.0));
-    assert_eq!(gain(None, None), None);
 }
 
 #[test]

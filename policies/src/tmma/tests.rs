@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::model::{PAGE_BYTES, Topology, Unmovable};
+use crate::model::{Action, NodeIndex, PAGE_BYTES, PageGroup, Topology, Unmovable};
 
-use crate::testing::{SnapshotBuilder, machine, machine_with_ids, ring_of_four, two_nodes};
+use crate::testing::{SnapshotBuilder, machine, machine_with_ids, page_destinations, ring_of_four, two_nodes};
 
 /// Pages of a group of 2 MiB.
 const ALL: u64 = 0x20_0000 / PAGE_BYTES;
@@ -18,23 +18,13 @@ fn run(snapshot: &Snapshot) -> Plan {
 
 /// Positions in `snapshot.groups` of the groups that move, with where they go.
 fn moved(snapshot: &Snapshot) -> Vec<(usize, usize)> {
-    positions(snapshot, &run(snapshot))
+    page_destinations(snapshot, &run(snapshot))
 }
 
 /// The same with the thesis' rules alone, however little a move brings.
 fn moved_for_any_gain(snapshot: &Snapshot) -> Vec<(usize, usize)> {
     let parameters = POLICY.parameters(&BTreeMap::from([("min_gain_percent".to_owned(), 0.0)])).unwrap();
-    positions(snapshot, &decide(snapshot, &parameters))
-}
-
-fn positions(snapshot: &Snapshot, plan: &Plan) -> Vec<(usize, usize)> {
-    let position = |planned: &Move| match planned.action {
-        Action::MovePages { group, to, .. } => {
-            (snapshot.groups.iter().position(|known| known.id == group).unwrap(), to.0)
-        }
-        _ => panic!("a page policy moves pages"),
-    };
-    plan.moves.iter().map(position).collect()
+    page_destinations(snapshot, &decide(snapshot, &parameters))
 }
 
 /// Group 0 on node 0 of two, accessed from node 1.

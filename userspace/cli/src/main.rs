@@ -2,6 +2,7 @@
 //! `tandem`: the toolbox.
 
 mod ab;
+mod map;
 mod policies;
 mod topo;
 
@@ -21,6 +22,8 @@ struct Arguments {
 enum Command {
     /// Compare ways of scheduling and placing a workload, in the lab or on this machine
     Ab(Box<ab::Arguments>),
+    /// Find the node each thread should run on, from what the threads share
+    Map(map::Arguments),
     /// List the placement policies, what they need and what can be set
     Policies(policies::Arguments),
     /// Show nodes, CPUs, memory and distances of this machine or of a machine file
@@ -33,6 +36,7 @@ const BAD_INPUT: u8 = 2;
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Ab(arguments) => ab::run(&arguments),
+        Command::Map(arguments) => map::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Policies(arguments) => policies::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Topo(arguments) => topo::run(&arguments).map(|()| ExitCode::SUCCESS),
     };

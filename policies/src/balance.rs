@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Page policy `balance`: evens the load of the nodes' memory.
+//!
+//! Problem: data that many threads share lies on few nodes, whose memory becomes the bottleneck. Mechanism (Popov et
+//! al., ICS 2019, page placement *balance*): the load of the pages is spread over the nodes of all threads that access
+//! them. A group that is on none of these nodes goes to the least loaded of them. Then, the most accessed first, a
+//! group leaves its node for the least loaded of its nodes if that one stays below its own by `tolerance_percent` even
+//! with it. Parameters: [`PARAMETERS`].
+//!
+//! The source says what is evened, not how. Ours starts from the present placement and moves few groups. Each move
+//! lowers the sum of the squared loads of the nodes, so that it comes to rest. Load is accesses per second; that of
+//! groups that may not move counts too. The source's page NUMA degree is `page_nodes`: with n the first n
+//! nodes with memory serve all groups, whoever uses them (threads on 2 nodes and pages on 4 may be best). The gain of a
+//! move that evens is unknown: the latency matrix does not tell what contention costs.
+
+use crate::model::{NodeIndex, PerNode, Plan, Snapshot};
+use crate::page_moves::{self, PageMoves};
+use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy, Signal};
+use crate::users::{self, Users, Weighed};
+
+/// Page policy `balance`.
+pub static POLICY: Policy = Policy {
+    name: "balance",
+    kind: Kind::Page,
+    needs: &[Signal::GroupAccesses, Signal::GroupUsers, Signal::GroupResidency],
+    parameters: PARAMETERS,
+    source: "Popov, Jimborean, Black-Schaffer, ICS 2019: page placement 'balance'",
+    decide: |inputs: &mut Inputs| decide(inputs.snapshot, inputs.parameters),
+};
+
+/// Parameters of `balance`.
+pub const PARAMETERS: &[Parameter] = &[
+    users::PAGE_NODES,
+    Parameter::real("tolerance_percent", 10.0, "% of the lesser load", 0.0, 1000.0),
+    page_moves::MIN_SAMPLES,
+    page_moves::HOME_SHARE,
+    page_moves::RESERVE_PERCENT,
+];
+
+/// Moves that even the load of the nodes.
+///
+/// # Errors
+/// [`MissingSignal`] if no group knows its users and they are asked for.
+pub fn decide(snapshot: &Snapshot, parameters: &Parameters) -> Result<Plan, MissingSignal> {
+    let page_nodes = parameters.get("page_nodes");
+    if page_nodes == 0.0 {
+        page_moves::require(snapshot, POLICY.name, Signal::GroupUsers, |group| !group.users.is_empty())?;
+    }
+    let users = Users::of(snapshot);
+    let serving = page_moves::memory_nodes(&snapshot.topology, page_nodes);
+    let mut loads = PerNode::filled(snapshot.topology.len(), 0.0);
+    let mut groups: Vec<Weighed> = snapshot.groups.iter().map(Weighed::of).collect();
+    groups.iter().for_each(|group| group.add_to(&mut loads));
+    let mut moves = PageMoves::new(snapshot, parameters);
+    let tolerance = 1.0 + parameters.get("tolerance_percent") / 100.0;
+    let min_samples = parameters.get("min_samples");
+    groups.retain(|weighed| weighed.group.samples >= min_samples && weighed.group.unmovable.is_none());
+    // Looked up in the order of addresses, which is that of memory, and only then sorted.
+    let of_users = |weighed: &Weighed| users.destinations(weighed.group, &moves);
+    let nodes_of = |weighed| (weighed, if page_nodes == 0.0 { of_users(&weighed) } else { Vec::new() });
+    let mut groups: Vec<(Weighed, Vec<NodeIndex>)> = groups.into_iter().map(nodes_of).collect();
+    groups.sort_by(|(a, _), (b, _)| b.load.total_cmp(&a.load));
+    for (weighed, of_users) in &groups {
+        let nodes = if page_nodes == 0.0 { of_users } else { &serving };
+        if let Some((to, evens)) = destination(weighed, nodes, &loads, tolerance) {
+            send(&mut moves, weighed, to, evens, &mut loads);
+        }
+    }
+    Ok(moves.plan())
+}
+
+/// Where a group should go among `nodes`, and whether to even loads; `None` if it should stay.
+fn destination(
+    weighed: &Weighed,
+    nodes: &[NodeIndex],
+    loads: &PerNode<f64>,
+    tolerance: f64,
+) -> Option<(NodeIndex, bool)> {
+    let home = weighed.group.home()?;
+    let to = users::least_loaded(nodes, loads, Some(home))?;
+    if nodes.binary_search(&home).is_err() {
+        return Some((to, false));
+    }
+    let arriving = weighed.load - weighed.load_on(to);
+    let evens = to != home && loads[home] > tolerance * (loads[to] + arriving) && falls(weighed, to, loads);
+    evens.then_some((to, true))
+}
+
+/// Whether the sum of the squared loads falls when a group goes to `to`. It may be on several nodes.
+fn falls(weighed: &Weighed, to: NodeIndex, loads: &PerNode<f64>) -> bool {
+    let leaves = |(node, leaving): (NodeIndex, f64)| leaving * (leaving - 2.0 * loads[node]);
+    let change: f64 = weighed.parts().filter(|&(node, _)| node != to).map(leaves).sum();
+    let arriving = weighed.load - weighed.load_on(to);
+    change + arriving * (arriving + 2.0 * loads[to]) < 0.0
+}
+
+fn send(moves: &mut PageMoves, weighed: &Weighed, to: NodeIndex, evens: bool, loads: &mut PerNode<f64>) {
+    let id = |node: NodeIndex| moves.snapshot.topology.nodes[node].id;
+    let group = weighed.group;
+    let home = group.home().unwrap_or(to);
+    let reason = if evens {
+        let (from, to, own) = ((id(home), loads[home] as u64), (id(to), loads[to] as u64), weighed.load as u64);
+        format!("node {} serves {} accesses/s, node {} {}; it takes {own} there", from.0, from.1, to.0, to.1)
+    } else {
+        format!("node {} serves least of the nodes for it{}", id(to), moves.home_in_words(group))
+    };
+    let gain_ns_per_s = if evens { None } else { moves.gain_ns_per_s(group, to) };
+    if moves.send_for(group, to, gain_ns_per_s, || reason) {
+        weighed.take_from(loads);
+        loads[to] += weighed.load;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The search of the policies that anneal a mapping of threads to nodes, for one whose gain pays for its moves.
+
+use crate::anneal::{Problem, ROUNDING, Schedule};
+use crate::model::{NodeIndex, Plan, Snapshot, Thread};
+use crate::registry::Parameters;
+use crate::relocation::{self, hosted, may_run};
+
+/// The annealing schedule for `threads` threads and at most `steps` steps.
+pub fn schedule(parameters: &Parameters, threads: usize, steps: u64) -> Schedule {
+    Schedule {
+        start_temperature: parameters.get("start_temperature"),
+        cooling: parameters.get("cooling"),
+        iterations: parameters.get("iterations_per_thread") as u64 * threads as u64,
+        no_improvement: parameters.get("no_improvement_per_thread") as u64 * threads as u64,
+        restarts: parameters.get("restarts") as u64,
+        steps,
+    }
+}
+
+/// Whether going from score `before` to `after` pays for `moved` migrated threads (Alg. 3.6).
+pub fn gate(before: f64, after: f64, moved: usize, percent_per_thread: f64) -> bool {
+    100.0 * (after / before - 1.0) > percent_per_thread * moved as f64 + ROUNDING
+}
+
+/// Puts each thread that may no longer run on its node on the best one that is free for it, or on the
+/// best one. There is nothing to gain or lose for it where it was, so that the search starts from here.
+pub fn settle_strays(problem: &mut Problem, snapshot: &Snapshot, threads: &[&Thread]) {
+    let mut hosted = hosted(problem.slots.len(), snapshot, threads);
+    let strays = (0..threads.len()).filter(|&at| !may_run(snapshot, threads[at], threads[at].node));
+    for at in strays {
+        let points = |node: usize| problem.slots[node].joining(hosted[node]) + problem.value[at][node];
+        let worth = |node: usize| (hosted[node] < problem.slots[node].count(), points(node));
+        let mut best = None;
+        for node in (0..hosted.len()).filter(|&node| problem.allowed[at][node]) {
+            if best.is_none_or(|(_, most)| worth(node) > most) {
+                best = Some((node, worth(node)));
+            }
+        }
+        let (node, _) = best.expect("a thread without a place is not in the problem");
+        problem.present[at] = node;
+        hosted[node] += 1;
+    }
+}
+
+/// Threads to be placed, and how a move of one is explained.
+pub struct Placing<'a> {
+    pub snapshot: &'a Snapshot,
+    pub threads: &'a [&'a Thread],
+    /// Why a thread goes to a node, in words.
+    pub reason: &'a dyn Fn(&Thread, NodeIndex) -> String,
+}
+
+impl Placing<'_> {
+    /// The moves to the best mapping whose gain is more than `percent` a migrated thread; those of strays alone if
+    /// there is none.
+    pub fn search(&self, problem: &Problem, schedule: &Schedule, percent: f64, seed: u64) -> Plan {
+        let start = problem.start();
+        for mut mapping in problem.anneal(schedule, seed) {
+            if mapping.score <= start.score + ROUNDING {
+                break;
+            }
+            problem.prune(&mut mapping);
+            let moved = mapping.place.iter().zip(&problem.present).filter(|(then, now)| then != now).count();
+            if moved > 0 && gate(start.score, mapping.score, moved, percent) {
+                return self.plan(problem, &mapping.place);
+            }
+        }
+        self.plan(problem, &start.place)
+    }
+
+    fn plan(&self, problem: &Problem, place: &[usize]) -> Plan {
+        relocation::plan(self.snapshot, self.threads, &problem.slots, place, self.reason)
+    }
+}
