@@ -21,12 +21,6 @@ enum {
 /* A busy CPU helps another node only when a task has waited this much longer than its price. */
 #define BUSY_PATIENCE_NS (100 * 1000 * 1000ULL)
 
-/*
- * What an idle CPU may take to answer a wake-up. Without this time a CPU of another node
- * that just went idle would be faster, and tasks would drift between nodes for nothing.
- */
-#define WAKE_UP_NS (1000 * 1000ULL)
-
 struct rescue_timer {
 	struct bpf_timer timer;
 };
@@ -45,14 +39,11 @@ static u64 waited_ns(const struct task_ctx *tctx)
 	return since ? bpf_ktime_get_ns() - since : 0;
 }
 
-/*
- * Whether a task has waited in the queue of @home for @patience_ns longer than running on
- * @node costs, and no CPU of @home is about to take it.
- */
+/* Whether a CPU of @node may take a task from the queue of @home. */
 static bool may_leave(struct task_ctx *tctx, u32 home, u32 node, u64 patience_ns)
 {
-	return waited_ns(tctx) >= price_of(tctx, home, node) + patience_ns &&
-	       bpf_ktime_get_ns() >= tctx->home_cpu_comes_until_ns;
+	return rules_may_leave(waited_ns(tctx), price_of(tctx, home, node), patience_ns,
+			       tctx->home_cpu_woken);
 }
 
 static void queue_at(struct task_struct *p, struct task_ctx *tctx, u32 node, u64 enq_flags)
@@ -61,7 +52,7 @@ static void queue_at(struct task_struct *p, struct task_ctx *tctx, u32 node, u64
 
 	/* Before it is inserted: from then on another CPU may run it. */
 	tctx->queued_since_ns = bpf_ktime_get_ns();
-	tctx->home_cpu_comes_until_ns = 0;
+	tctx->home_cpu_woken = false;
 	scx_bpf_dsq_insert_vtime(p, queue_of(node), slice_ns, vtime_for_queue(p, tctx, node),
 				 enq_flags);
 	count(TANDEM_STAT_QUEUED);
@@ -75,7 +66,7 @@ static void queue_at(struct task_struct *p, struct task_ctx *tctx, u32 node, u64
 	if (cpu < 0)
 		return;
 	/* Too late if it was taken meanwhile; the next time it is queued resets it. */
-	tctx->home_cpu_comes_until_ns = tctx->queued_since_ns + WAKE_UP_NS;
+	tctx->home_cpu_woken = true;
 	scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 

@@ -44,6 +44,24 @@ static inline u64 rules_expected_wait_ns(u32 queued, u32 cpus, u64 slice_ns)
 	return cpus ? (queued + 1ULL) * slice_ns / cpus : ~0ULL;
 }
 
+/*
+ * What an idle CPU may take to answer a wake-up. Without this time a CPU of another node that just
+ * went idle would be faster, and tasks would drift between nodes for nothing.
+ */
+#define RULES_WAKE_UP_NS (1000 * 1000ULL)
+
+/*
+ * Whether a CPU of another node may take a task that has waited @waited_ns at home: longer, by
+ * @patience_ns, than running away from home costs, and if an idle CPU of home was woken for it,
+ * long enough for that one to come.
+ */
+static inline bool rules_may_leave(u64 waited_ns, u64 price_ns, u64 patience_ns,
+				   bool home_cpu_woken)
+{
+	return waited_ns >= price_ns + patience_ns &&
+	       (!home_cpu_woken || waited_ns >= RULES_WAKE_UP_NS);
+}
+
 /* Whether more tasks claim a node than it has CPUs. */
 static inline bool rules_overfull(s32 claims, u32 cpus)
 {

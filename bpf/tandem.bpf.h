@@ -46,8 +46,6 @@ struct task_ctx {
 	u64 running_since_ns;
 	/* When it was queued, 0 while it does not wait. */
 	u64 queued_since_ns;
-	/* Until then an idle CPU of its own node, woken for it, may come; 0 if none was. */
-	u64 home_cpu_comes_until_ns;
 	u64 generation;
 	u64 expires_ns;
 	u32 assigned;
@@ -58,6 +56,8 @@ struct task_ctx {
 	u32 allowed_nodes;
 	/* The node that counts it among its runnable tasks. */
 	u32 claimed;
+	/* An idle CPU of its own node was woken for it when it was queued. */
+	bool home_cpu_woken;
 };
 
 struct {

@@ -24,6 +24,11 @@ u64 linked_expected_wait_ns(u32 queued, u32 cpus, u64 slice_ns)
 	return rules_expected_wait_ns(queued, cpus, slice_ns);
 }
 
+bool linked_may_leave(u64 waited_ns, u64 price_ns, u64 patience_ns, bool home_cpu_woken)
+{
+	return rules_may_leave(waited_ns, price_ns, patience_ns, home_cpu_woken);
+}
+
 bool linked_overfull(s32 claims, u32 cpus)
 {
 	return rules_overfull(claims, cpus);

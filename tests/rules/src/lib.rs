@@ -10,6 +10,7 @@ unsafe extern "C" {
     safe fn linked_vtime_entering(vtime: u64, from: u64, to: u64, credit_ns: u64) -> u64;
     safe fn linked_vtime_after(vtime: u64, ran_ns: u64, weight: u32) -> u64;
     safe fn linked_expected_wait_ns(queued: u32, cpus: u32, slice_ns: u64) -> u64;
+    safe fn linked_may_leave(waited_ns: u64, price_ns: u64, patience_ns: u64, home_cpu_woken: bool) -> bool;
     safe fn linked_overfull(claims: i32, cpus: u32) -> bool;
     safe fn linked_lease_outcome(
         node: u32,
@@ -62,6 +63,21 @@ fn a_lease_is_judged_by_generation_then_end_then_length() {
 fn withdrawing_needs_no_lease_but_the_generation() {
     assert_eq!(lease(NO_NODE, 5, 0, 5, 50), AssignOutcome::Applied);
     assert_eq!(lease(NO_NODE, 4, 0, 5, 50), AssignOutcome::Stale);
+}
+
+#[test]
+fn a_task_leaves_home_once_it_waited_longer_than_its_price_and_the_takers_patience() {
+    assert!(linked_may_leave(0, 0, 0, false), "without an assignment it may go at once");
+    assert!(!linked_may_leave(2_500_000 - 1, 2_500_000, 0, false));
+    assert!(linked_may_leave(2_500_000, 2_500_000, 0, false));
+    assert!(!linked_may_leave(100_000_000, 2_500_000, 100_000_000, false), "a busy taker is patient");
+}
+
+#[test]
+fn a_task_waits_a_millisecond_for_the_cpu_of_its_own_node_that_was_woken_for_it() {
+    assert!(!linked_may_leave(999_999, 0, 0, true));
+    assert!(linked_may_leave(1_000_000, 0, 0, true));
+    assert!(!linked_may_leave(1_000_000, 2_500_000, 0, true), "the price counts as well");
 }
 
 #[test]
