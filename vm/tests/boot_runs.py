@@ -140,7 +140,8 @@ class Shell(unittest.TestCase):
         while b"# " not in text:
             text += os.read(reader, 4096)
         os.write(reader, b"echo $((40 + 2)) $(tty); exit\n")
-        while child.poll() is None:
+        # What it wrote last is still there when it has ended; then the terminal has no other side any more.
+        while True:
             try:
                 text += os.read(reader, 4096)
             except OSError:
