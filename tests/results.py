@@ -50,11 +50,11 @@ HEAD = """<!-- SPDX-License-Identifier: GPL-2.0-only -->
 
 What the stock scheduler reaches on each workload, between the best and the worst placement known. Written by
 `tests/results.py`; times are virtual ([timing.md](timing.md)), arms and method are those of [ab.md](ab.md), workloads those
-of [workloads.md](workloads.md). Medians of {boots} boots; in brackets the range where it is wider than 1 % of the median.
+of [workloads.md](workloads.md). Medians; in brackets the range where it is wider than 1 % of the median.
 
 `oracle` is the measure itself, the other columns are ratios to it: 1 is the best placement, `worst` the worst. A measure in
-GB/s is better when it is higher, and its ratios are turned round. Programs of other projects place nothing: their column
-`oracle` is empty, and ratios are to `stock-nb0`.
+GB/s is better when it is higher, and its ratios are turned round. Programs of other projects place nothing: their ratios
+are to `stock-nb0`, whose measure stands in brackets.
 """
 
 
@@ -107,16 +107,17 @@ def row(experiment):
     return " | ".join([f"| `{experiment['workload']}`", own, *cells]) + " |"
 
 
-def written(known, boots):
+def written(known):
     """The document, from the results that there are."""
-    parts = [HEAD.format(boots=boots)]
+    parts = [HEAD]
     for machine in MACHINES:
         found = [(known[name], RESULTS / f"{machine}-{name}.json") for name in SIZES]
         found = [(workload, json.loads(file.read_text())) for workload, file in found if file.exists()]
         if not found:
             continue
         kernel = found[0][1]["kernel"]
-        parts.append(f"## {machine}, kernel {kernel}\n")
+        boots = "/".join(sorted({str(experiment["boots_per_arm"]) for _, experiment in found}))
+        parts.append(f"## {machine}, kernel {kernel}, {boots} boots an arm\n")
         parts.append(f"| workload | oracle | {' | '.join(STOCK)} | worst |\n|---|---|---|---|---|---|---|")
         parts += [row(experiment) for _, experiment in found]
         parts.append(f"\n    ./run ab --machine {machine} --arms stock,oracle,worst --boots {boots} --workload '...'   # a cell of the first column")
@@ -137,7 +138,7 @@ def main():
         for name in wanted.workload or SIZES:
             for machine in wanted.machine or MACHINES:
                 valid &= measure(machine, known[name], wanted.boots)
-    DOCUMENT.write_text(written(known, wanted.boots))
+    DOCUMENT.write_text(written(known))
     return 0 if valid else 1
 
 

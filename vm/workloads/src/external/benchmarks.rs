@@ -147,3 +147,37 @@ fn sysbench_threads(setting: &Setting) -> Result<Session> {
         Ok(())
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::spec::Values;
+
+    /// What each program printed, its counts as they were.
+    const PERF: &str = " main,                                    0.084, GB,             data-total\n";
+    const STRESS_NG_PRINTED: &str = "stress-ng: info:  [7] stream: stressor loosely based on STREAM\n\
+        stress-ng: metrc: [7] stream               16      0.00      0.00\n";
+    const SYSBENCH: &str = "    total number of events:              400\n";
+
+    #[test]
+    fn counts_are_read_where_the_programs_print_them() {
+        assert_eq!(number_in_line(PERF, "data-total", 1).unwrap(), 0.084);
+        assert_eq!(number_in_line(STRESS_NG_PRINTED, "] stream ", 4).unwrap(), 16.0);
+        assert_eq!(number_in_line(SYSBENCH, "total number of events", 4).unwrap(), 400.0);
+        assert!(number_in_line("Time: soon", "Time:", 1).unwrap_err().to_string().ends_with("expected: Time: soon"));
+        assert!(number_in_line("", "Time:", 1).is_err());
+    }
+
+    #[test]
+    fn less_work_than_asked_for_is_no_measurement() {
+        let sizes = |external: &External| Values(external.sizes.iter().map(|size| (size.name, size.default)).collect());
+        for (external, printed) in
+            [(&PERF_NUMA, PERF), (&super::STRESS_NG, STRESS_NG_PRINTED), (&SYSBENCH_THREADS, SYSBENCH)]
+        {
+            let sizes = sizes(external);
+            let folder = std::path::Path::new("/");
+            let session = (external.session)(&Setting { sizes: &sizes, cpus: 8, nodes: 2, seed: 1, folder }).unwrap();
+            assert!((session.proof)(&[printed.to_owned()]).is_err(), "{}", external.name);
+        }
+    }
+}

@@ -1,37 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The command line of external programs, and their line of JSON: that of the other workloads, with `null` and empty
-//! lists for what only a workload of our own knows.
+//! The command line of external programs.
 
 use crate::affinity::Affinity;
 use crate::external::{External, Setting, session};
 use crate::frame::command::{option, size_options, values};
-use crate::frame::spec::Metric;
-use crate::topology::{NodeId, Topology};
+use crate::frame::report::Report;
+use crate::topology::Topology;
 use anyhow::{Context, Result};
 use clap::{ArgMatches, Command, value_parser};
-use serde::Serialize;
-use std::io::Write;
-
-/// A run's result.
-#[derive(Serialize)]
-struct Report<'a> {
-    workload: &'a str,
-    placement: &'a str,
-    seed: u64,
-    metric: Metric,
-    unit: &'a str,
-    better: &'a str,
-    value: f64,
-    seconds: f64,
-    work: u64,
-    work_unit: &'a str,
-    check: &'a str,
-    node_ids: Vec<NodeId>,
-    pages_per_node: [u64; 0],
-    threads_per_node: [u64; 0],
-    thread_moves: Option<u64>,
-    run_delay_ns: [u64; 0],
-}
 
 /// The subcommand of an external program.
 pub fn command(external: &External) -> Command {
@@ -60,23 +36,5 @@ pub fn run(external: &External, matches: &ArgMatches) -> Result<()> {
         folder: folder.path(),
     };
     let outcome = session::run(&(external.session)(&setting)?, folder.path())?;
-    let report = Report {
-        workload: external.name,
-        placement: "none",
-        seed,
-        metric: external.metric,
-        unit: external.metric.unit(),
-        better: external.metric.better(),
-        value: outcome.value,
-        seconds: outcome.seconds,
-        work: outcome.work,
-        work_unit: external.work_unit,
-        check: "ok",
-        node_ids: topology.nodes(),
-        pages_per_node: [],
-        threads_per_node: [],
-        thread_moves: None,
-        run_delay_ns: [],
-    };
-    writeln!(std::io::stdout(), "{}", serde_json::to_string(&report)?).context("cannot print the report")
+    Report::of_external(external, seed, &outcome, &topology).print()
 }

@@ -8,7 +8,7 @@ mod benchmarks;
 mod command;
 mod hpcc;
 mod redis;
-mod session;
+pub mod session;
 
 use crate::frame::spec::{Listed, Metric, Size, Values};
 use anyhow::Result;

@@ -10,9 +10,8 @@ use crate::frame::run;
 use crate::frame::spec::{Size, Spec, Values};
 use crate::frame::stop::stop_at_signal;
 use crate::topology::Topology;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Arg, ArgMatches, Command, value_parser};
-use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -81,8 +80,7 @@ pub fn run(spec: &Spec, matches: &ArgMatches) -> Result<()> {
         stop: if seconds.is_some() { stop_at_signal()? } else { &never },
     };
     let outcome = run::run(spec.name, &plan, &setting, truth.map(PathBuf::as_path))?;
-    let report = Report::new(spec, placement, seed, &outcome, &topology)?;
-    writeln!(std::io::stdout(), "{}", serde_json::to_string(&report)?).context("cannot print the report")
+    Report::new(spec, placement, seed, &outcome, &topology)?.print()
 }
 
 fn value<'a, T: Clone + Send + Sync + 'static>(matches: &'a ArgMatches, name: &str) -> &'a T {

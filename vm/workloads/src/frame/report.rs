@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The last line of standard output: what a run gave, as JSON.
+//! The last line of standard output: what a run gave, as JSON. The same for programs of other projects, with `null` and
+//! empty lists for what only a workload of our own knows.
 
+use crate::external::{External, session};
 use crate::frame::plan::Placement;
 use crate::frame::run::Outcome;
 use crate::frame::spec::{Metric, Spec};
 use crate::topology::{NodeId, Topology};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
+use std::io::Write;
 
 /// A run's result.
 #[derive(Serialize)]
@@ -14,7 +17,7 @@ pub struct Report<'a> {
     workload: &'a str,
     placement: Placement,
     seed: u64,
-    threads: usize,
+    threads: Option<usize>,
     metric: Metric,
     unit: &'a str,
     better: &'a str,
@@ -32,7 +35,7 @@ pub struct Report<'a> {
     /// Threads by the node each was on when its work ended, in the order of `node_ids`.
     threads_per_node: Vec<u64>,
     /// Node changes seen between two looks at the CPU (every 4096 visits, or at every meeting of the threads).
-    thread_moves: u64,
+    thread_moves: Option<u64>,
     /// Of each thread; `null` where the kernel does not count it.
     run_delay_ns: Vec<Option<u64>>,
 }
@@ -54,7 +57,7 @@ impl<'a> Report<'a> {
             workload: spec.name,
             placement,
             seed,
-            threads: threads.len(),
+            threads: Some(threads.len()),
             metric: spec.metric,
             unit: spec.metric.unit(),
             better: spec.metric.better(),
@@ -71,9 +74,38 @@ impl<'a> Report<'a> {
             p99_ns,
             pages_per_node: node_ids.iter().map(|node| outcome.pages.get(node).copied().unwrap_or(0)).collect(),
             threads_per_node: node_ids.iter().map(on).collect(),
-            thread_moves: threads.iter().map(|notes| notes.moves).sum(),
+            thread_moves: Some(threads.iter().map(|notes| notes.moves).sum()),
             run_delay_ns: threads.iter().map(|notes| notes.run_delay_ns).collect(),
             node_ids,
         })
+    }
+
+    /// The report of a program of another project that proved its work.
+    pub fn of_external(external: &'a External, seed: u64, outcome: &session::Outcome, topology: &Topology) -> Self {
+        Self {
+            workload: external.name,
+            placement: Placement::None,
+            seed,
+            threads: None,
+            metric: external.metric,
+            unit: external.metric.unit(),
+            better: external.metric.better(),
+            value: outcome.value,
+            seconds: outcome.seconds,
+            work: outcome.work,
+            work_unit: external.work_unit,
+            check: "ok",
+            p99_ns: None,
+            node_ids: topology.nodes(),
+            pages_per_node: Vec::new(),
+            threads_per_node: Vec::new(),
+            thread_moves: None,
+            run_delay_ns: Vec::new(),
+        }
+    }
+
+    /// Prints it.
+    pub fn print(&self) -> Result<()> {
+        writeln!(std::io::stdout(), "{}", serde_json::to_string(self)?).context("cannot print the report")
     }
 }
