@@ -70,14 +70,13 @@ class InAnExperiment(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "out.json"
             done = subprocess.run(
-                [BIN / "tandem", "ab", "--machine", "2node", "--workload", "perf-numa:--process-mib 8 --loops 2",
+                [BIN / "tandem", "ab", "--machine", "2node", "--workload", "perf-numa:--process-mib 8 --loops 12",
                  "--arms", "stock-nb0,direct,interleave", "--boots", "1", "--json", out, "--store", Path(folder) / "store"],
                 capture_output=True, text=True, check=False,
             )
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             arms = {arm["name"]: arm for arm in json.loads(out.read_text())["arms"]}
-        # The program's own pages in the page cache are where the boot left them.
-        self.assertLess(arms["direct"]["remote_share"], 0.2)
+        # Files are where the boot left them, on both nodes, whoever runs them where.
         self.assertGreater(arms["interleave"]["remote_share"], arms["direct"]["remote_share"] + 0.1)
 
 
