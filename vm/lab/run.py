@@ -28,6 +28,8 @@ BOOT_LIMIT_S = 45
 # One host thread runs all vCPUs, and counts.
 TIMING_BOOT_LIMIT_S, TIMING_BOOT_LIMIT_S_PER_CPU = 120, 12
 STALE_BREAKPOINT = "int3"
+# In the words of QEMU below virtme-ng, which ends with a code of its own where QEMU ended by a signal.
+FAILED_ASSERTION = "Assertion `"
 ONCE_MORE = "lab: the guest did not come up, which lies in the emulator: once more"
 
 
@@ -113,11 +115,11 @@ class Streams:
             return end
         return min(end, self._booted + boot_limit_s(self.request))
 
-    def failed_by_emulation(self, qemu_code):
+    def failed_by_emulation(self, qemu_code, qemu_words):
         """Whether it did not come up for a reason that lies in the emulator; `qemu_code` None: QEMU did not end."""
         if self._last_boot or self.started_after_s is not None:
             return False
-        if qemu_code is not None and qemu_code < 0:
+        if qemu_code is not None and (qemu_code < 0 or qemu_code > 0 and FAILED_ASSERTION in qemu_words):
             return True
         if self.kernel.panic is not None:
             return STALE_BREAKPOINT in (self.kernel.oops or "")
@@ -172,7 +174,7 @@ def direct(request):
             paths = lines_of(request, directory)
             clock = timing.arguments(request.machine, request.seed, directory) if request.timed else []
             ended, code, said = boot(arguments(request, initramfs) + clock, paths, streams)
-            if not streams.failed_by_emulation(code):
+            if not streams.failed_by_emulation(code, said):
                 break
             print(ONCE_MORE, file=sys.stderr)
         if request.timed and request.out is not None:
