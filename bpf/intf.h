@@ -20,11 +20,15 @@ typedef unsigned long long u64;
 enum tandem_consts {
 	TANDEM_MAX_NODES = 32,
 	TANDEM_MAX_CPUS = 1024,
+	/* Queues that CPUs share: one per node, or one per last-level cache. */
+	TANDEM_MAX_QUEUES = 128,
 	/* Assignments in one batch. */
 	TANDEM_MAX_BATCH = 256,
 	TANDEM_COMM_LEN = 16,
 	/* Not a node: CPU of no node, task without assignment. */
 	TANDEM_NO_NODE = 0xff,
+	/* Not a queue: CPU of no node, task that does not wait. */
+	TANDEM_NO_QUEUE = 0xff,
 };
 
 /* Per-CPU counters, summed by user space. */
@@ -34,16 +38,26 @@ enum tandem_stat {
 	TANDEM_STAT_IDLE_PREV,
 	TANDEM_STAT_IDLE_HOME,
 	TANDEM_STAT_IDLE_REMOTE,
-	/* Tasks put into a node's queue. */
+	/* Tasks put on the CPU that wakes them and is about to sleep itself. */
+	TANDEM_STAT_WAKER_CPU,
+	/* Tasks put into a shared queue. */
 	TANDEM_STAT_QUEUED,
+	/* Tasks that may run on one CPU only, put into its own queue. */
+	TANDEM_STAT_QUEUED_ON_CPU,
+	/* Running tasks that a waking one with less virtual time displaced. */
+	TANDEM_STAT_PREEMPTED,
 	/* Per-CPU kernel threads, put straight on their CPU. */
 	TANDEM_STAT_KTHREAD,
 	/* Tasks whose home has no CPU that they may use. */
 	TANDEM_STAT_HOME_FORBIDDEN,
+	/* Tasks that a CPU took from another queue of its node. */
+	TANDEM_STAT_TAKEN_NEARBY,
 	/* Tasks that a CPU took from another node's queue. */
 	TANDEM_STAT_STOLEN,
 	/* Idle CPUs woken because a task waited longer than its price elsewhere. */
 	TANDEM_STAT_RESCUE_KICK,
+	/* Tasks sent elsewhere because the last CPU of their queue went offline. */
+	TANDEM_STAT_REHOMED,
 	/* Leases that ran out. */
 	TANDEM_STAT_LEASE_EXPIRED,
 	/* Tasks without a context: scheduled, never assigned. */

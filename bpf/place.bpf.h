@@ -1,69 +1,29 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Placement: which node a task belongs to, and which idle CPU it gets.
+ * Placement: which node a task belongs to, which of its queues, and which idle
+ * CPU.
  *
  * Home is the assigned node while the lease runs, else the node where the task
  * ran last. If no CPU of home may run the task, the nearest node that has one
- * is home.
+ * is home. Within home a task stays with the last-level cache where it ran
+ * last, until more tasks claim it than it has CPUs. A new thread starts where
+ * its parent is at home as long as there is room, a new process on the node
+ * with the most room.
  */
 #ifndef __TANDEM_PLACE_BPF_H
 #define __TANDEM_PLACE_BPF_H
 
-#include "tandem.bpf.h"
+#include "online.bpf.h"
 
-/* The CPUs of each node, made when the scheduler is loaded. */
-struct node_cpus {
-	struct bpf_cpumask __kptr *mask;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, TANDEM_MAX_NODES);
-	__type(key, u32);
-	__type(value, struct node_cpus);
-} node_masks SEC(".maps");
-
-static s32 make_node_mask(u32 node)
+/* Works out which nodes a task may use, anew when CPUs came or went. */
+static void look_at_affinity(const struct task_struct *p, struct task_ctx *tctx)
 {
-	struct node_cpus *cpus = bpf_map_lookup_elem(&node_masks, &node);
-	struct bpf_cpumask *mask;
-	u32 cpu;
+	u32 seq = machine_seq;
 
-	if (!cpus)
-		return -ENOENT;
-	mask = bpf_cpumask_create();
-	if (!mask)
-		return -ENOMEM;
-	bpf_for (cpu, 0, nr_cpus) {
-		if (node_of_cpu(cpu) == node)
-			bpf_cpumask_set_cpu(cpu, mask);
-	}
-	mask = bpf_kptr_xchg(&cpus->mask, mask);
-	if (mask)
-		bpf_cpumask_release(mask);
-	return 0;
-}
-
-/*
- * Bit per node with a CPU in @cpus. For programs that do not sleep: they are
- * readers of RCU all along, which keeps both masks.
- */
-static u32 nodes_of(const struct cpumask *cpus)
-{
-	u32 node, nodes = 0;
-
-	bpf_for (node, 0, nr_nodes) {
-		struct node_cpus *of_node;
-		struct bpf_cpumask *mask;
-
-		of_node = bpf_map_lookup_elem(&node_masks, &node);
-		if (!of_node)
-			continue;
-		mask = of_node->mask;
-		if (mask && bpf_cpumask_intersects(cast_mask(mask), cpus))
-			nodes |= 1U << node;
-	}
-	return nodes;
+	if (tctx->allowed_seq == seq)
+		return;
+	tctx->allowed_nodes = nodes_of(p->cpus_ptr);
+	tctx->allowed_seq = seq;
 }
 
 static __always_inline bool node_allowed(const struct task_ctx *tctx, u32 node)
@@ -103,10 +63,11 @@ static u32 nearest_allowed(const struct task_ctx *tctx, u32 node)
  * The home of a task, @cpu being where it is or was. Tasks that must not migrate
  * for the moment never come here: the kernel keeps them on their CPU itself.
  */
-static u32 home_of(struct task_ctx *tctx, s32 cpu)
+static u32 home_of(const struct task_struct *p, struct task_ctx *tctx, s32 cpu)
 {
 	u32 home, other;
 
+	look_at_affinity(p, tctx);
 	home = assigned_node(tctx);
 	if (home == TANDEM_NO_NODE)
 		home = tctx->last_node;
@@ -118,31 +79,126 @@ static u32 home_of(struct task_ctx *tctx, s32 cpu)
 }
 
 /*
- * Runnable tasks by home, wherever they are: as long as no more tasks claim a
- * node than it has CPUs, each of them has a right to one of these.
+ * Runnable tasks by the queue they belong to, wherever they are: as long as no
+ * more tasks claim a node than it has CPUs, each of them has a right to one of
+ * these.
  */
-static s32 nr_claims[TANDEM_MAX_NODES];
+static s32 nr_claims[TANDEM_MAX_QUEUES];
 
-static void claim(struct task_ctx *tctx, u32 node)
+static void claim(struct task_ctx *tctx, u32 queue)
 {
-	if (tctx->claimed == node)
+	if (tctx->claimed == queue)
 		return;
-	if (tctx->claimed != TANDEM_NO_NODE)
-		__sync_fetch_and_sub(&nr_claims[node_at(tctx->claimed)], 1);
-	if (node != TANDEM_NO_NODE)
-		__sync_fetch_and_add(&nr_claims[node_at(node)], 1);
-	tctx->claimed = node;
+	if (tctx->claimed != TANDEM_NO_QUEUE)
+		__sync_fetch_and_sub(&nr_claims[queue_at(tctx->claimed)], 1);
+	if (queue != TANDEM_NO_QUEUE)
+		__sync_fetch_and_add(&nr_claims[queue_at(queue)], 1);
+	tctx->claimed = queue;
 }
 
-static __always_inline bool is_overfull(u32 node)
+static s32 nr_claims_of(u32 node)
 {
-	return rules_overfull(nr_claims[node_at(node)], nr_cpus_of(node));
+	s32 claims = 0;
+	u32 at;
+
+	bpf_for (at, 0, nr_queues_of(node))
+		claims += nr_claims[queue_at(queue_of_node(node, at))];
+	return claims;
+}
+
+static bool is_overfull(u32 node)
+{
+	return rules_overfull(nr_claims_of(node), nr_cpus_of(node));
+}
+
+/* Claims on @queue by others than the task of @tctx. */
+static s32 others_on(const struct task_ctx *tctx, u32 queue)
+{
+	return nr_claims[queue_at(queue)] - (tctx->claimed == queue);
+}
+
+/*
+ * The queue of @node that @p belongs to: that of the cache where it ran last
+ * while there is room, else the one with the most room. TANDEM_NO_QUEUE when no
+ * CPU of the node may run it.
+ */
+static u32 queue_at_home(const struct task_struct *p, const struct task_ctx *tctx, u32 node)
+{
+	bool only = nr_queues_of(node) == 1;
+	u32 best = TANDEM_NO_QUEUE;
+	s32 best_room = 0;
+	u32 at;
+
+	if (!nr_cpus_of(node))
+		return TANDEM_NO_QUEUE;
+	if (only)
+		return queue_of_node(node, 0);
+	bpf_for (at, 0, nr_queues_of(node)) {
+		u32 queue = queue_of_node(node, at);
+		u32 cpus = nr_cpus_of_queue(queue);
+		s32 room = rules_room(others_on(tctx, queue), cpus);
+
+		if (!cpus || !queue_allowed(queue, p->cpus_ptr))
+			continue;
+		if (queue == tctx->last_queue && room > 0)
+			return queue;
+		if (best == TANDEM_NO_QUEUE || room > best_room ||
+		    (room == best_room && queue == tctx->last_queue)) {
+			best = queue;
+			best_room = room;
+		}
+	}
+	return best;
+}
+
+/* The node with the most room among those allowed, @home before others of the same. */
+static u32 roomiest_node(const struct task_ctx *tctx, u32 home)
+{
+	u32 best = home, rank;
+	s32 best_room = rules_room(nr_claims_of(home), nr_cpus_of(home));
+
+	bpf_for (rank, 0, nr_near_nodes(home)) {
+		u32 node = near_node(home, rank);
+		s32 room = rules_room(nr_claims_of(node), nr_cpus_of(node));
+
+		if (node_allowed(tctx, node) && room > best_room) {
+			best = node;
+			best_room = room;
+		}
+	}
+	return best;
+}
+
+/* The nearest allowed node with a CPU that nobody claims; @home if there is none. */
+static u32 nearest_room(const struct task_ctx *tctx, u32 home)
+{
+	u32 rank;
+
+	if (rules_room(nr_claims_of(home), nr_cpus_of(home)) > 0)
+		return home;
+	bpf_for (rank, 0, nr_near_nodes(home)) {
+		u32 node = near_node(home, rank);
+
+		if (node_allowed(tctx, node) &&
+		    rules_room(nr_claims_of(node), nr_cpus_of(node)) > 0)
+			return node;
+	}
+	return home;
+}
+
+/* Where a task starts that was just made, @home being its parent's. */
+static u32 first_home(const struct task_struct *p, struct task_ctx *tctx, u32 home)
+{
+	u32 node = p->pid == p->tgid ? roomiest_node(tctx, home) : nearest_room(tctx, home);
+
+	tctx->last_node = node;
+	return node;
 }
 
 /* What @p must have waited before @node takes it away from @home. */
 static __always_inline u64 price_of(struct task_ctx *tctx, u32 home, u32 node)
 {
-	if (assigned_node(tctx) == TANDEM_NO_NODE)
+	if (assigned_node(tctx) == TANDEM_NO_NODE || !nr_cpus_of(home))
 		return 0;
 	return migration_price_ns[pair_at(home, node)];
 }
@@ -163,14 +219,42 @@ static bool core_is_idle(s32 cpu, u32 node)
 	return idle;
 }
 
+/* An idle CPU that serves @queue, on @node. */
+static s32 pick_idle_of_queue(struct task_struct *p, u32 node, u32 queue, u64 flags)
+{
+	struct cpu_mask *of_queue = bpf_map_lookup_elem(&queue_masks, &queue);
+	struct bpf_cpumask *cpus, *mine;
+	struct cpu_mask *own;
+	u32 zero = 0;
+
+	own = bpf_map_lookup_elem(&own_masks, &zero);
+	cpus = of_queue ? of_queue->cpus : NULL;
+	mine = own ? own->cpus : NULL;
+	if (!cpus || !mine || !bpf_cpumask_and(mine, p->cpus_ptr, cast_mask(cpus)))
+		return -EBUSY;
+	return scx_bpf_pick_idle_cpu_node(cast_mask(mine), kernel_node_id(node),
+					  flags | SCX_PICK_IDLE_IN_NODE);
+}
+
+/* An idle CPU of @node, rather one that serves @queue. */
+static s32 pick_idle_near(struct task_struct *p, u32 node, u32 queue, u64 flags)
+{
+	s32 cpu = -EBUSY;
+
+	if (nr_queues_of(node) > 1 && is_queue(queue))
+		cpu = pick_idle_of_queue(p, node, queue, flags);
+	return cpu >= 0 ? cpu : pick_idle_on(p, node, flags);
+}
+
 /*
  * An idle CPU at @home: the previous one if its core is idle, any whole idle
- * core, the previous one, any. Claims the CPU; negative when none is idle.
+ * core, the previous one, any; each rather below the cache of @queue. Claims the
+ * CPU; negative when none is idle.
  */
-static s32 pick_idle_home(struct task_struct *p, u32 home, s32 prev_cpu)
+static s32 pick_idle_home(struct task_struct *p, u32 home, u32 queue, s32 prev_cpu)
 {
-	bool prev_is_home =
-		node_of_cpu(prev_cpu) == home && bpf_cpumask_test_cpu(prev_cpu, p->cpus_ptr);
+	bool prev_is_home = queue_of_cpu(prev_cpu) == queue && node_of_cpu(prev_cpu) == home &&
+			    bpf_cpumask_test_cpu(prev_cpu, p->cpus_ptr);
 	s32 cpu;
 
 	if (prev_is_home && core_is_idle(prev_cpu, home) &&
@@ -178,24 +262,49 @@ static s32 pick_idle_home(struct task_struct *p, u32 home, s32 prev_cpu)
 		count(TANDEM_STAT_IDLE_PREV);
 		return prev_cpu;
 	}
-	cpu = pick_idle_on(p, home, SCX_PICK_IDLE_CORE);
+	cpu = pick_idle_near(p, home, queue, SCX_PICK_IDLE_CORE);
 	if (cpu < 0 && prev_is_home && scx_bpf_test_and_clear_cpu_idle(prev_cpu)) {
 		count(TANDEM_STAT_IDLE_PREV);
 		return prev_cpu;
 	}
 	if (cpu < 0)
-		cpu = pick_idle_on(p, home, 0);
+		cpu = pick_idle_near(p, home, queue, 0);
 	if (cpu >= 0)
 		count(TANDEM_STAT_IDLE_HOME);
 	return cpu;
 }
 
-/* What a newcomer to the queue of @node should expect to wait. */
+/*
+ * The CPU of a task that wakes @p and is about to sleep, if it belongs to @home
+ * and nothing else waits there: what they share is in its cache.
+ */
+static s32 waker_cpu(struct task_struct *p, u32 home, u64 wake_flags)
+{
+	s32 cpu = bpf_get_smp_processor_id();
+
+	if (!(wake_flags & SCX_WAKE_SYNC) || node_of_cpu(cpu) != home ||
+	    !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		return -EBUSY;
+	if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0 ||
+	    scx_bpf_dsq_nr_queued(cpu_dsq(cpu)) > 0 ||
+	    scx_bpf_dsq_nr_queued(shared_dsq(queue_of_cpu(cpu))) > 0)
+		return -EBUSY;
+	count(TANDEM_STAT_WAKER_CPU);
+	return cpu;
+}
+
+/* What a newcomer to the queues of @node should expect to wait. */
 static u64 expected_wait_ns(u32 node)
 {
-	s32 queued = scx_bpf_dsq_nr_queued(queue_of(node));
+	u32 queued = 0, at;
 
-	return queued < 0 ? ~0ULL : rules_expected_wait_ns(queued, nr_cpus_of(node), slice_ns);
+	bpf_for (at, 0, nr_queues_of(node)) {
+		s32 here = scx_bpf_dsq_nr_queued(shared_dsq(queue_of_node(node, at)));
+
+		if (here > 0)
+			queued += here;
+	}
+	return rules_expected_wait_ns(queued, nr_cpus_of(node), slice_ns);
 }
 
 /* An idle CPU on the nearest node where running costs less than waiting at home. */

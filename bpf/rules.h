@@ -18,18 +18,30 @@ static inline bool rules_vtime_before(u64 a, u64 b)
 	return (long long)(a - b) < 0;
 }
 
-/*
- * Virtual time with which a task enters a queue whose furthest virtual time is
- * @to. @vtime was kept against a queue that is at @from now: what the task is
- * behind or ahead there it is behind or ahead here. Sleepers keep at most
- * @credit_ns.
- */
-static inline u64 rules_vtime_entering(u64 vtime, u64 from, u64 to, u64 credit_ns)
+/* Virtual time of a task that goes from a queue that is at @from to one at @to: its lag stays. */
+static inline u64 rules_vtime_moved(u64 vtime, u64 from, u64 to)
 {
-	vtime = to + (vtime - from);
-	if (rules_vtime_before(vtime, to - credit_ns))
-		vtime = to - credit_ns;
-	return vtime;
+	return to + (vtime - from);
+}
+
+/* Virtual time with which a task enters a queue that is at @now: sleepers keep at most @credit_ns.
+ */
+static inline u64 rules_vtime_entering(u64 vtime, u64 now, u64 credit_ns)
+{
+	return rules_vtime_before(vtime, now - credit_ns) ? now - credit_ns : vtime;
+}
+
+/*
+ * Virtual time of a task that runs although its queue is at @now and nobody
+ * waits there: it owes nothing to others but the slice of @slice_ns that it
+ * just had. Else whoever was alone on a CPU for long would wait for as long
+ * once it has to share.
+ */
+static inline u64 rules_vtime_alone(u64 vtime, u64 now, u64 slice_ns, u32 weight)
+{
+	u64 limit = now + slice_ns * RULES_BASE_WEIGHT / (weight ? weight : 1);
+
+	return rules_vtime_before(limit, vtime) ? limit : vtime;
 }
 
 /* Virtual time after running for @ran_ns: as fast as time at nice 0, slower the more weight. */
@@ -62,10 +74,28 @@ static inline bool rules_may_leave(u64 waited_ns, u64 price_ns, u64 patience_ns,
 	       (!home_cpu_woken || waited_ns >= RULES_WAKE_UP_NS);
 }
 
-/* Whether more tasks claim a node than it has CPUs. */
+/* Whether more tasks claim a node or a queue than it has CPUs. */
 static inline bool rules_overfull(s32 claims, u32 cpus)
 {
 	return claims > (s32)cpus;
+}
+
+/* Share of CPUs that nobody claims, in thousandths; negative when tasks have to wait. */
+static inline s32 rules_room(s32 claims, u32 cpus)
+{
+	return cpus ? ((s32)cpus - claims) * 1000 / (s32)cpus : -0x7fffffff;
+}
+
+/*
+ * What a running task may be ahead of one that wakes up before it is displaced: switching for less
+ * would cost more than the waking task's wait.
+ */
+#define RULES_PREEMPT_NS (500 * 1000ULL)
+
+/* Whether a waking task with @vtime displaces one that is at @running_vtime. */
+static inline bool rules_preempts(u64 vtime, u64 running_vtime)
+{
+	return rules_vtime_before(vtime + RULES_PREEMPT_NS, running_vtime);
 }
 
 /*

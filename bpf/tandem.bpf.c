@@ -2,14 +2,15 @@
 /*
  * scx_tandem: a scheduler for NUMA machines.
  *
- * Every node has a queue ordered by virtual time (queue.bpf.h). A task belongs
- * to a home node: the one that the agent assigned, else the one where it ran
- * last (place.bpf.h). The agent reads what tasks did (account.bpf.h,
- * iterate.bpf.h) and sends assignments (assign.bpf.h); it is never needed for
- * scheduling to go on.
+ * Every node has queues ordered by virtual time (queue.bpf.h). A task belongs to
+ * a home node: the one that the agent assigned, else the one where it ran last
+ * (place.bpf.h). CPUs may come and go (online.bpf.h). The agent reads what tasks
+ * did (account.bpf.h, iterate.bpf.h) and sends assignments (assign.bpf.h); it is
+ * never needed for scheduling to go on.
  */
 #include "tandem.bpf.h"
 #include "account.bpf.h"
+#include "online.bpf.h"
 #include "place.bpf.h"
 #include "queue.bpf.h"
 #include "assign.bpf.h"
@@ -22,22 +23,29 @@ UEI_DEFINE(uei);
 s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	struct task_ctx *tctx = task_ctx_of(p);
-	u32 home;
+	u32 home, queue;
 	s32 cpu;
 
 	if (!tctx) {
 		count(TANDEM_STAT_NO_CONTEXT);
 		return prev_cpu;
 	}
-	home = home_of(tctx, prev_cpu);
+	home = home_of(p, tctx, prev_cpu);
 	if (!is_node(home))
 		return prev_cpu;
-	cpu = pick_idle_home(p, home, prev_cpu);
+	if (wake_flags & SCX_WAKE_FORK)
+		home = first_home(p, tctx, home);
+	queue = queue_at_home(p, tctx, home);
+	if (!is_queue(queue))
+		return prev_cpu;
+	cpu = pick_idle_home(p, home, queue, prev_cpu);
+	if (cpu < 0)
+		cpu = waker_cpu(p, home, wake_flags);
 	if (cpu < 0)
 		cpu = pick_idle_remote(p, tctx, home);
 	if (cpu < 0)
 		return prev_cpu;
-	vtime_for_queue(p, tctx, home);
+	run_alone(p, tctx, queue);
 	tctx->queued_since_ns = bpf_ktime_get_ns();
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
 	return cpu;
@@ -52,7 +60,7 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct task_ctx *tctx = task_ctx_of(p);
 	s32 cpu = scx_bpf_task_cpu(p);
-	u32 home;
+	u32 home, queue;
 
 	if (!tctx) {
 		count(TANDEM_STAT_NO_CONTEXT);
@@ -68,9 +76,15 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
 		return;
 	}
-	home = home_of(tctx, cpu);
-	claim(tctx, home);
-	if (!nr_cpus_of(home)) {
+	if (is_pinned(p)) {
+		claim(tctx, queue_of_cpu(cpu));
+		queue_on_cpu(p, tctx, cpu, enq_flags);
+		return;
+	}
+	home = home_of(p, tctx, cpu);
+	queue = queue_at_home(p, tctx, home);
+	claim(tctx, queue);
+	if (!is_queue(queue)) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, slice_ns, enq_flags);
 		return;
 	}
@@ -79,33 +93,36 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
 		return;
 	}
-	queue_at(p, tctx, home, enq_flags);
+	queue_shared(p, tctx, queue, enq_flags);
 }
 
 void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 {
-	u32 node = node_of_cpu(cpu);
+	u32 node = node_of_cpu(cpu), queue = queue_of_cpu(cpu);
 	bool runs_on = prev && (prev->scx.flags & SCX_TASK_QUEUED);
 	struct task_ctx *tctx = runs_on ? task_ctx_of(prev) : NULL;
 	/* Away from a home with room it must not stay: the kernel enqueues it (SCX_ENQ_LAST). */
-	u32 home = tctx ? home_of(tctx, cpu) : TANDEM_NO_NODE;
+	u32 home = tctx ? home_of(prev, tctx, cpu) : TANDEM_NO_NODE;
 	bool at_home = home == node;
 
-	if (!is_node(node))
+	if (!is_node(node) || !is_queue(queue))
 		return;
 	if (tctx)
-		claim(tctx, home);
-	if (at_home && goes_first(prev, tctx, cpu, node)) {
+		claim(tctx, at_home ? queue : queue_at_home(prev, tctx, home));
+	if (at_home && goes_first(prev, tctx, cpu, queue)) {
 		scx_bpf_task_set_slice(prev, slice_ns);
 		return;
 	}
-	if (scx_bpf_dsq_move_to_local(queue_of(node), 0))
+	if (take_own(cpu, queue) || take_nearby(node, queue))
 		return;
 	/* Whoever is away from home makes room for one that waited longer. */
 	if (steal(cpu, node, at_home ? BUSY_PATIENCE_NS : 0))
 		return;
-	if (at_home || (is_node(home) && is_overfull(home)))
+	if (at_home || (is_node(home) && is_overfull(home))) {
+		if (at_home)
+			run_alone(prev, tctx, queue);
 		scx_bpf_task_set_slice(prev, slice_ns);
+	}
 }
 
 void BPF_STRUCT_OPS(tandem_runnable, struct task_struct *p, u64 enq_flags)
@@ -113,7 +130,7 @@ void BPF_STRUCT_OPS(tandem_runnable, struct task_struct *p, u64 enq_flags)
 	struct task_ctx *tctx = task_ctx_of(p);
 
 	if (tctx)
-		claim(tctx, home_of(tctx, scx_bpf_task_cpu(p)));
+		claim(tctx, queue_at_home(p, tctx, home_of(p, tctx, scx_bpf_task_cpu(p))));
 }
 
 void BPF_STRUCT_OPS(tandem_quiescent, struct task_struct *p, u64 deq_flags)
@@ -121,7 +138,7 @@ void BPF_STRUCT_OPS(tandem_quiescent, struct task_struct *p, u64 deq_flags)
 	struct task_ctx *tctx = task_ctx_of(p);
 
 	if (tctx)
-		claim(tctx, TANDEM_NO_NODE);
+		claim(tctx, TANDEM_NO_QUEUE);
 }
 
 void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)
@@ -148,29 +165,55 @@ void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
 		return;
 	account_run(p, tctx);
 	tctx->running_since_ns = 0;
+	note_stopped(scx_bpf_task_cpu(p));
 }
 
 void BPF_STRUCT_OPS(tandem_set_cpumask, struct task_struct *p, const struct cpumask *cpumask)
 {
 	struct task_ctx *tctx = task_ctx_of(p);
 
-	if (tctx)
-		tctx->allowed_nodes = nodes_of(cpumask);
+	if (!tctx)
+		return;
+	tctx->allowed_seq = machine_seq;
+	tctx->allowed_nodes = nodes_of(cpumask);
+}
+
+void BPF_STRUCT_OPS(tandem_cpu_online, s32 cpu)
+{
+	/* Of a node that was not there when the tables were made. */
+	if (!is_node(node_of_cpu(cpu))) {
+		scx_bpf_exit(SCX_ECODE_ACT_RESTART | SCX_ECODE_RSN_HOTPLUG,
+			     "CPU %d is new to this machine", cpu);
+		return;
+	}
+	note_cpu(cpu, true);
+}
+
+void BPF_STRUCT_OPS(tandem_cpu_offline, s32 cpu)
+{
+	note_cpu(cpu, false);
+	empty_queue_of(cpu);
 }
 
 s32 BPF_STRUCT_OPS_SLEEPABLE(tandem_init_task, struct task_struct *p,
 			     struct scx_init_task_args *args)
 {
-	struct task_ctx *tctx;
 	u32 node = node_of_cpu(scx_bpf_task_cpu(p));
+	struct task_ctx *tctx, *parent = NULL;
 
 	tctx = bpf_task_storage_get(&task_contexts, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!tctx)
 		return -ENOMEM;
+	/* A new thread's memory is where its parent's is. */
+	if (args->fork)
+		parent = bpf_task_storage_get(&task_contexts, bpf_get_current_task_btf(), 0, 0);
+	if (parent)
+		node = parent->assigned != TANDEM_NO_NODE ? parent->assigned : parent->last_node;
 	tctx->assigned = TANDEM_NO_NODE;
-	tctx->claimed = TANDEM_NO_NODE;
+	tctx->claimed = TANDEM_NO_QUEUE;
 	tctx->last_node = is_node(node) ? node : 0;
-	tctx->vtime_node = tctx->last_node;
+	tctx->last_queue = queue_of_node(tctx->last_node, 0);
+	tctx->vtime_queue = tctx->last_queue;
 	return 0;
 }
 
@@ -180,28 +223,18 @@ void BPF_STRUCT_OPS(tandem_enable, struct task_struct *p)
 
 	if (!tctx)
 		return;
-	tctx->allowed_nodes = nodes_of(p->cpus_ptr);
-	scx_bpf_task_set_dsq_vtime(p, vtime_of_node(tctx->vtime_node));
+	look_at_affinity(p, tctx);
+	scx_bpf_task_set_dsq_vtime(p, vtime_of_queue(tctx->vtime_queue));
 }
 
 s32 BPF_STRUCT_OPS_SLEEPABLE(tandem_init)
 {
-	u32 node;
 	s32 err;
 
-	bpf_for (node, 0, nr_nodes) {
-		err = make_node_mask(node);
-		if (err)
-			return err;
-		if (!nr_cpus_of(node))
-			continue;
-		err = scx_bpf_create_dsq(queue_of(node), kernel_node_id(node));
-		if (err) {
-			scx_bpf_error("queue of node %u: error %d", kernel_node_id(node), err);
-			return err;
-		}
-	}
-	return start_rescue_timer();
+	err = make_masks();
+	if (!err)
+		err = make_queues();
+	return err ? err : start_queue_timer();
 }
 
 void BPF_STRUCT_OPS(tandem_exit, struct scx_exit_info *info)
@@ -220,6 +253,8 @@ SCX_OPS_DEFINE(tandem_ops,
 	       .tick		= (void *)tandem_tick,
 	       .stopping	= (void *)tandem_stopping,
 	       .set_cpumask	= (void *)tandem_set_cpumask,
+	       .cpu_online	= (void *)tandem_cpu_online,
+	       .cpu_offline	= (void *)tandem_cpu_offline,
 	       .init_task	= (void *)tandem_init_task,
 	       .enable		= (void *)tandem_enable,
 	       .init		= (void *)tandem_init,

@@ -12,13 +12,21 @@
 
 /* Written by user space before loading, constant afterwards. */
 const volatile u32 nr_nodes = 1;
+/* The highest CPU number and one. */
 const volatile u32 nr_cpus = 1;
+const volatile u32 nr_queues = 1;
 /* The kernel's id of each node. */
 const volatile u32 node_ids[TANDEM_MAX_NODES];
-/* The node of each CPU, TANDEM_NO_NODE for those that are offline. */
+/*
+ * The node of each CPU that is there, online or not, and the queue that it serves;
+ * TANDEM_NO_NODE and TANDEM_NO_QUEUE for numbers that stand for no CPU.
+ */
 const volatile u8 cpu_nodes[TANDEM_MAX_CPUS];
-/* Number of online CPUs of each node; 0 for memory-only nodes. */
-const volatile u32 node_nr_cpus[TANDEM_MAX_NODES];
+const volatile u8 cpu_queues[TANDEM_MAX_CPUS];
+/* The node of each queue; the queues of a node follow one another. */
+const volatile u8 queue_nodes[TANDEM_MAX_QUEUES];
+const volatile u8 node_first_queue[TANDEM_MAX_NODES];
+const volatile u8 node_nr_queues[TANDEM_MAX_NODES];
 /* For each node all nodes that have CPUs, nearest first, itself left out. */
 const volatile u8 node_order[TANDEM_MAX_NODES * TANDEM_MAX_NODES];
 const volatile u8 node_order_len[TANDEM_MAX_NODES];
@@ -31,6 +39,13 @@ const volatile u64 migration_price_ns[TANDEM_MAX_NODES * TANDEM_MAX_NODES];
 const volatile u64 slice_ns = 5000000;
 /* Longest lease that an assignment may ask for. */
 const volatile u64 max_lease_ns = 60000000000ULL;
+
+/* The kinds of queue. */
+enum task_queue {
+	QUEUE_NONE,
+	QUEUE_SHARED,
+	QUEUE_OF_CPU,
+};
 
 /*
  * A task. Written by the CPU that runs or queues the task, except for the
@@ -51,11 +66,17 @@ struct task_ctx {
 	u32 assigned;
 	/* Where it runs when nothing is assigned: the node it ran on last. */
 	u32 last_node;
+	/* The queue of the CPU it ran on last. */
+	u32 last_queue;
 	/* Whose virtual time its own is compared with. */
-	u32 vtime_node;
+	u32 vtime_queue;
+	/* Nodes with a CPU on which it may run, as of machine_seq. */
 	u32 allowed_nodes;
-	/* The node that counts it among its runnable tasks. */
+	u32 allowed_seq;
+	/* The queue that counts it among its runnable tasks. */
 	u32 claimed;
+	/* Where it waits, or waited before it began to run. */
+	u8 waits_in;
 	/* An idle CPU of its own node was woken for it when it was queued. */
 	bool home_cpu_woken;
 };
@@ -93,6 +114,8 @@ struct {
 		__index &((size) - 1);                                                             \
 	})
 #define node_at(node) bounded(node, TANDEM_MAX_NODES)
+#define queue_at(queue) bounded(queue, TANDEM_MAX_QUEUES)
+#define cpu_at(cpu) bounded(cpu, TANDEM_MAX_CPUS)
 #define pair_at(from, to)                                                                          \
 	bounded((from) * TANDEM_MAX_NODES + (to), TANDEM_MAX_NODES * TANDEM_MAX_NODES)
 
@@ -126,7 +149,36 @@ static __always_inline u32 node_of_cpu(s32 cpu)
 {
 	if (cpu < 0 || cpu >= TANDEM_MAX_CPUS)
 		return TANDEM_NO_NODE;
-	return cpu_nodes[bounded(cpu, TANDEM_MAX_CPUS)];
+	return cpu_nodes[cpu_at(cpu)];
+}
+
+/* The queue that @cpu serves; TANDEM_NO_QUEUE when it has none. */
+static __always_inline u32 queue_of_cpu(s32 cpu)
+{
+	if (cpu < 0 || cpu >= TANDEM_MAX_CPUS)
+		return TANDEM_NO_QUEUE;
+	return cpu_queues[cpu_at(cpu)];
+}
+
+static __always_inline bool is_queue(u32 queue)
+{
+	return queue < nr_queues;
+}
+
+static __always_inline u32 node_of_queue(u32 queue)
+{
+	return is_queue(queue) ? queue_nodes[queue_at(queue)] : TANDEM_NO_NODE;
+}
+
+/* Number of queues of @node, and each of them. */
+static __always_inline u32 nr_queues_of(u32 node)
+{
+	return is_node(node) ? node_nr_queues[node_at(node)] : 0;
+}
+
+static __always_inline u32 queue_of_node(u32 node, u32 at)
+{
+	return node_first_queue[node_at(node)] + at;
 }
 
 /* The @rank-th nearest node with CPUs to @node. */
@@ -140,20 +192,20 @@ static __always_inline u32 nr_near_nodes(u32 node)
 	return is_node(node) ? node_order_len[node_at(node)] : 0;
 }
 
-static __always_inline u32 nr_cpus_of(u32 node)
-{
-	return is_node(node) ? node_nr_cpus[node_at(node)] : 0;
-}
-
 static __always_inline u32 kernel_node_id(u32 node)
 {
 	return node_ids[node_at(node)];
 }
 
-/* Queues are numbered by node. */
-static __always_inline u64 queue_of(u32 node)
+/* Dispatch queues: shared ones by their number, after them one for each CPU. */
+static __always_inline u64 shared_dsq(u32 queue)
 {
-	return node;
+	return queue;
+}
+
+static __always_inline u64 cpu_dsq(s32 cpu)
+{
+	return TANDEM_MAX_QUEUES + cpu;
 }
 
 #endif /* __TANDEM_BPF_H */

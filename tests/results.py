@@ -19,7 +19,7 @@ MACHINES = ("2node", "ring4")
 STOCK = ("stock-nb0", "stock-nb1", "stock-nb0-thp", "stock-nb1-thp")
 # Some virtual seconds each, so that NUMA balancing, which begins a second after a thread, has time to act.
 SIZES = {
-    "crossed": "--passes 40",
+    "crossed": "",
     "pairs": "--passes 40",
     "ring": "--steps 60",
     "master-init": "--passes 80",

@@ -9,9 +9,19 @@ bool linked_vtime_before(u64 a, u64 b)
 	return rules_vtime_before(a, b);
 }
 
-u64 linked_vtime_entering(u64 vtime, u64 from, u64 to, u64 credit_ns)
+u64 linked_vtime_moved(u64 vtime, u64 from, u64 to)
 {
-	return rules_vtime_entering(vtime, from, to, credit_ns);
+	return rules_vtime_moved(vtime, from, to);
+}
+
+u64 linked_vtime_entering(u64 vtime, u64 now, u64 credit_ns)
+{
+	return rules_vtime_entering(vtime, now, credit_ns);
+}
+
+u64 linked_vtime_alone(u64 vtime, u64 now, u64 slice_ns, u32 weight)
+{
+	return rules_vtime_alone(vtime, now, slice_ns, weight);
 }
 
 u64 linked_vtime_after(u64 vtime, u64 ran_ns, u32 weight)
@@ -32,6 +42,16 @@ bool linked_may_leave(u64 waited_ns, u64 price_ns, u64 patience_ns, bool home_cp
 bool linked_overfull(s32 claims, u32 cpus)
 {
 	return rules_overfull(claims, cpus);
+}
+
+s32 linked_room(s32 claims, u32 cpus)
+{
+	return rules_room(claims, cpus);
+}
+
+bool linked_preempts(u64 vtime, u64 running_vtime)
+{
+	return rules_preempts(vtime, running_vtime);
 }
 
 u32 linked_lease_outcome(u32 node, u64 item_generation, u64 expires_ns, u64 generation, u64 now_ns,

@@ -9,6 +9,8 @@ use clap::Parser;
 use tandem_agent::{AgentConfig, PolicyChoice, Selector};
 use tandem_policies::registry::Kind;
 
+use crate::tables::QueueSharing;
+
 /// Intervals that an assignment outlives its last renewal.
 const LEASE_INTERVALS: u32 = 3;
 
@@ -64,6 +66,10 @@ pub struct Cli {
     /// How long a thread or page that was moved stays where it is
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     pub cooldown_s: u64,
+
+    /// Which CPUs share a queue
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = QueueSharing::Auto)]
+    pub queue: QueueSharing,
 
     /// Observe and decide, but change nothing
     #[arg(long)]

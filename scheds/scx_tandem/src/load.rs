@@ -84,6 +84,8 @@ pub fn load(tables: &Tables, options: LoadOptions, pins: &Pins) -> Result<()> {
         ("identity", &mut maps.identity),
         ("data", &mut maps.data),
         ("dump", &mut maps.data_uei_dump),
+        // The kernel stops the timers in a map when nobody in user space has it any more.
+        ("timers", &mut maps.queue_timers),
     ] {
         map.pin(pins.map(name)).with_context(|| format!("the map {name} cannot be pinned"))?;
     }
@@ -97,11 +99,16 @@ pub fn identity_of(tables: &Tables) -> Identity {
     Identity { object_hash: tandem_bpf::object_hash(), tables_hash: tables.hash() }
 }
 
+/// Whether the kernel is still busy with letting a scheduler go; its name is gone before that.
+fn leaving() -> Result<bool> {
+    Ok(fs::read_to_string(STATE).with_context(|| format!("{STATE} cannot be read"))?.trim() == "disabling")
+}
+
 /// Unloads our scheduler, if it is loaded, and waits until the kernel is done.
 pub fn unload(pins: &Pins) -> Result<()> {
     pins.remove().with_context(|| format!("{} cannot be removed", pins.dir().display()))?;
     let start = Instant::now();
-    while loaded()? == Loaded::Tandem {
+    while leaving()? || loaded()? == Loaded::Tandem {
         if start.elapsed() > UNLOAD_LIMIT {
             bail!("the kernel did not unload scx_tandem within {} s: look at the kernel log", UNLOAD_LIMIT.as_secs());
         }

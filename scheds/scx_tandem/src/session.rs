@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! One run of scx_tandem: load or take over, run the agent, unload.
 //!
-//! The kernel ejects the scheduler when CPUs come or go, since the tables were made for the machine as it was, and asks
-//! for a restart: then all of this is done again with the machine as it is.
+//! When CPUs come or go the scheduler goes on, and the agent begins anew over it with the machine as it is. Only a CPU of a
+//! node that was not there makes the scheduler leave and ask for a restart, since its tables do not have it: then it is
+//! loaded anew.
 
 use std::fs::{File, TryLockError};
 use std::sync::mpsc::Receiver;
@@ -38,22 +39,24 @@ pub fn lock() -> Result<File> {
 pub fn run(cli: &Cli, config: &AgentConfig, stop: &Receiver<()>, report: &mut Report) -> Result<()> {
     let pins = Pins::default();
     loop {
-        let topology = tandem_machine::read_running().context("the machine's topology cannot be read")?.topology;
-        let tables = Tables::new(&topology, SLICE_NS, cli.lease().as_nanos() as u64 * 2)?;
+        let machine = tandem_machine::read_running().context("the machine's topology cannot be read")?;
+        let tables = Tables::new(&machine, cli.queue, SLICE_NS, cli.lease().as_nanos() as u64 * 2)?;
+        let topology = machine.topology;
         let scheduler = load_or_take_over(cli, &tables, &topology, &pins)?;
         let ended = serve(scheduler, topology, config.clone(), stop, report);
         match ended {
-            Ok(None) => {
+            Ok(Left::Stopped) => {
                 load::unload(&pins)?;
                 info!("unloaded");
                 return Ok(());
             }
-            Ok(Some(exit)) => {
+            Ok(Left::MachineChanged) => info!("CPUs came or went: going on with the machine as it is now"),
+            Ok(Left::Scheduler(exit)) => {
                 load::unload(&pins)?;
                 if !exit.should_restart() {
                     return exit.report();
                 }
-                info!("CPUs came or went: starting again with the machine as it is now");
+                info!("a CPU came that this machine did not have: starting again");
             }
             Err(error) => {
                 // The machine must not stay with a scheduler that nobody looks after.
@@ -64,21 +67,31 @@ pub fn run(cli: &Cli, config: &AgentConfig, stop: &Receiver<()>, report: &mut Re
     }
 }
 
-/// `None`: stopped by the user; else why the scheduler left.
+/// Why an agent ended.
+enum Left {
+    /// The user stopped it.
+    Stopped,
+    /// CPUs came or went; the scheduler is still loaded.
+    MachineChanged,
+    /// The scheduler left, for this reason.
+    Scheduler(UserExitInfo),
+}
+
 fn serve(
     scheduler: Scheduler,
     topology: Topology,
     config: AgentConfig,
     stop: &Receiver<()>,
     report: &mut Report,
-) -> Result<Option<UserExitInfo>> {
+) -> Result<Left> {
     let mut agent = Agent::new(config, topology, scheduler)?;
     let ended = agent.run(stop, report)?;
     match ended {
-        Ended::Stopped => Ok(None),
+        Ended::Stopped => Ok(Left::Stopped),
+        Ended::MachineChanged => Ok(Left::MachineChanged),
         Ended::SchedulerLeft => {
             let exit = load::exit_info(agent.scheduler())?;
-            Ok(Some(exit.context("the scheduler left without a reason")?))
+            Ok(Left::Scheduler(exit.context("the scheduler left without a reason")?))
         }
     }
 }

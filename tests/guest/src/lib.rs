@@ -9,7 +9,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 pub use memory::Memory;
-pub use scheduler::{Failed, Scx, program, scx_tandem_fails, state};
+pub use scheduler::{Failed, Scx, enable_seq, program, scx_tandem_fails, state, unload};
 pub use worker::Worker;
 
 /// Emulated guests are slow and share the host: conditions get this long.

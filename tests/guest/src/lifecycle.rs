@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Loading, leaving, dying, taking over, hotplug.
-
-use std::fs;
-use std::path::Path;
+//! Loading, leaving, dying, taking over.
 
 use libtest_mimic::Trial;
-use tandem_bpf::{Assignment, Pins, Scheduler};
+use tandem_bpf::{Assignment, Pins};
 use tandem_guest_tests::{
-    Scx, Worker, monotonic_ns, program, read, scx_tandem_fails, set_sched_ext, state, wait_until,
+    Scx, Worker, enable_seq, monotonic_ns, program, read, scx_tandem_fails, set_sched_ext, state, unload, wait_until,
 };
 
 use crate::trial;
@@ -20,7 +17,6 @@ pub fn tests() -> Vec<Trial> {
         trial("a_new_agent_takes_over_without_a_gap", a_new_agent_takes_over_without_a_gap),
         trial("a_second_agent_is_refused", a_second_agent_is_refused),
         trial("partial_mode_leaves_normal_tasks_alone", partial_mode_leaves_normal_tasks_alone),
-        trial("hotplug_restarts_with_the_machine_as_it_is", hotplug_restarts_with_the_machine_as_it_is),
     ]
 }
 
@@ -30,16 +26,6 @@ fn machine_state() -> Vec<String> {
         read("/proc/self/status").lines().filter(|line| line.contains("_allowed")).map(str::to_owned).collect();
     let sysctls = ["/proc/sys/kernel/numa_balancing", "/proc/sys/kernel/sched_schedstats"].map(read);
     [affinity, sysctls.to_vec()].concat()
-}
-
-/// Times that a sched_ext scheduler was enabled since boot.
-fn enable_seq() -> u64 {
-    read("/sys/kernel/sched_ext/enable_seq").parse().expect("a number")
-}
-
-fn unload() {
-    let done = program().arg("--unload").status().expect("scx_tandem is in the guest");
-    assert!(done.success());
 }
 
 fn stopping_unloads_and_leaves_nothing() {
@@ -126,41 +112,4 @@ fn partial_mode_leaves_normal_tasks_alone() {
     assert!(!runs_in_ext());
     set_sched_ext(worker.tid);
     wait_until("a thread of the class SCHED_EXT is scheduled by us", runs_in_ext);
-}
-
-/// The highest CPU that can go offline.
-fn removable_cpu() -> Option<String> {
-    (1..16).rev().map(|cpu| format!("/sys/devices/system/cpu/cpu{cpu}/online")).find(|path| Path::new(path).exists())
-}
-
-fn hotplug_restarts_with_the_machine_as_it_is() {
-    let Some(online) = removable_cpu() else {
-        println!("skipped: no CPU of this machine can go offline");
-        return;
-    };
-    let scx = Scx::start_observing();
-    for (value, loads) in [("0", 2), ("1", 3)] {
-        fs::write(&online, value).expect("the CPU goes offline and online");
-        wait_until("scx_tandem is loaded again", || {
-            let log = scx.log();
-            log.lines().filter(|line| line.ends_with(" loaded")).count() == loads && state() == "enabled"
-        });
-    }
-    let topology = tandem_machine::read_running().expect("the guest has a topology").topology;
-    assert_eq!(topology, topology_ignoring_free(&scx.topology, &topology), "all CPUs are back");
-    let scheduler = Scheduler::open(&Pins::default(), topology.len()).expect("pinned again");
-    assert!(!scheduler.tasks().expect("tasks").is_empty());
-    assert!(scx.stop().success());
-}
-
-/// `topology` with the free memory of `other`, which changes all the time.
-fn topology_ignoring_free(
-    topology: &tandem_policies::model::Topology,
-    other: &tandem_policies::model::Topology,
-) -> tandem_policies::model::Topology {
-    let mut topology = topology.clone();
-    for (index, node) in other.nodes.iter() {
-        topology.nodes[index].free_pages = node.free_pages;
-    }
-    topology
 }

@@ -3,6 +3,7 @@
 
 mod agent;
 mod fuzz;
+mod hotplug;
 mod lifecycle;
 mod refusals;
 mod scheduling;
@@ -27,6 +28,7 @@ fn main() {
     } else {
         [
             lifecycle::tests(),
+            hotplug::tests(),
             transactions::tests(),
             fuzz::tests(),
             scheduling::tests(),

@@ -51,7 +51,7 @@ fn refuses_beside_another_scheduler() {
         let rodata = open.maps.rodata_data.as_mut().expect("constants");
         rodata.nr_nodes = 1;
         rodata.nr_cpus = 1;
-        rodata.node_nr_cpus[0] = 1;
+        rodata.node_nr_queues[0] = 1;
         let mut skel = scx_ops_load!(open, tandem_ops, uei)?;
         let _link = scx_ops_attach!(skel, tandem_ops)?;
         let failed = scx_tandem_fails(&mut program());

@@ -17,6 +17,23 @@ pub fn state() -> String {
     read("/sys/kernel/sched_ext/state")
 }
 
+/// Times that a sched_ext scheduler was enabled since boot.
+///
+/// # Panics
+/// If the kernel does not say.
+pub fn enable_seq() -> u64 {
+    read("/sys/kernel/sched_ext/enable_seq").parse().expect("a number")
+}
+
+/// Unloads the scheduler that a killed scx_tandem left.
+///
+/// # Panics
+/// If it stays.
+pub fn unload() {
+    let done = program().arg("--unload").status().expect("scx_tandem is in the guest");
+    assert!(done.success());
+}
+
 /// scx_tandem, stopped and unloaded when dropped.
 pub struct Scx {
     child: Child,
@@ -54,7 +71,12 @@ impl Scx {
 
     /// Starts it observing only, so that a test's own assignments stand. With intervals of 10 s leases may last 60 s.
     pub fn start_observing() -> Self {
-        Self::start(&["--dry-run", "--manage", "pid=1", "--interval-ms", "10000"])
+        Self::start_observing_at(10_000)
+    }
+
+    /// The same with other intervals.
+    pub fn start_observing_at(interval_ms: u32) -> Self {
+        Self::start(&["--dry-run", "--manage", "pid=1", "--interval-ms", &interval_ms.to_string()])
     }
 
     /// A second handle on the scheduler.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Scheduling itself: affinity, weights, nobody starves, time is accounted.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use tandem_bpf::Assignment;
+use tandem_bpf::{Assignment, Scheduler};
 use tandem_guest_tests::{Scx, Worker, monotonic_ns, set_affinity, wait_until};
 use tandem_policies::model::NodeIndex;
 
@@ -16,6 +17,11 @@ pub fn tests() -> Vec<Trial> {
         trial("cpu_time_goes_by_weight", cpu_time_goes_by_weight),
         trial("run_time_is_accounted_by_node", run_time_is_accounted_by_node),
         trial("a_waking_thread_takes_a_whole_idle_core", a_waking_thread_takes_a_whole_idle_core),
+        trial("threads_with_a_cpu_each_are_alone_on_it", threads_with_a_cpu_each_are_alone_on_it),
+        trial("a_pinned_thread_shares_its_cpu_with_others", a_pinned_thread_shares_its_cpu_with_others),
+        trial("a_new_thread_starts_where_its_parent_is_at_home", a_new_thread_starts_where_its_parent_is_at_home),
+        trial("a_new_process_starts_on_the_node_with_most_room", a_new_process_starts_on_the_node_with_most_room),
+        trial("a_waking_thread_displaces_one_that_ran_for_long", a_waking_thread_displaces_one_that_ran_for_long),
         trial("an_overfull_node_does_not_leave_others_idle", an_overfull_node_does_not_leave_others_idle),
         trial("every_thread_gets_on_under_oversubscription", every_thread_gets_on_under_oversubscription),
     ]
@@ -112,6 +118,127 @@ fn a_waking_thread_takes_a_whole_idle_core() {
     let beside = beside.join().expect("the sleeper does not panic");
     // The other core is not always idle: the agent and the kernel's threads use it too.
     assert!(beside < WAKE_UPS / 2, "{beside} of {WAKE_UPS} wake-ups beside a busy hardware thread");
+}
+
+fn all_cpus(scx: &Scx) -> Vec<u32> {
+    scx.topology.nodes.values().flat_map(|node| node.cpus.iter().map(|cpu| cpu.0)).collect()
+}
+
+fn event(scheduler: &Scheduler, name: &str) -> u64 {
+    let statistics = scheduler.statistics().expect("statistics");
+    statistics.events().find(|&(event, _)| event == name).expect("an event of this name").1
+}
+
+/// As many threads as CPUs that they may use: on one CPU of every node, and on all of the last node.
+fn threads_with_a_cpu_each_are_alone_on_it() {
+    const LOOKS: usize = 100;
+    let scx = Scx::start_observing();
+    let scheduler = scx.handle();
+    let with_cpus: Vec<_> = scx.topology.nodes_with_cpus().map(|node| &scx.topology.nodes[node].cpus).collect();
+    let one_each: Vec<u32> = with_cpus.iter().map(|cpus| cpus[cpus.len() - 1].0).collect();
+    let last: Vec<u32> = with_cpus[with_cpus.len() - 1].iter().map(|cpu| cpu.0).collect();
+    for cpus in [one_each, last] {
+        let workers: Vec<Worker> = cpus.iter().map(|_| Worker::start()).collect();
+        workers.iter().for_each(|worker| set_affinity(worker.tid, &cpus));
+        let alone = || {
+            let used: BTreeSet<u32> = workers.iter().map(|worker| worker.record(&scheduler).cpu).collect();
+            used.len() == workers.len()
+        };
+        wait_until("each is alone on a CPU", alone);
+        let look = || {
+            std::thread::sleep(Duration::from_millis(10));
+            alone()
+        };
+        let times = (0..LOOKS).filter(|_| look()).count();
+        // Reading the records takes a CPU for a moment, for which somebody has to make room.
+        assert!(times >= LOOKS * 8 / 10, "CPUs {cpus:?}: each alone in {times} of {LOOKS} looks");
+    }
+}
+
+/// One that may run on one CPU only, among as many others as there are CPUs: it gets its half of that CPU.
+fn a_pinned_thread_shares_its_cpu_with_others() {
+    let scx = Scx::start_observing();
+    let scheduler = scx.handle();
+    let cpu = *all_cpus(&scx).last().expect("a CPU");
+    let threads = [Worker::start(), Worker::start(), Worker::start()];
+    set_affinity(threads[0].tid, &[cpu]);
+    set_affinity(threads[1].tid, &[cpu]);
+    // May run elsewhere as far as the scheduler can see, but its other CPU is taken.
+    let other = all_cpus(&scx)[0];
+    let hog = Worker::nice(-20);
+    set_affinity(hog.tid, &[other]);
+    set_affinity(threads[2].tid, &[cpu]);
+    let ran = |thread: &Worker| thread.record(&scheduler).run_ns.iter().sum::<u64>();
+    let before = threads.each_ref().map(ran);
+    wait_until("they ran for long", || ran(&threads[0]) - before[0] > 2_000_000_000);
+    let ran_ns: Vec<u64> = threads.iter().zip(before).map(|(thread, before)| ran(thread) - before).collect();
+    let (least, most) = (ran_ns.iter().min().expect("three"), ran_ns.iter().max().expect("three"));
+    assert!(*least as f64 > *most as f64 * 0.9, "ran for {ran_ns:?} ns");
+    assert!(event(&scheduler, "queued_on_cpu") > 0, "they waited in the CPU's own queue");
+}
+
+fn a_new_thread_starts_where_its_parent_is_at_home() {
+    let scx = Scx::start_observing();
+    let mut scheduler = scx.handle();
+    for node in scx.topology.nodes_with_cpus() {
+        // SAFETY: gettid cannot fail.
+        let me = unsafe { libc::gettid() } as u32;
+        let record = scheduler.tasks().expect("tasks").into_iter().find(|task| task.tid == me).expect("this thread");
+        let assignment = Assignment {
+            tid: me,
+            start_boottime_ns: record.start_boottime_ns,
+            node: Some(node.0 as u32),
+            generation: 1,
+            expires_ns: monotonic_ns() + 20_000_000_000,
+        };
+        scheduler.assign(&[assignment]).expect("assigned");
+        let worker = Worker::start();
+        assert_eq!(worker.record(&scheduler).home, node.0 as u32);
+    }
+}
+
+/// All nodes but the last are busy to the last CPU but one.
+fn a_new_process_starts_on_the_node_with_most_room() {
+    const PROCESSES: usize = 20;
+    let scx = Scx::start_observing();
+    let nodes: Vec<_> = scx.topology.nodes_with_cpus().map(|node| &scx.topology.nodes[node].cpus).collect();
+    let (free, busy) = nodes.split_last().expect("a node");
+    if busy.iter().any(|cpus| cpus.len() < 2) {
+        println!("skipped: a node with one CPU is either full or free");
+        return;
+    }
+    let _hogs: Vec<Worker> = busy
+        .iter()
+        .flat_map(|cpus| &cpus[1..])
+        .map(|cpu| {
+            let hog = Worker::start();
+            set_affinity(hog.tid, &[cpu.0]);
+            hog
+        })
+        .collect();
+    let started_there = || {
+        let done = std::process::Command::new("cat").arg("/proc/self/stat").output().expect("cat runs");
+        let stat = String::from_utf8(done.stdout).expect("text");
+        // Behind the name in brackets, which may have spaces: the 39th field of all is the CPU.
+        let (_, fields) = stat.rsplit_once(')').expect("a name");
+        let cpu: u32 = fields.split_whitespace().nth(36).expect("a CPU").parse().expect("a number");
+        free.iter().any(|of| of.0 == cpu)
+    };
+    let times = (0..PROCESSES).filter(|_| started_there()).count();
+    assert!(times > PROCESSES * 3 / 4, "{times} of {PROCESSES} processes started on the free node");
+}
+
+fn a_waking_thread_displaces_one_that_ran_for_long() {
+    const WAKE_UPS: u64 = 100;
+    let scx = Scx::start_observing();
+    let scheduler = scx.handle();
+    let _hogs: Vec<Worker> = all_cpus(&scx).iter().map(|_| Worker::start()).collect();
+    let before = event(&scheduler, "preempted");
+    for _ in 0..WAKE_UPS {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let displaced = event(&scheduler, "preempted") - before;
+    assert!(displaced > WAKE_UPS / 4, "{displaced} tasks displaced by {WAKE_UPS} wake-ups");
 }
 
 /// All threads are assigned to one node; CPUs elsewhere take those that wait longer than their price.

@@ -7,11 +7,15 @@ use tandem_bpf::AssignOutcome;
 
 unsafe extern "C" {
     safe fn linked_vtime_before(a: u64, b: u64) -> bool;
-    safe fn linked_vtime_entering(vtime: u64, from: u64, to: u64, credit_ns: u64) -> u64;
+    safe fn linked_vtime_moved(vtime: u64, from: u64, to: u64) -> u64;
+    safe fn linked_vtime_entering(vtime: u64, now: u64, credit_ns: u64) -> u64;
+    safe fn linked_vtime_alone(vtime: u64, now: u64, slice_ns: u64, weight: u32) -> u64;
     safe fn linked_vtime_after(vtime: u64, ran_ns: u64, weight: u32) -> u64;
     safe fn linked_expected_wait_ns(queued: u32, cpus: u32, slice_ns: u64) -> u64;
     safe fn linked_may_leave(waited_ns: u64, price_ns: u64, patience_ns: u64, home_cpu_woken: bool) -> bool;
     safe fn linked_overfull(claims: i32, cpus: u32) -> bool;
+    safe fn linked_room(claims: i32, cpus: u32) -> i32;
+    safe fn linked_preempts(vtime: u64, running_vtime: u64) -> bool;
     safe fn linked_lease_outcome(
         node: u32,
         item_generation: u64,
@@ -89,6 +93,23 @@ fn a_node_is_overfull_above_its_number_of_cpus() {
 }
 
 #[test]
+fn room_is_the_share_of_cpus_that_nobody_claims() {
+    assert_eq!(linked_room(0, 4), 1000);
+    assert_eq!(linked_room(3, 4), 250);
+    assert_eq!(linked_room(4, 4), 0);
+    assert_eq!(linked_room(6, 4), -500);
+    assert!(linked_room(0, 0) < linked_room(1_000_000, 1), "without CPUs there is less room than anywhere");
+}
+
+#[test]
+fn a_waking_task_displaces_one_that_is_ahead_by_half_a_millisecond() {
+    const AHEAD_NS: u64 = 500_000;
+    assert!(!linked_preempts(1000, 1000 + AHEAD_NS));
+    assert!(linked_preempts(1000, 1001 + AHEAD_NS));
+    assert!(linked_preempts(u64::MAX, AHEAD_NS + 1), "across the wrap");
+}
+
+#[test]
 fn a_node_without_cpus_is_waited_for_forever() {
     assert_eq!(linked_expected_wait_ns(0, 0, SLICE_NS), u64::MAX);
     assert_eq!(linked_expected_wait_ns(0, 1, SLICE_NS), SLICE_NS);
@@ -98,6 +119,7 @@ fn a_node_without_cpus_is_waited_for_forever() {
 
 #[test]
 fn a_task_without_weight_does_not_divide_by_zero() {
+    assert_eq!(linked_vtime_alone(u64::MAX / 4, 0, SLICE_NS, 0), 100 * SLICE_NS);
     assert_eq!(linked_vtime_after(0, SLICE_NS, 0), 100 * SLICE_NS);
 }
 
@@ -116,20 +138,30 @@ proptest! {
     }
 
     #[test]
-    fn lag_goes_along_and_credit_is_bounded(
-        from: u64,
-        to: u64,
-        lag in -1_000_000_000_000i64..1_000_000_000_000,
-        credit_ns in 0..100_000_000u64,
-    ) {
-        let entered = linked_vtime_entering(from.wrapping_add_signed(lag), from, to, credit_ns);
-        prop_assert_eq!(lag_ns(entered, to), lag.max(-(credit_ns as i64)));
+    fn lag_goes_along(from: u64, to: u64, lag in -1_000_000_000_000i64..1_000_000_000_000) {
+        prop_assert_eq!(lag_ns(linked_vtime_moved(from.wrapping_add_signed(lag), from, to), to), lag);
     }
 
     #[test]
-    fn entering_the_same_queue_twice_changes_nothing(now: u64, lag in -1_000_000_000i64..1_000_000_000) {
-        let once = linked_vtime_entering(now.wrapping_add_signed(lag), now, now, SLICE_NS);
-        prop_assert_eq!(linked_vtime_entering(once, now, now, SLICE_NS), once);
+    fn sleepers_keep_a_bounded_credit(
+        now: u64,
+        lag in -1_000_000_000_000i64..1_000_000_000_000,
+        credit_ns in 0..100_000_000u64,
+    ) {
+        let entered = linked_vtime_entering(now.wrapping_add_signed(lag), now, credit_ns);
+        prop_assert_eq!(lag_ns(entered, now), lag.max(-(credit_ns as i64)));
+        prop_assert_eq!(linked_vtime_entering(entered, now, credit_ns), entered, "once is enough");
+    }
+
+    #[test]
+    fn who_ran_alone_owes_a_slice_at_most(
+        now: u64,
+        lag in -1_000_000_000_000i64..1_000_000_000_000,
+        weight in 1..10_000u32,
+    ) {
+        let vtime = linked_vtime_alone(now.wrapping_add_signed(lag), now, SLICE_NS, weight);
+        let slice_ns = linked_vtime_after(0, SLICE_NS, weight);
+        prop_assert_eq!(lag_ns(vtime, now), lag.min(slice_ns as i64));
     }
 
     #[test]
@@ -150,6 +182,21 @@ proptest! {
         let wait_ns = linked_expected_wait_ns(queued, cpus, SLICE_NS);
         prop_assert!(linked_expected_wait_ns(queued + 1, cpus, SLICE_NS) >= wait_ns);
         prop_assert!(linked_expected_wait_ns(queued, cpus + 1, SLICE_NS) <= wait_ns);
+    }
+
+    #[test]
+    fn there_is_room_exactly_while_fewer_claim_than_there_are_cpus(claims in -10..100_000i32, cpus in 1..1024u32) {
+        prop_assert_eq!(linked_room(claims, cpus) > 0, (claims as i64) < i64::from(cpus) && {
+            // Below a thousandth it is none, which no machine of this size has.
+            (i64::from(cpus) - i64::from(claims)) * 1000 >= i64::from(cpus)
+        });
+        prop_assert!(linked_room(claims + 1, cpus) <= linked_room(claims, cpus));
+    }
+
+    #[test]
+    fn whoever_displaces_is_not_displaced_back_at_once(vtime: u64, behind in 1..1_000_000_000u64) {
+        let running = vtime.wrapping_add(behind);
+        prop_assert!(!(linked_preempts(vtime, running) && linked_preempts(running, vtime)));
     }
 
     #[test]

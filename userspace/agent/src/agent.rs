@@ -35,6 +35,8 @@ const HOLD_COOLDOWNS: u64 = 6;
 pub enum Ended {
     /// It was told to stop.
     Stopped,
+    /// CPUs came or went: what it knows of the machine is not true any more.
+    MachineChanged,
     /// The kernel ejected the scheduler.
     SchedulerLeft,
 }
@@ -115,10 +117,14 @@ impl Agent {
                     self.finish(report)?;
                     return Ok(Ended::Stopped);
                 }
-                Some(Ended::SchedulerLeft) => {
+                Some(ended) => {
                     self.mover.cancel_all(monotonic_ns(), &mut self.cooldowns);
-                    return Ok(Ended::SchedulerLeft);
+                    return Ok(ended);
                 }
+            }
+            if self.machine_changed()? {
+                self.mover.cancel_all(monotonic_ns(), &mut self.cooldowns);
+                return Ok(Ended::MachineChanged);
             }
             let snapshot = self.sense(interval_start_ns)?;
             report.intervals += 1;
@@ -131,6 +137,13 @@ impl Agent {
             self.renew_leases()?;
             self.update_report(&snapshot, report)?;
         }
+    }
+
+    fn machine_changed(&self) -> Result<bool> {
+        let known = self.topology.nodes.values().map(|node| node.cpus.len()).sum::<usize>();
+        let online = tandem_machine::online_cpus()?;
+        let has = |cpu: &CpuId| self.topology.nodes.values().any(|node| node.cpus.contains(cpu));
+        Ok(online.len() != known || !online.iter().all(has))
     }
 
     /// Lets an interval pass, looking at samples and moving pages meanwhile, unless the run ends in it.

@@ -31,6 +31,10 @@ pub const MAX_NODES: usize = intf::tandem_consts_TANDEM_MAX_NODES as usize;
 pub const MAX_CPUS: usize = intf::tandem_consts_TANDEM_MAX_CPUS as usize;
 /// Assignments that go in one batch.
 pub const MAX_BATCH: usize = intf::tandem_consts_TANDEM_MAX_BATCH as usize;
+/// Queues shared by CPUs that the BPF side has room for.
+pub const MAX_QUEUES: usize = intf::tandem_consts_TANDEM_MAX_QUEUES as usize;
+/// In place of a queue: none.
+pub const NO_QUEUE: u8 = intf::tandem_consts_TANDEM_NO_QUEUE as u8;
 /// In place of a node: none.
 pub const NO_NODE: u8 = intf::tandem_consts_TANDEM_NO_NODE as u8;
 

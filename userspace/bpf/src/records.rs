@@ -152,11 +152,16 @@ const EVENT_NAMES: [&str; intf::tandem_stat_TANDEM_NR_STATS as usize] = [
     "idle_prev",
     "idle_home",
     "idle_remote",
+    "waker_cpu",
     "queued",
+    "queued_on_cpu",
+    "preempted",
     "kthread",
     "home_forbidden",
+    "taken_nearby",
     "stolen",
     "rescue_kick",
+    "rehomed",
     "lease_expired",
     "no_context",
 ];
@@ -211,7 +216,11 @@ mod tests {
 
     #[test]
     fn statistics_add_up_over_cpus() {
-        let mut cpu = intf::tandem_stats { events: [0; 10], assignments: [0; 9], busy_ns: [0; MAX_NODES] };
+        let mut cpu = intf::tandem_stats {
+            events: [0; EVENT_NAMES.len()],
+            assignments: [0; AssignOutcome::ALL.len()],
+            busy_ns: [0; MAX_NODES],
+        };
         cpu.events[intf::tandem_stat_TANDEM_STAT_STOLEN as usize] = 2;
         cpu.assignments[intf::tandem_assign_outcome_TANDEM_ASSIGN_STALE as usize] = 3;
         cpu.busy_ns[1] = 5;

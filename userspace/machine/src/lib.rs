@@ -8,4 +8,4 @@ mod sysfs;
 
 pub use cpu_list::{CpuListError, format_cpu_list, parse_cpu_list};
 pub use machine_file::{Caches, Coherence, Core, MachineFile, MachineFileError, MemoryTiming};
-pub use sysfs::{RunningMachine, SysfsError, read_running, read_sysfs, refresh_free_memory};
+pub use sysfs::{RunningMachine, SysfsError, online_cpus, read_running, read_sysfs, refresh_free_memory};

@@ -64,6 +64,8 @@ pub struct RunningMachine {
     pub cores: Vec<Vec<CpuId>>,
     /// CPUs that are there but offline.
     pub offline_cpus: Vec<CpuId>,
+    /// Node of each offline CPU, as far as the kernel shows it.
+    pub node_of_offline_cpu: BTreeMap<CpuId, NodeId>,
     /// What the kernel does not show and was assumed, one sentence each.
     pub assumed: Vec<String>,
 }
@@ -102,13 +104,46 @@ pub fn read_sysfs(root: &Path) -> Result<RunningMachine, SysfsError> {
     let topology = Topology::new(nodes, LatencySource::Distance)
         .map_err(|cause| SysfsError::Topology { path: root.to_owned(), cause })?;
     let node_of_cpu = topology.nodes.values().flat_map(|node| node.cpus.iter().map(|&cpu| (cpu, node.id))).collect();
+    let offline_cpus: Vec<CpuId> = present.into_iter().filter(|cpu| !online.contains(cpu)).map(CpuId).collect();
+    let mut node_of_offline_cpu = BTreeMap::new();
+    for &cpu in &offline_cpus {
+        node_of_offline_cpu.extend(node_of_one(root, cpu)?.map(|node| (cpu, node)));
+    }
     Ok(RunningMachine {
         topology,
         node_of_cpu,
         cores: cores(root, &online)?,
-        offline_cpus: present.into_iter().filter(|cpu| !online.contains(cpu)).map(CpuId).collect(),
+        offline_cpus,
+        node_of_offline_cpu,
         assumed,
     })
+}
+
+/// The CPUs that are online on the running machine: changes with every CPU that comes or goes.
+///
+/// # Errors
+/// The kernel's list cannot be read.
+pub fn online_cpus() -> Result<Vec<CpuId>, SysfsError> {
+    Ok(list(&Path::new(RUNNING).join("cpu/online"))?.into_iter().map(CpuId).collect())
+}
+
+/// The node that the folder of a CPU links to.
+fn node_of_one(root: &Path, cpu: CpuId) -> Result<Option<NodeId>, SysfsError> {
+    let path = root.join(format!("cpu/cpu{}", cpu.0));
+    let entries = match std::fs::read_dir(&path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(cause) => return Err(SysfsError::Read { path, cause }),
+    };
+    for entry in entries {
+        let entry = entry.map_err(|cause| SysfsError::Read { path: path.clone(), cause })?;
+        let name = entry.file_name();
+        let id = name.to_str().and_then(|name| name.strip_prefix("node")).and_then(|id| id.parse().ok());
+        if let Some(id) = id {
+            return Ok(Some(NodeId(id)));
+        }
+    }
+    Ok(None)
 }
 
 /// Brings `free_pages` of every node of `topology` up to date from the tree at `root`

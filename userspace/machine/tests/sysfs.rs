@@ -120,12 +120,14 @@ fn smt_siblings_are_cores_and_offline_cpus_are_left_out() {
         .node(0, "0-3", "10", 4096, 400)
         .siblings(0, "0,2")
         .siblings(2, "0,2")
-        .siblings(1, "1,3");
+        .siblings(1, "1,3")
+        .write("cpu/cpu3/node0/cpulist", "0-2");
     let machine = read_sysfs(tree.path()).unwrap();
     assert_eq!(machine.cores, [cpus(&[0, 2]), cpus(&[1])]);
     assert_eq!(machine.offline_cpus, cpus(&[3]));
     assert_eq!(machine.topology.nodes[NodeIndex(0)].cpus, cpus(&[0, 1, 2]));
     assert!(!machine.node_of_cpu.contains_key(&CpuId(3)));
+    assert_eq!(machine.node_of_offline_cpu, [(CpuId(3), NodeId(0))].into());
 }
 
 #[test]

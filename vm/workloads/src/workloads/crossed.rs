@@ -30,7 +30,7 @@ pub const SPEC: Spec = Spec {
         THREADS,
         size("private-mib", 32, "MiB", "memory that each thread uses alone"),
         size("shared-mib", 8, "MiB", "memory that each pair of threads shares"),
-        size("passes", 85, "passes", "times that each thread walks through its private memory"),
+        size("passes", 64, "passes", "times that each thread walks through its private memory"),
         size("lines-in-a-row", 64, "lines", "lines of a page visited in a row: 64, or 1, as accesses at random do"),
     ],
     metric: Metric::Seconds,

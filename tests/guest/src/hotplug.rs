@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! CPUs come and go, with and without an agent.
+
+use std::fs;
+use std::path::PathBuf;
+
+use libtest_mimic::Trial;
+use tandem_bpf::{Assignment, Scheduler};
+use tandem_guest_tests::{Scx, Worker, enable_seq, monotonic_ns, set_affinity, state, unload, wait_until};
+use tandem_policies::model::Topology;
+
+use crate::trial;
+
+pub fn tests() -> Vec<Trial> {
+    vec![
+        trial("the_agent_goes_on_when_cpus_come_and_go", the_agent_goes_on_when_cpus_come_and_go),
+        trial("every_cpu_comes_and_goes_without_an_agent", every_cpu_comes_and_goes_without_an_agent),
+        trial("a_whole_node_comes_and_goes_without_an_agent", a_whole_node_comes_and_goes_without_an_agent),
+    ]
+}
+
+/// A CPU that can go offline, online again when dropped.
+struct Removable {
+    cpu: u32,
+    online: PathBuf,
+}
+
+impl Removable {
+    /// All CPUs that the machine lets go.
+    fn all(topology: &Topology) -> Vec<Self> {
+        let cpus = topology.nodes.values().flat_map(|node| &node.cpus);
+        let online = |cpu: u32| PathBuf::from(format!("/sys/devices/system/cpu/cpu{cpu}/online"));
+        cpus.map(|cpu| Self { cpu: cpu.0, online: online(cpu.0) }).filter(|cpu| cpu.online.exists()).collect()
+    }
+
+    fn set(&self, online: bool) {
+        fs::write(&self.online, if online { "1" } else { "0" })
+            .unwrap_or_else(|error| panic!("CPU {}, online {online}: {error}", self.cpu));
+    }
+}
+
+impl Drop for Removable {
+    fn drop(&mut self) {
+        if fs::read_to_string(&self.online).is_ok_and(|online| online.trim() == "0") {
+            self.set(true);
+        }
+    }
+}
+
+/// All of them get on.
+fn get_on(workers: &[Worker], scheduler: &Scheduler) {
+    let before: Vec<u64> = workers.iter().map(Worker::rounds).collect();
+    wait_until("every thread gets on", || {
+        assert_loaded(scheduler);
+        workers.iter().zip(&before).all(|(worker, &before)| worker.rounds() > before)
+    });
+}
+
+fn the_agent_goes_on_when_cpus_come_and_go() {
+    let scx = Scx::start_observing_at(500);
+    let seq = enable_seq();
+    let Some(last) = Removable::all(&scx.topology).pop() else {
+        println!("skipped: no CPU of this machine can go offline");
+        return;
+    };
+    for (online, times) in [(false, 1), (true, 2)] {
+        last.set(online);
+        wait_until("the agent has seen it", || {
+            let log = scx.log();
+            log.matches("CPUs came or went").count() == times && log.matches("took over").count() == times
+        });
+    }
+    let topology = tandem_machine::read_running().expect("the guest has a topology").topology;
+    assert!(topology.nodes.values().zip(scx.topology.nodes.values()).all(|(now, then)| now.cpus == then.cpus));
+    assert!(!scx.handle().tasks().expect("tasks").is_empty());
+    assert_eq!(enable_seq(), seq, "the scheduler was never away");
+    assert!(scx.stop().success());
+}
+
+fn every_cpu_comes_and_goes_without_an_agent() {
+    let scx = Scx::start_observing();
+    let seq = enable_seq();
+    let topology = scx.topology.clone();
+    let scheduler = scx.handle();
+    scx.kill();
+    let removable = Removable::all(&topology);
+    let mut workers: Vec<Worker> =
+        (0..topology.nodes.values().map(|node| node.cpus.len()).sum()).map(|_| Worker::start()).collect();
+    for cpu in &removable {
+        // One that may run nowhere else, and waits for its turn beside one that may.
+        let pinned = [Worker::start(), Worker::start()];
+        pinned.iter().for_each(|worker| set_affinity(worker.tid, &[cpu.cpu]));
+        cpu.set(false);
+        get_on(&pinned, &scheduler);
+        get_on(&workers, &scheduler);
+        cpu.set(true);
+        get_on(&workers, &scheduler);
+        // It is used again: by a thread that may run nowhere else.
+        let again = [Worker::start()];
+        set_affinity(again[0].tid, &[cpu.cpu]);
+        get_on(&again, &scheduler);
+        workers.truncate(topology.len());
+    }
+    assert_never_away(&scheduler, seq);
+    unload();
+}
+
+/// No error, no watchdog; else what the kernel wrote down.
+fn assert_loaded(scheduler: &Scheduler) {
+    let dump = scheduler.exit(|_, dump| String::from_utf8_lossy(dump).trim_end_matches('\0').to_owned());
+    if let Some(dump) = dump.expect("readable") {
+        let events: Vec<_> = scheduler.statistics().expect("statistics").events().collect();
+        panic!("the kernel ejected the scheduler: {dump}\nevents: {events:?}");
+    }
+}
+
+fn assert_never_away(scheduler: &Scheduler, seq: u64) {
+    assert_loaded(scheduler);
+    assert_eq!(state(), "enabled");
+    assert_eq!(enable_seq(), seq, "the scheduler was never away");
+}
+
+/// Threads are at home on a node all of whose CPUs go.
+fn a_whole_node_comes_and_goes_without_an_agent() {
+    let scx = Scx::start_observing();
+    let seq = enable_seq();
+    let topology = scx.topology.clone();
+    let mut scheduler = scx.handle();
+    let all = Removable::all(&topology);
+    let node = topology.nodes_with_cpus().last().expect("a node");
+    let cpus = &topology.nodes[node].cpus;
+    let gone: Vec<Removable> = all.into_iter().filter(|cpu| cpus.iter().any(|of| of.0 == cpu.cpu)).collect();
+    if gone.len() < cpus.len() {
+        println!("skipped: not every CPU of the last node can go offline");
+        return;
+    }
+    let workers: Vec<Worker> = (0..2 * cpus.len()).map(|_| Worker::start()).collect();
+    let assignment = |worker: &Worker| {
+        let record = worker.record(&scheduler);
+        Assignment {
+            tid: record.tid,
+            start_boottime_ns: record.start_boottime_ns,
+            node: Some(node.0 as u32),
+            generation: 1,
+            expires_ns: monotonic_ns() + 50_000_000_000,
+        }
+    };
+    let batch: Vec<Assignment> = workers.iter().map(assignment).collect();
+    scheduler.assign(&batch).expect("assigned");
+    scx.kill();
+    gone.iter().for_each(|cpu| cpu.set(false));
+    get_on(&workers, &scheduler);
+    let elsewhere = |worker: &Worker| worker.record(&scheduler).allowed_nodes & (1 << node.0) == 0;
+    wait_until("no thread counts on the node that is gone", || workers.iter().all(elsewhere));
+    gone.iter().for_each(|cpu| cpu.set(true));
+    get_on(&workers, &scheduler);
+    wait_until("the node is used again", || {
+        assert_loaded(&scheduler);
+        !workers.iter().any(elsewhere)
+    });
+    assert_never_away(&scheduler, seq);
+    unload();
+}
