@@ -56,7 +56,7 @@ enum tandem_stat {
 	TANDEM_STAT_STOLEN,
 	/* Idle CPUs woken because a task waited longer than its price elsewhere. */
 	TANDEM_STAT_RESCUE_KICK,
-	/* Tasks sent elsewhere because the last CPU of their queue went offline. */
+	/* Tasks sent elsewhere because their CPUs went offline. */
 	TANDEM_STAT_REHOMED,
 	/* Leases that ran out. */
 	TANDEM_STAT_LEASE_EXPIRED,

@@ -324,26 +324,32 @@ static void rescue_from(u32 queue)
 	}
 }
 
-/* Sends what waits on @queue, whose last CPU left, to the nearest node that may run it. */
+/*
+ * Sends on what waits on @queue and may run on none of its CPUs any more: to
+ * the nearest node that may run it; else back to the CPU where it was, which is
+ * leaving: the kernel finds another one for whatever that CPU picks.
+ */
 static void rehome(u32 queue)
 {
-	u32 gone = node_of_queue(queue);
+	u32 home = node_of_queue(queue);
 	struct task_struct *p;
 
 	bpf_for_each (scx_dsq, p, shared_dsq(queue), 0) {
 		struct task_ctx *tctx = task_ctx_of(p);
 		u32 node, other = TANDEM_NO_QUEUE;
 
-		if (!tctx)
+		if (!tctx || queue_allowed(queue, p->cpus_ptr))
 			continue;
 		look_at_affinity(p, tctx);
-		node = node_allowed(tctx, gone) ? gone : nearest_allowed(tctx, gone);
+		node = node_allowed(tctx, home) ? home : nearest_allowed(tctx, home);
 		if (is_node(node))
 			other = queue_at_home(p, tctx, node);
-		/* Nothing else may run it: the kernel widens its affinity when it moves it itself.
-		 */
-		if (!is_queue(other) || other == queue)
+		if (!is_queue(other)) {
+			if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p,
+					     SCX_DSQ_LOCAL_ON | scx_bpf_task_cpu(p), 0))
+				count(TANDEM_STAT_REHOMED);
 			continue;
+		}
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, vtime_seen_from(p, tctx, other));
 		if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, shared_dsq(other), 0)) {
 			tctx->vtime_queue = other;

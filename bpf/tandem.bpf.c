@@ -191,8 +191,12 @@ void BPF_STRUCT_OPS(tandem_cpu_online, s32 cpu)
 
 void BPF_STRUCT_OPS(tandem_cpu_offline, s32 cpu)
 {
+	u32 queue = queue_of_cpu(cpu);
+
 	note_cpu(cpu, false);
 	empty_queue_of(cpu);
+	if (is_queue(queue))
+		rehome(queue);
 }
 
 s32 BPF_STRUCT_OPS_SLEEPABLE(tandem_init_task, struct task_struct *p,

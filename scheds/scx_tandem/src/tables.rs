@@ -51,8 +51,9 @@ pub enum QueueSharing {
 }
 
 /// What is written into the object before it is loaded.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tables {
+    sharing: QueueSharing,
     node_ids: Vec<u32>,
     /// By CPU number, online or not.
     cpu_nodes: Vec<u8>,
@@ -106,6 +107,7 @@ impl Tables {
         }
         let with_cpus: Vec<NodeIndex> = indices().filter(|&node| has_cpus(node)).collect();
         Ok(Self {
+            sharing,
             node_ids: topology.nodes.values().map(|node| node.id.0).collect(),
             cpu_nodes,
             cpu_queues,
@@ -119,10 +121,11 @@ impl Tables {
         })
     }
 
-    /// Same hash, same tables.
+    /// Same hash, same machine and settings. Below which cache an offline CPU is cannot be known, so CPUs count by node.
     pub fn hash(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        Hash::hash(self, &mut hasher);
+        let machine = (&self.node_ids, &self.cpu_nodes, &self.near_nodes, &self.price_ns);
+        (machine, self.sharing, self.slice_ns, self.max_lease_ns).hash(&mut hasher);
         hasher.finish()
     }
 
@@ -301,12 +304,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_goes_offline_leaves_the_tables_as_they_are() {
-        let all = machine(&[(0, &[&[0, 1]]), (1, &[&[2, 3]])], &[&[10, 20], &[20, 10]]);
-        let mut fewer = machine(&[(0, &[&[0, 1]]), (1, &[&[2]])], &[&[10, 20], &[20, 10]]);
-        fewer.offline_cpus = vec![CpuId(3)];
-        fewer.node_of_offline_cpu = [(CpuId(3), NodeId(1))].into();
-        assert_eq!(tables(&fewer), tables(&all));
+    fn a_cpu_that_goes_offline_does_not_make_it_another_machine() {
+        let all = four_caches();
+        let mut fewer = machine(&[(0, &[&[0, 1], &[2, 3]]), (1, &[&[4, 5], &[6]])], &[&[10, 20], &[20, 10]]);
+        assert_ne!(tables(&fewer).hash(), tables(&all).hash(), "a machine without that CPU is another one");
+        fewer.offline_cpus = vec![CpuId(7)];
+        fewer.node_of_offline_cpu = [(CpuId(7), NodeId(1))].into();
+        assert_eq!(tables(&fewer).hash(), tables(&all).hash());
+        assert_ne!(tables_of(&all, QueueSharing::Node).hash(), tables(&all).hash());
     }
 
     #[test]
