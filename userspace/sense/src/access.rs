@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The one shape of what samplers see.
 
+use std::collections::BTreeSet;
+
+use serde::Serialize;
 use tandem_policies::model::{CpuId, ProcessId};
+
+use crate::source::DataSource;
 
 /// One memory access of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +25,22 @@ pub struct Access {
     pub time_ns: u64,
     /// Where it ran then.
     pub cpu: CpuId,
+    /// What hardware measured; `None` from samplers that only know addresses.
+    pub measured: Option<Measured>,
+}
+
+/// What hardware tells of an access beyond its address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// From issue to data. `None` for stores on most machines, and where the core's frequency is not known.
+    pub latency_ns: Option<u32>,
+    /// What answered.
+    pub source: DataSource,
+    /// Physical address, where the hardware and our rights give it.
+    pub physical: Option<u64>,
+    /// Events of the sampled kind that this sample stands for: the sampling period then. Not accesses to memory:
+    /// see the sampler's coverage.
+    pub period: u64,
 }
 
 /// A stretch of code that was looked at, whether or not it accessed anything.
@@ -47,7 +68,7 @@ pub struct Batch {
 }
 
 /// What a sampler says of itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SamplerTraits {
     /// Its name on the command line.
     pub name: &'static str,
@@ -66,6 +87,9 @@ pub trait Sampler {
 
     /// Coverage, bias and cost.
     fn traits(&self) -> SamplerTraits;
+
+    /// The processes whose threads are sampled; what others do is dropped.
+    fn set_managed(&mut self, managed: &BTreeSet<ProcessId>);
 
     /// What was seen since the last call. `now_ns` is CLOCK_MONOTONIC. Call often (every 10 to 50 ms): the
     /// memory behind a sample is read then.

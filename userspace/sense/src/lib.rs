@@ -7,21 +7,25 @@
 
 mod access;
 pub mod affinity;
+pub mod doctor;
 pub mod homes;
 mod load;
 pub mod lookahead;
 pub mod performance;
+pub mod pmu;
 pub mod rate;
 pub mod regions;
 mod sensor;
 mod snapshot;
+mod source;
 #[cfg(test)]
 mod testing;
 
-pub use access::{Access, Batch, Sampler, SamplerTraits, Window};
+pub use access::{Access, Batch, Measured, Sampler, SamplerTraits, Window};
 pub use lookahead::{Lookahead, LookaheadConfig, LookaheadCounters, LookaheadError};
 pub use sensor::{Sensor, SensorConfig, SensorCounters};
 pub use snapshot::TaskAccount;
+pub use source::{DataSource, Level, Snoop};
 
 /// The present time on a clock that every Linux system has.
 pub(crate) fn clock_ns(clock: libc::clockid_t) -> u64 {

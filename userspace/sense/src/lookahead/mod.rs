@@ -36,6 +36,14 @@ use perf::{CpuClock, Record, Sample, UserRegisters};
 use queue::FairQueue;
 use tls::ThreadLocalBases;
 
+/// What the sampler says of itself.
+pub const TRAITS: SamplerTraits = SamplerTraits {
+    name: "lookahead",
+    coverage: "user-space loads and stores of 64-bit x86 code that follow a timer sample",
+    bias: "runs end at system calls and where vector registers decide; cached lines are filtered by rule",
+    cost: "CPU time of emulation, held within a budget",
+};
+
 /// Why the sampler cannot work.
 #[derive(Debug, Error)]
 pub enum LookaheadError {
@@ -137,14 +145,6 @@ impl Lookahead {
         })
     }
 
-    /// Samples of other processes are dropped unread.
-    pub fn set_managed(&mut self, managed: &BTreeSet<ProcessId>) {
-        if *managed != self.managed {
-            self.managed.clone_from(managed);
-            self.bases.clear();
-        }
-    }
-
     /// What the sampler did so far.
     pub fn counters(&self) -> &LookaheadCounters {
         &self.counters
@@ -201,6 +201,7 @@ impl Lookahead {
             store: touch.store,
             time_ns: sample.time_ns,
             cpu: sample.cpu,
+            measured: None,
         }));
         let accesses = (batch.accesses.len() - before) as u32;
         counters.accesses += u64::from(accesses);
@@ -243,11 +244,13 @@ impl Sampler for Lookahead {
     type Error = LookaheadError;
 
     fn traits(&self) -> SamplerTraits {
-        SamplerTraits {
-            name: "lookahead",
-            coverage: "user-space loads and stores of 64-bit x86 code that follow a timer sample",
-            bias: "runs end at system calls and where vector registers decide; cached lines are filtered by rule",
-            cost: "CPU time of emulation, held within a budget",
+        TRAITS
+    }
+
+    fn set_managed(&mut self, managed: &BTreeSet<ProcessId>) {
+        if *managed != self.managed {
+            self.managed.clone_from(managed);
+            self.bases.clear();
         }
     }
 
