@@ -237,9 +237,14 @@ mod tests {
         assert_eq!(cpu.encode_event("mem-stores", &[]).unwrap_err().to_string(), "PMU cpu has no event mem-stores");
     }
 
+    /// Formats that are nearly right, and any text.
+    fn format() -> impl Strategy<Value = String> {
+        prop_oneof!["config[1-4]?:[0-9]{1,2}(-[0-9]{1,2}){0,2}(,[0-9]{1,2}(-[0-9]{1,2})?)?", "[a-z0-9:,-]{0,24}"]
+    }
+
     proptest! {
         #[test]
-        fn any_text_encodes_or_is_refused(format in "[a-z0-9:,-]{0,24}", terms in "[a-z0-9=x,]{0,24}", value in any::<u64>()) {
+        fn any_text_encodes_or_is_refused(format in format(), terms in "[a-z0-9=x,]{0,24}", value in any::<u64>()) {
             let cpu = device(&[("event", &format), ("e", "config:0-63")]);
             let _ = cpu.encode(&terms, &[("event", value)]);
             let _ = cpu.largest("event");

@@ -188,6 +188,7 @@ mod tests {
         assert_eq!(next(&[0, 0, 0, 1], 0), Step::Padding(3));
         // To a multiple of 8, from 5 bytes into the trace.
         assert_eq!(next(&[0x22, 0, 0, 0xff], 5), Step::Padding(3));
+        assert_eq!(next(&[0x22, 0, 0, 0, 0, 0, 0, 0], 1), Step::Padding(7));
         assert_eq!(next(&[0x22, 0], 5), Step::Short);
         assert_eq!(next(&[0xff], 0), Step::Bad);
         assert_eq!(next(&[], 0), Step::Short);
