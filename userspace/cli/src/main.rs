@@ -2,6 +2,7 @@
 //! `tandem`: the toolbox.
 
 mod ab;
+mod doctor;
 mod map;
 mod policies;
 mod topo;
@@ -22,6 +23,8 @@ struct Arguments {
 enum Command {
     /// Compare ways of scheduling and placing a workload, in the lab or on this machine
     Ab(Box<ab::Arguments>),
+    /// Tell which samplers and counters work on this machine, and why others do not
+    Doctor(doctor::Arguments),
     /// Find the node each thread should run on, from what the threads share
     Map(map::Arguments),
     /// List the placement policies, what they need and what can be set
@@ -36,6 +39,7 @@ const BAD_INPUT: u8 = 2;
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Ab(arguments) => ab::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Map(arguments) => map::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Policies(arguments) => policies::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Topo(arguments) => topo::run(&arguments).map(|()| ExitCode::SUCCESS),

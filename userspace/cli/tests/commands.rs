@@ -80,6 +80,27 @@ fn policies_are_listed_with_their_parameters() {
 }
 
 #[test]
+fn the_doctor_says_of_every_sampler_whether_it_works_or_why_not() {
+    let output = tandem(&["doctor", "--json"]);
+    let value: serde_json::Value = serde_json::from_str(stdout(&output)).unwrap();
+    let samplers = value["samplers"].as_array().unwrap();
+    let names: Vec<_> = samplers.iter().map(|sampler| sampler["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["lookahead", "pmu"]);
+    let words = tandem(&["doctor"]);
+    for sampler in samplers {
+        assert_eq!(sampler["works"] == true, sampler["why_not"].is_null(), "{sampler}");
+        for key in ["coverage", "bias", "cost"] {
+            assert!(sampler[key].is_string(), "{key} of {sampler}");
+        }
+        if let Some(why_not) = sampler["why_not"].as_str() {
+            assert!(stdout(&words).contains(why_not), "{}", stdout(&words));
+        }
+    }
+    let counters = &value["counters"];
+    assert_eq!(counters["why_not"].is_null(), counters["pmus"][0]["core"].is_string(), "{counters}");
+}
+
+#[test]
 fn bad_input_is_one_sentence_and_exit_code_2() {
     let output = tandem(&["topo", "--machine", "/no/such.toml"]);
     assert_eq!(output.status.code(), Some(2));

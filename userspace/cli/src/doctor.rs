@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `tandem doctor`: what works on this machine, and why the rest does not.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use tandem_sense::doctor::{CounterPmu, Examination, SamplerState, examine};
+
+/// How to show what was found.
+#[derive(Args)]
+pub struct Arguments {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Examines this machine and prints what was found.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let found = examine();
+    let text = if arguments.json { serde_json::to_string_pretty(&found)? + "\n" } else { words(&found)? };
+    std::io::stdout().write_all(text.as_bytes()).context("standard output cannot be written")
+}
+
+fn words(found: &Examination) -> Result<String> {
+    let mut text = String::new();
+    let (cpu, below) = (&found.cpu, if found.virtual_machine { ", in a virtual machine" } else { "" });
+    writeln!(text, "CPU {cpu}{below}\n\nsamplers")?;
+    for sampler in &found.samplers {
+        write_sampler(&mut text, sampler)?;
+    }
+    writeln!(text, "\ncounters per thread")?;
+    if let Some(why_not) = &found.counters.why_not {
+        writeln!(text, "    none: {why_not}")?;
+    }
+    for pmu in found.counters.pmus.iter().filter(|pmu| pmu.core.is_some()) {
+        write_counters(&mut text, pmu)?;
+    }
+    Ok(text)
+}
+
+fn write_sampler(text: &mut String, sampler: &SamplerState) -> Result<()> {
+    let name = sampler.traits.name;
+    match (&sampler.why_not, sampler.hardware) {
+        (Some(why_not), _) => writeln!(text, "    {name:<10} does not work: {why_not}")?,
+        (None, Some(hardware)) => writeln!(text, "    {name:<10} works, by {hardware}")?,
+        (None, None) => writeln!(text, "    {name:<10} works")?,
+    }
+    for (what, said) in
+        [("sees", sampler.traits.coverage), ("bias", sampler.traits.bias), ("cost", sampler.traits.cost)]
+    {
+        writeln!(text, "        {what}: {said}")?;
+    }
+    Ok(())
+}
+
+fn write_counters(text: &mut String, pmu: &CounterPmu) -> Result<()> {
+    writeln!(text, "    PMU {}, core {}", pmu.pmu, pmu.core.as_deref().unwrap_or("unknown"))?;
+    for (counter, events) in &pmu.counters {
+        let events = events.as_ref().map_or_else(|| "none on this core".to_owned(), |events| events.join(", "));
+        writeln!(text, "        {counter}: {events}")?;
+    }
+    Ok(())
+}
