@@ -6,13 +6,51 @@
 
 mod prune;
 
+use std::ops::{Index, IndexMut};
+
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
-use crate::score::Slots;
+use crate::score::{FREE, Slots};
 
 /// Differences of score below this are rounding.
 pub const ROUNDING: f64 = 1e-9;
+/// Where cooling ends: nothing is worse by so little that it would still be taken below, and numbers smaller yet are slow
+/// to reckon with.
+const COLDEST: f64 = 1e-305;
+/// e to the power of this is less than the least number.
+const NO_CHANCE: f64 = -746.0;
+
+/// Rows by thread, then by node, in one piece of memory: a step looks at four of them.
+pub struct Rows<T> {
+    nodes: usize,
+    cells: Vec<T>,
+}
+
+impl<T> FromIterator<Vec<T>> for Rows<T> {
+    fn from_iter<I: IntoIterator<Item = Vec<T>>>(rows: I) -> Self {
+        let (mut nodes, mut cells) = (0, Vec::new());
+        for row in rows {
+            nodes = row.len();
+            cells.extend(row);
+        }
+        Self { nodes, cells }
+    }
+}
+
+impl<T> Index<usize> for Rows<T> {
+    type Output = [T];
+
+    fn index(&self, thread: usize) -> &[T] {
+        &self.cells[thread * self.nodes..][..self.nodes]
+    }
+}
+
+impl<T> IndexMut<usize> for Rows<T> {
+    fn index_mut(&mut self, thread: usize) -> &mut [T] {
+        &mut self.cells[thread * self.nodes..][..self.nodes]
+    }
+}
 
 /// What may go where, and what that is worth. All rows are by thread, then by node.
 pub struct Problem {
@@ -21,9 +59,9 @@ pub struct Problem {
     /// Node by thread to start from and to compare with.
     pub present: Vec<usize>,
     /// q2 + q3.
-    pub value: Vec<Vec<f64>>,
+    pub value: Rows<f64>,
     /// Whether the thread may go there (false everywhere if it must stay).
-    pub allowed: Vec<Vec<bool>>,
+    pub allowed: Rows<bool>,
 }
 
 /// How long and how hot.
@@ -84,8 +122,9 @@ impl Problem {
     /// A random thread to a random other node, or in exchange with a random resident if that is full.
     fn neighbour(&self, mapping: &Mapping, rng: &mut Pcg64) -> Option<Step> {
         let thread = below(rng, self.place_count());
-        let shift = 1 + below(rng, self.slots.len() - 1);
-        let to = (mapping.place[thread] + shift) % self.slots.len();
+        let nodes = self.slots.len();
+        let shifted = mapping.place[thread] + 1 + below(rng, nodes - 1);
+        let to = if shifted < nodes { shifted } else { shifted - nodes };
         if !self.allowed[thread][to] {
             return None;
         }
@@ -129,6 +168,28 @@ impl Problem {
         self.value[first][b] - self.value[first][a] + self.value[second][a] - self.value[second][b]
     }
 
+    /// By how much the score of `start` can rise at most when one thread is moved, when two are, and so on.
+    pub fn reach(&self, start: &Mapping) -> Vec<f64> {
+        let gain = |(thread, &here): (usize, &usize)| {
+            let own = &self.value[thread];
+            let open = (0..own.len()).filter(|&node| self.allowed[thread][node]);
+            open.map(|node| own[node] - own[here]).fold(0.0, f64::max)
+        };
+        let mut gains: Vec<f64> = start.place.iter().enumerate().map(gain).collect();
+        gains.sort_unstable_by(|a, b| b.total_cmp(a));
+        let points =
+            |(node, slots): (usize, &Slots)| slots.points(slots.count()) - slots.points(start.residents[node].len());
+        let mut free: f64 = self.slots.iter().enumerate().map(points).sum();
+        let mut sum = 0.0;
+        let add = |gain: f64| {
+            let slot = free.min(FREE);
+            free -= slot;
+            sum += gain + slot;
+            sum
+        };
+        gains.into_iter().map(add).collect()
+    }
+
     /// Best mappings of every start, the best first; equal ones in the order found.
     pub fn anneal(&self, schedule: &Schedule, seed: u64) -> Vec<Mapping> {
         let mut rng = Pcg64::seed_from_u64(seed);
@@ -168,6 +229,9 @@ impl Problem {
     /// One start: Alg. 3.6 without the gate.
     fn run(&self, mut mapping: Mapping, schedule: &Schedule, steps_left: &mut u64, rng: &mut Pcg64) -> Mapping {
         let mut best = mapping.clone();
+        let mut most = best.score;
+        // Whether the present mapping is the best and not copied yet: most are followed by a better one at once.
+        let mut unsaved = false;
         let mut temperature = schedule.start_temperature;
         let mut since_best = 0;
         for _ in 0..schedule.iterations.min(*steps_left) {
@@ -175,20 +239,26 @@ impl Problem {
             since_best += 1;
             if let Some(step) = self.neighbour(&mapping, rng) {
                 let change = self.change(&mapping, &step);
-                if change >= 0.0 || uniform(rng) <= libm::exp(change / temperature) {
+                if change >= 0.0 || uniform(rng) <= chance(change / temperature) {
+                    if unsaved && mapping.score + change <= most + ROUNDING {
+                        best.clone_from(&mapping);
+                        unsaved = false;
+                    }
                     mapping.take(&step, change);
                 }
             }
-            temperature *= schedule.cooling;
-            if mapping.score > best.score + ROUNDING {
-                best.clone_from(&mapping);
+            if temperature > COLDEST {
+                temperature *= schedule.cooling;
+            }
+            if mapping.score > most + ROUNDING {
+                (most, unsaved) = (mapping.score, true);
                 since_best = 0;
             }
             if since_best >= schedule.no_improvement {
                 break;
             }
         }
-        best
+        if unsaved { mapping } else { best }
     }
 }
 
@@ -215,6 +285,11 @@ impl Mapping {
         self.residents[to].push(thread);
         self.place[thread] = to;
     }
+}
+
+/// e to the power of `exponent`, where most are so low that it is 0.
+fn chance(exponent: f64) -> f64 {
+    if exponent < NO_CHANCE { 0.0 } else { libm::exp(exponent) }
 }
 
 /// A number below `count` (at least 1).
@@ -249,7 +324,8 @@ mod tests {
             (0..nodes).map(|node| 40.0 / ring[node][memory] + q3(node, rng)).collect()
         };
         let value = (0..threads).map(|thread| row(thread, &mut rng)).collect();
-        Problem { slots, allowed: vec![vec![true; nodes]; threads], present, value }
+        let allowed = std::iter::repeat_n(vec![true; nodes], threads).collect();
+        Problem { slots, allowed, present, value }
     }
 
     /// Best score over all mappings that fill no node beyond its slots or what it hosts now.

@@ -11,8 +11,8 @@
 //! The next mapping waits until no thread is on cooldown.
 //!
 //! What the source leaves unclear: it does not say when to try again. Here it is when more than half of the busy threads
-//! are not those that were mapped (ours). A change of phase is not noticed. Compact fills the nodes in their order with
-//! the threads in theirs, up to the slots of [`crate::score::Slots`]; a random mapping draws a free node for each thread.
+//! are not those that were mapped (ours). A change of phase is not noticed. Compact is that of [`crate::placement`]; a
+//! random mapping draws for each thread one of the nodes with a free slot ([`crate::score::Slots`]).
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,8 @@ use rand_core::SeedableRng;
 use rand_pcg::Pcg64;
 
 use crate::anneal::below;
-use crate::model::{Plan, Snapshot, Thread, ThreadId};
+use crate::model::{NodeIndex, Plan, Snapshot, Thread, ThreadId};
+use crate::placement::compact_mapping;
 use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy, Signal};
 use crate::relocation::{self, may_go, may_run};
 use crate::score::Slots;
@@ -143,10 +144,13 @@ impl Trial {
         } else {
             self.phase = Phase::Measuring { since_ns: snapshot.time_ns, measured_ns: 0, operations: 0.0, cycles: 0.0 };
             self.tried += 1;
-            let name = if self.tried == 1 { "compact" } else { "random" };
-            let mut rng = Pcg64::seed_from_u64(seed.wrapping_add(self.tried));
-            let order = |free: &[usize]| if self.tried == 1 { free[0] } else { free[below(&mut rng, free.len())] };
-            (mapping(snapshot, threads, &slots, order), format!("tries mapping {} of {all}, {name}", self.tried))
+            let (name, place) = if self.tried == 1 {
+                ("compact", compact_mapping(snapshot, threads))
+            } else {
+                let mut rng = Pcg64::seed_from_u64(seed.wrapping_add(self.tried));
+                ("random", random_mapping(snapshot, threads, &slots, &mut rng))
+            };
+            (place, format!("tries mapping {} of {all}, {name}", self.tried))
         };
         self.wanted = threads.iter().zip(&place).map(|(thread, &node)| (thread.id, node)).collect();
         relocation::plan(snapshot, threads, &slots, &place, |_, _| reason.clone())
@@ -154,17 +158,12 @@ impl Trial {
 }
 
 fn goes(snapshot: &Snapshot, thread: &Thread, node: usize) -> bool {
-    may_go(snapshot, thread, crate::model::NodeIndex(node))
+    may_go(snapshot, thread, NodeIndex(node))
 }
 
-/// Node by thread: the one that `choose` takes of those with a free slot; where there is none, the present one if the
-/// thread may run there, else the first that it may run on.
-fn mapping(
-    snapshot: &Snapshot,
-    threads: &[&Thread],
-    slots: &[Slots],
-    mut choose: impl FnMut(&[usize]) -> usize,
-) -> Vec<usize> {
+/// Node by thread: one drawn from those with a free slot; where there is none, the present one if the thread may run
+/// there, else the first that it may run on.
+fn random_mapping(snapshot: &Snapshot, threads: &[&Thread], slots: &[Slots], rng: &mut Pcg64) -> Vec<usize> {
     let mut residents = vec![0; slots.len()];
     let mut place = |thread: &&Thread| {
         let allowed = |&node: &usize| goes(snapshot, thread, node);
@@ -173,7 +172,7 @@ fn mapping(
         let here = may_run(snapshot, thread, thread.node).then_some(thread.node.0);
         let chosen = match free[..] {
             [] => here.or_else(|| (0..slots.len()).find(allowed)).unwrap_or(thread.node.0),
-            _ => choose(&free),
+            _ => free[below(rng, free.len())],
         };
         residents[chosen] += 1;
         chosen

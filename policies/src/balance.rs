@@ -13,10 +13,12 @@
 //! nodes with memory serve all groups, whoever uses them (threads on 2 nodes and pages on 4 may be best). The gain of a
 //! move that evens is unknown: the latency matrix does not tell what contention costs.
 
+use std::ops::Range;
+
 use crate::model::{NodeIndex, PerNode, Plan, Snapshot};
-use crate::page_moves::{self, PageMoves};
+use crate::page_moves::{self, Granted, PageMoves};
 use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy, Signal};
-use crate::users::{self, Users, Weighed};
+use crate::users::{self, Ledger, Users, Weighed};
 
 /// Page policy `balance`.
 pub static POLICY: Policy = Policy {
@@ -49,24 +51,61 @@ pub fn decide(snapshot: &Snapshot, parameters: &Parameters) -> Result<Plan, Miss
     let users = Users::of(snapshot);
     let serving = page_moves::memory_nodes(&snapshot.topology, page_nodes);
     let mut loads = PerNode::filled(snapshot.topology.len(), 0.0);
-    let mut groups: Vec<Weighed> = snapshot.groups.iter().map(Weighed::of).collect();
-    groups.iter().for_each(|group| group.add_to(&mut loads));
     let mut moves = PageMoves::new(snapshot, parameters);
     let tolerance = 1.0 + parameters.get("tolerance_percent") / 100.0;
     let min_samples = parameters.get("min_samples");
-    groups.retain(|weighed| weighed.group.samples >= min_samples && weighed.group.unmovable.is_none());
-    // Looked up in the order of addresses, which is that of memory, and only then sorted.
-    let of_users = |weighed: &Weighed| users.destinations(weighed.group, &moves);
-    let nodes_of = |weighed| (weighed, if page_nodes == 0.0 { of_users(&weighed) } else { Vec::new() });
-    let mut groups: Vec<(Weighed, Vec<NodeIndex>)> = groups.into_iter().map(nodes_of).collect();
-    groups.sort_by(|(a, _), (b, _)| b.load.total_cmp(&a.load));
-    for (weighed, of_users) in &groups {
-        let nodes = if page_nodes == 0.0 { of_users } else { &serving };
-        if let Some((to, evens)) = destination(weighed, nodes, &loads, tolerance) {
-            send(&mut moves, weighed, to, evens, &mut loads);
+    let ledger = Ledger::of(&snapshot.groups);
+    // By group, the nodes that may serve it by its users; none if it may not go.
+    let mut nodes_of_users = Vec::new();
+    let mut judged: Vec<Option<Range<usize>>> = Vec::with_capacity(snapshot.groups.len());
+    for weighed in ledger.iter() {
+        weighed.add_to(&mut loads);
+        let first = nodes_of_users.len();
+        let may_go = weighed.group.samples >= min_samples && weighed.group.unmovable.is_none();
+        if may_go && page_nodes == 0.0 {
+            users.destinations(weighed.group, &moves, &mut nodes_of_users);
+        }
+        judged.push(may_go.then(|| first..nodes_of_users.len()));
+    }
+    let mut granted = Vec::new();
+    for at in ledger.heaviest_first(|at| judged[at].is_some()) {
+        let weighed = ledger.weighed(at);
+        let of_users = judged[at].clone().unwrap_or_default();
+        let nodes = if page_nodes == 0.0 { &nodes_of_users[of_users] } else { &serving };
+        let Some((to, evens)) = destination(&weighed, nodes, &loads, tolerance) else { continue };
+        if moves.grant(&weighed, to) {
+            let home = weighed.home.unwrap_or(to);
+            let why = evens.then(|| Evening { home, from: loads[home], to: loads[to] });
+            granted.push(Granted { at, to, why });
+            weighed.take_from(&mut loads);
+            loads[to] += weighed.load;
         }
     }
+    moves.write(&ledger, &granted, facts);
     Ok(moves.plan())
+}
+
+/// Loads before a move that evens them.
+struct Evening {
+    home: NodeIndex,
+    from: f64,
+    to: f64,
+}
+
+/// What a move brings, and why it is made.
+fn facts(moves: &PageMoves, weighed: &Weighed, granted: &Granted<Option<Evening>>) -> (Option<f64>, String) {
+    let id = |node: NodeIndex| moves.snapshot.topology.nodes[node].id;
+    let there = id(granted.to);
+    match &granted.why {
+        Some(loads) => {
+            let (here, from, to, own) = (id(loads.home), loads.from as u64, loads.to as u64, weighed.load as u64);
+            (None, format!("node {here} serves {from} accesses/s, node {there} {to}; it takes {own} there"))
+        }
+        None => {
+            let reason = format!("node {there} serves least of the nodes for it{}", moves.home_of(weighed));
+            (moves.gain_of(weighed, granted.to), reason)
+        }
+    }
 }
 
 /// Where a group should go among `nodes`, and whether to even loads; `None` if it should stay.
@@ -76,7 +115,7 @@ fn destination(
     loads: &PerNode<f64>,
     tolerance: f64,
 ) -> Option<(NodeIndex, bool)> {
-    let home = weighed.group.home()?;
+    let home = weighed.home?;
     let to = users::least_loaded(nodes, loads, Some(home))?;
     if nodes.binary_search(&home).is_err() {
         return Some((to, false));
@@ -92,23 +131,6 @@ fn falls(weighed: &Weighed, to: NodeIndex, loads: &PerNode<f64>) -> bool {
     let change: f64 = weighed.parts().filter(|&(node, _)| node != to).map(leaves).sum();
     let arriving = weighed.load - weighed.load_on(to);
     change + arriving * (arriving + 2.0 * loads[to]) < 0.0
-}
-
-fn send(moves: &mut PageMoves, weighed: &Weighed, to: NodeIndex, evens: bool, loads: &mut PerNode<f64>) {
-    let id = |node: NodeIndex| moves.snapshot.topology.nodes[node].id;
-    let group = weighed.group;
-    let home = group.home().unwrap_or(to);
-    let reason = if evens {
-        let (from, to, own) = ((id(home), loads[home] as u64), (id(to), loads[to] as u64), weighed.load as u64);
-        format!("node {} serves {} accesses/s, node {} {}; it takes {own} there", from.0, from.1, to.0, to.1)
-    } else {
-        format!("node {} serves least of the nodes for it{}", id(to), moves.home_in_words(group))
-    };
-    let gain_ns_per_s = if evens { None } else { moves.gain_ns_per_s(group, to) };
-    if moves.send_for(group, to, gain_ns_per_s, || reason) {
-        weighed.take_from(loads);
-        loads[to] += weighed.load;
-    }
 }
 
 #[cfg(test)]

@@ -295,7 +295,8 @@ pub fn planned(snapshot: &Snapshot, relocated: &[Relocation], why: &str) -> Vec<
             first_node: first.from.node,
             second_node: second.from.node,
         };
-        let gain_ns_per_s = [first, second].into_iter().filter_map(|one| gain(snapshot, one)).reduce(|a, b| a + b);
+        let sum = [first, second].into_iter().filter_map(|one| gain(snapshot, one)).reduce(|a, b| a + b);
+        let gain_ns_per_s = sum.filter(|gain| gain.is_finite());
         let reason = format!("{why}; {}; {}", facts(snapshot, first), facts(snapshot, second));
         return vec![Move { action, gain_ns_per_s, reason }];
     }

@@ -39,6 +39,15 @@ pub fn group_stall_ns_per_s(topology: &Topology, group: &PageGroup) -> Option<f6
 /// Stall of all accesses to `group` if all its pages were on `memory`, in ns per second.
 pub fn group_stall_at_ns_per_s(topology: &Topology, group: &PageGroup, memory: NodeIndex) -> f64 {
     let accesses = group.accesses_per_s.iter().filter(|&(_, &rate)| rate != 0.0);
+    accesses_stall_ns_per_s(topology, accesses.map(|(run, &rate)| (run, rate)), memory)
+}
+
+/// Stall of accesses per second by node to memory of `memory`, in ns per second.
+pub fn accesses_stall_ns_per_s(
+    topology: &Topology,
+    accesses: impl Iterator<Item = (NodeIndex, f64)>,
+    memory: NodeIndex,
+) -> f64 {
     accesses.map(|(run, rate)| rate * topology.latency_ns(run, memory)).sum()
 }
 

@@ -103,7 +103,7 @@ fn cut(moves: &mut PageMoves, dataset: &[PageGroup], threads: &[ThreadId], users
         let thread = threads[chunk.min(threads.len() - 1)];
         let Some(to) = users.node(thread).and_then(|node| moves.destination(node)) else { continue };
         let id = moves.snapshot.topology.nodes[to].id;
-        let reason = || {
+        let reason = |_: &PageMoves| {
             let (chunk, chunks) = (chunk + 1, threads.len());
             format!("chunk {chunk} of {chunks} of the dataset at {start:#x} is by thread {thread} near node {id}")
         };

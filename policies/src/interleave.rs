@@ -44,7 +44,8 @@ pub fn decide(snapshot: &Snapshot, parameters: &Parameters) -> Plan {
         let block = group.id.start / BLOCK_BYTES;
         let turn = (block % nodes.len() as u64) as usize;
         let id = snapshot.topology.nodes[nodes[turn]].id;
-        let reason = || format!("block {block} of 2 MiB is the turn of node {id}, {} of {}", turn + 1, nodes.len());
+        let reason =
+            |_: &PageMoves| format!("block {block} of 2 MiB is the turn of node {id}, {} of {}", turn + 1, nodes.len());
         moves.send_for(group, nodes[turn], None, reason);
     }
     moves.plan()

@@ -2,6 +2,7 @@
 //! What holds for every plan, on snapshots drawn at random.
 
 mod sharers;
+mod wrong_input;
 
 use std::collections::BTreeSet;
 

@@ -7,7 +7,7 @@
 //!
 //! The events are what a sampler reports of sharing, in accesses per second; kMAF counts page faults instead. Time is
 //! the snapshot's: with longer intervals there is one mapping for each, and the matrix ages by as many periods as
-//! have passed. The mapper is [`crate::sharing`]'s in place of Scotch; a node takes as many threads as it has CPUs,
+//! have passed. The mapper is [`crate::mapping`] in place of Scotch; a node takes as many threads as it has CPUs,
 //! where Scotch would spread threads evenly and split pairs for it. Threads that share nothing stay, unless their
 //! place is wanted. `min_gain_percent` is ours: the source does not say what a mapping must gain, and with sampled
 //! events some pair always looks a little heavier than before. Whether nobody shares or no sampler tells cannot be
@@ -16,7 +16,7 @@
 use crate::model::Plan;
 use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Policy, Signal};
 use crate::relocation;
-use crate::sharing::{Remapping, SharingHistory};
+use crate::sharing::{Effort, Remapping, SharingHistory};
 
 /// Thread policy `kmaf`.
 pub static POLICY: Policy = Policy {
@@ -45,6 +45,7 @@ struct State {
 
 fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
     let (snapshot, parameters) = (inputs.snapshot, inputs.parameters);
+    let effort = Effort { steps: inputs.steps, seed: inputs.seed };
     let state = inputs.memory.of::<State>();
     // A clock that goes back is another recording.
     if state.mapped_ns.is_some_and(|mapped_ns| snapshot.time_ns < mapped_ns) {
@@ -69,7 +70,7 @@ fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
         return Ok(Plan::default());
     }
     let sharing = state.history.matrix(&threads);
-    let plan = Remapping::new(snapshot, &threads, &sharing).plan(parameters.get("min_gain_percent"));
+    let plan = Remapping::new(snapshot, &threads, &sharing, effort).plan(parameters.get("min_gain_percent"));
     state.mapped_ns = Some(snapshot.time_ns);
     state.history.age(parameters.get("ageing"));
     Ok(plan)

@@ -14,6 +14,7 @@
 //! mapping may be right from the start, when the process was seen for `wait_decisions` decisions without.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter::Peekable;
 
 use crate::model::{GroupId, NodeIndex, PageGroup, PerNode, Plan, ProcessId, Snapshot, ThreadId};
 use crate::page_moves::{self, PageMoves};
@@ -42,7 +43,7 @@ const ROUNDING: f64 = 1e-9;
 /// A remembered count below this is forgotten.
 const FAINTEST: f64 = 0.01;
 
-/// What `kmaf` remembers.
+/// What `kmaf` remembers. Lists ascend by group.
 #[derive(Debug, Default)]
 struct Remembered {
     time_ns: u64,
@@ -52,68 +53,118 @@ struct Remembered {
     /// Processes whose first thread mapping was applied.
     mapped: BTreeSet<ProcessId>,
     /// Where groups were sent in the last decision.
-    sent: BTreeMap<GroupId, NodeIndex>,
+    sent: Vec<(GroupId, NodeIndex)>,
     /// What halving took from the counts.
-    taken: BTreeMap<GroupId, PerNode<f64>>,
+    taken: Vec<(GroupId, PerNode<f64>)>,
 }
 
 /// The node that the counts `vector` send a page to, wherever it is.
 pub fn destination(vector: &PerNode<f64>) -> Option<NodeIndex> {
-    let node = vector.argmax()?;
-    let others = vector.iter().filter(|&(other, _)| other != node).map(|(_, &count)| count);
-    let second = others.fold(0.0, f64::max);
-    (vector[node] > 2.0 * second + 1.0 + ROUNDING).then_some(node)
+    let (mut node, mut most, mut second) = (None, 0.0, 0.0);
+    for (at, &count) in vector.iter() {
+        if count > most {
+            (node, most, second) = (Some(at), count, most);
+        } else if count > second {
+            second = count;
+        }
+    }
+    node.filter(|_| most > 2.0 * second + 1.0 + ROUNDING)
 }
 
 /// Moves of groups that one node uses more than twice as much as any other.
 pub fn decide(snapshot: &Snapshot, parameters: &Parameters, memory: &mut Memory) -> Plan {
     let memory = memory.of::<Remembered>();
-    memory.age(snapshot, parameters);
     memory.note_thread_moves(snapshot);
+    let left = page_moves::aged(parameters, snapshot.time_ns.saturating_sub(memory.time_ns));
+    memory.time_ns = snapshot.time_ns;
+    let mut sent_before = std::mem::take(&mut memory.sent).into_iter().peekable();
+    let mut taken_before = std::mem::take(&mut memory.taken).into_iter().peekable();
+    let wait_decisions = parameters.get("wait_decisions");
     let mut moves = PageMoves::new(snapshot, parameters);
-    let mut sent = BTreeMap::new();
-    for group in &snapshot.groups {
-        let Some(vector) = memory.vector(group) else { continue };
-        let Some(accessor) = destination(&vector) else { continue };
-        if !memory.may_follow(group.id.process, parameters) {
-            continue;
+    let mut vector = PerNode::filled(snapshot.topology.len(), 0.0);
+    for of_process in snapshot.groups.chunk_by(|one, next| one.id.process == next.id.process) {
+        let may_follow = memory.may_follow(of_process[0].id.process, wait_decisions);
+        for group in of_process {
+            let sent = entry_of(&mut sent_before, group.id);
+            let taken = entry_of(&mut taken_before, group.id).and_then(|taken| faded(taken, left));
+            let has_arrived = sent.is_some_and(|to| group.home() == Some(to));
+            let (seen, taken) = count(group, taken, has_arrived, &mut vector);
+            memory.taken.extend(taken.map(|taken| (group.id, taken)));
+            if !seen || !may_follow {
+                continue;
+            }
+            if let Some(to) = send(&mut moves, group, &vector) {
+                memory.sent.push((group.id, to));
+            }
         }
-        let Some(to) = moves.destination(accessor) else { continue };
-        let reason = format!(
-            "node {} accessed it {:.1} times, no other more than half as often{}",
-            snapshot.topology.nodes[accessor].id,
-            vector[accessor],
-            moves.home_in_words(group)
-        );
-        if moves.send(group, to, || reason) {
-            sent.insert(group.id, to);
-        }
-    }
-    memory.sent = sent;
-    for group in &snapshot.groups {
-        memory.waited.entry(group.id.process).or_insert(0);
     }
     memory.waited.values_mut().for_each(|waited| *waited += 1);
     moves.plan()
 }
 
-impl Remembered {
-    /// Lets what halving took age to the time of `snapshot`.
-    fn age(&mut self, snapshot: &Snapshot, parameters: &Parameters) {
-        let factor = page_moves::aged(parameters, snapshot.time_ns.saturating_sub(self.time_ns));
-        self.time_ns = snapshot.time_ns;
-        let is_known = |id: &GroupId| snapshot.groups.binary_search_by_key(id, |group| group.id).is_ok();
-        self.taken.retain(|id, taken| {
-            *taken = PerNode::from_fn(taken.len(), |node| taken[node] * factor);
-            taken.values().any(|&count| count >= FAINTEST) && is_known(id)
-        });
-    }
+/// Sends `group` where its counts say; where it goes.
+fn send(moves: &mut PageMoves, group: &PageGroup, vector: &PerNode<f64>) -> Option<NodeIndex> {
+    let accessor = destination(vector)?;
+    let to = moves.destination(accessor)?;
+    let reason = |moves: &PageMoves| {
+        format!(
+            "node {} accessed it {:.1} times, no other more than half as often{}",
+            moves.snapshot.topology.nodes[accessor].id,
+            vector[accessor],
+            moves.home_in_words(group)
+        )
+    };
+    moves.send(group, to, reason).then_some(to)
+}
 
-    /// Looks for threads that changed node, and forgets processes that are gone.
+/// What an ascending list holds for `id`, of which nothing was asked before that comes after it.
+fn entry_of<T>(list: &mut Peekable<impl Iterator<Item = (GroupId, T)>>, id: GroupId) -> Option<T> {
+    while list.next_if(|entry| entry.0 < id).is_some() {}
+    list.next_if(|entry| entry.0 == id).map(|entry| entry.1)
+}
+
+/// What was taken, of which `left` is left; `None` if that is next to nothing.
+fn faded(mut taken: PerNode<f64>, left: f64) -> Option<PerNode<f64>> {
+    taken.values_mut().for_each(|count| *count *= left);
+    taken.values().any(|&count| count >= FAINTEST).then_some(taken)
+}
+
+/// Puts NV of `group` into `vector`, less what was `taken`, halved if it arrived since the last decision; whether there
+/// are samples, and what is taken then.
+fn count(
+    group: &PageGroup,
+    taken: Option<PerNode<f64>>,
+    has_arrived: bool,
+    vector: &mut PerNode<f64>,
+) -> (bool, Option<PerNode<f64>>) {
+    let total = group.accesses_per_s.total();
+    if !(group.samples > 0.0 && total > 0.0 && total.is_finite()) {
+        return (false, taken);
+    }
+    // Most nodes access a group not at all.
+    let count = |rate: f64| if rate == 0.0 { 0.0 } else { group.samples * rate / total };
+    for ((node, &rate), left) in group.accesses_per_s.iter().zip(vector.values_mut()) {
+        *left = (count(rate) - taken.as_ref().map_or(0.0, |taken| taken[node])).max(0.0);
+    }
+    if !has_arrived {
+        return (true, taken);
+    }
+    vector.values_mut().for_each(|count| *count /= 2.0);
+    let taken = |node| count(group.accesses_per_s[node]) - vector[node];
+    (true, Some(PerNode::from_fn(vector.len(), taken)))
+}
+
+impl Remembered {
+    /// Looks for threads that changed node and for new processes, and forgets processes that are gone.
     fn note_thread_moves(&mut self, snapshot: &Snapshot) {
-        let here: BTreeSet<ProcessId> = snapshot.groups.iter().map(|group| group.id.process).collect();
+        let same_process = |one: &PageGroup, next: &PageGroup| one.id.process == next.id.process;
+        let here: BTreeSet<ProcessId> =
+            snapshot.groups.chunk_by(same_process).map(|of_process| of_process[0].id.process).collect();
         self.waited.retain(|process, _| here.contains(process));
         self.mapped.retain(|process| here.contains(process));
+        for &process in &here {
+            self.waited.entry(process).or_insert(0);
+        }
         for thread in &snapshot.threads {
             if self.threads.get(&thread.id).is_some_and(|&node| node != thread.node) {
                 self.mapped.insert(thread.process);
@@ -122,27 +173,9 @@ impl Remembered {
         self.threads = snapshot.threads.iter().map(|thread| (thread.id, thread.node)).collect();
     }
 
-    fn may_follow(&self, process: ProcessId, parameters: &Parameters) -> bool {
+    fn may_follow(&self, process: ProcessId, wait_decisions: f64) -> bool {
         let waited = self.waited.get(&process).copied().unwrap_or(0);
-        self.mapped.contains(&process) || waited as f64 >= parameters.get("wait_decisions")
-    }
-
-    /// NV of `group`, halved if it arrived since the last decision; `None` without samples.
-    fn vector(&mut self, group: &PageGroup) -> Option<PerNode<f64>> {
-        let total = group.accesses_per_s.total();
-        if !(group.samples > 0.0 && total > 0.0 && total.is_finite()) {
-            return None;
-        }
-        let count = |node| group.samples * group.accesses_per_s[node] / total;
-        let nodes = group.accesses_per_s.len();
-        let taken = self.taken.get(&group.id);
-        let left = |node| (count(node) - taken.map_or(0.0, |taken| taken[node])).max(0.0);
-        let mut vector = PerNode::from_fn(nodes, left);
-        if self.sent.get(&group.id).is_some_and(|&to| group.home() == Some(to)) {
-            vector = PerNode::from_fn(nodes, |node| vector[node] / 2.0);
-            self.taken.insert(group.id, PerNode::from_fn(nodes, |node| count(node) - vector[node]));
-        }
-        Some(vector)
+        self.mapped.contains(&process) || waited as f64 >= wait_decisions
     }
 }
 

@@ -14,10 +14,12 @@
 //! the accessors first. If the lowest ratio is itself above the threshold, the group stays. `min_samples`,
 //! `home_share`, `reserve_percent` and `min_gain_percent` (for moves to the preferred node) are ours, as in `tmma`.
 
+use std::fmt;
+
 use crate::model::{NodeIndex, PageGroup, PerNode, Plan, Snapshot};
 use crate::page_moves::{self, PageMoves};
 use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy, Signal};
-use crate::users::{load, share};
+use crate::users::load;
 
 /// Page policy `lmma`.
 pub static POLICY: Policy = Policy {
@@ -53,7 +55,9 @@ pub fn decide(snapshot: &Snapshot, parameters: &Parameters) -> Result<Plan, Miss
     }
     let mut pass = Pass {
         moves: PageMoves::new(snapshot, parameters),
-        parameters,
+        busy_ratio: parameters.get("busy_ratio"),
+        slow_ratio: parameters.get("slow_ratio"),
+        min_samples: parameters.get("min_samples"),
         mean_ns: mean(snapshot.groups.iter().filter_map(|group| Some((load(group), latency(group)?)))),
         nodes: if by_issuing { issued(snapshot) } else { served(snapshot) },
     };
@@ -79,7 +83,9 @@ impl Nodes {
 
 struct Pass<'a> {
     moves: PageMoves<'a>,
-    parameters: &'a Parameters,
+    busy_ratio: f64,
+    slow_ratio: f64,
+    min_samples: f64,
     mean_ns: Option<f64>,
     nodes: Nodes,
 }
@@ -91,16 +97,16 @@ impl Pass<'_> {
         let (Some(latency_ns), Some(mean_ns)) = (latency(group), self.mean_ns) else { return at + 1 };
         let Some(accessor) = group.accesses_per_s.argmax() else { return at + 1 };
         let Some(preferred) = self.moves.destination(accessor) else { return at + 1 };
-        let enough = group.samples >= self.parameters.get("min_samples");
-        if !enough || latency_ns / mean_ns <= self.parameters.get("slow_ratio") {
+        let enough = group.samples >= self.min_samples;
+        if !enough || latency_ns / mean_ns <= self.slow_ratio {
             return at + 1;
         }
-        let slow = format!("its accesses take {latency_ns:.0} ns, the mean is {mean_ns:.0}");
+        let slow = Slow { latency_ns, mean_ns };
         let went = if self.is_busy(preferred) {
-            self.send_to_alternative(group, preferred, latency_ns, &slow)
+            self.send_to_alternative(group, preferred, slow)
         } else if self.moves.pays(group, preferred) {
-            let reason = self.moves.reason(group, accessor);
-            self.moves.send(group, preferred, || format!("{slow}; {reason}")).then_some(preferred)
+            let reason = |moves: &PageMoves| format!("{slow}; {}", moves.reason(group, accessor));
+            self.moves.send(group, preferred, reason).then_some(preferred)
         } else {
             None
         };
@@ -108,17 +114,11 @@ impl Pass<'_> {
     }
 
     fn is_busy(&self, node: NodeIndex) -> bool {
-        self.nodes.ratio(node).is_some_and(|ratio| ratio > self.parameters.get("busy_ratio"))
+        self.nodes.ratio(node).is_some_and(|ratio| ratio > self.busy_ratio)
     }
 
     /// Sends a group whose preferred node is busy to the least busy one.
-    fn send_to_alternative(
-        &mut self,
-        group: &PageGroup,
-        preferred: NodeIndex,
-        latency_ns: f64,
-        slow: &str,
-    ) -> Option<NodeIndex> {
+    fn send_to_alternative(&mut self, group: &PageGroup, preferred: NodeIndex, slow: Slow) -> Option<NodeIndex> {
         let topology = &self.moves.snapshot.topology;
         let nodes = page_moves::memory_nodes(topology, 0.0);
         let key = |node: NodeIndex| (self.nodes.ratio(node).unwrap_or(0.0), topology.distance(preferred, node));
@@ -127,12 +127,26 @@ impl Pass<'_> {
             return None;
         }
         // What the latency matrix says leaves out that the preferred node is congested.
-        let saved = self.nodes.latency_ns[to].map(|there_ns| load(group) * (latency_ns - there_ns));
-        let id = |node: NodeIndex| topology.nodes[node].id;
+        let saved = self.nodes.latency_ns[to].map(|there_ns| load(group) * (slow.latency_ns - there_ns));
         let busy_ratio = self.nodes.ratio(preferred).unwrap_or(0.0);
-        let reason =
-            format!("{slow}; its node {} is busy ({busy_ratio:.2} of the mean), node {} least", id(preferred), id(to));
-        self.moves.send_for(group, to, saved, || reason).then_some(to)
+        let reason = |moves: &PageMoves| {
+            let [busy, least] = [preferred, to].map(|node| moves.snapshot.topology.nodes[node].id);
+            format!("{slow}; its node {busy} is busy ({busy_ratio:.2} of the mean), node {least} least")
+        };
+        self.moves.send_for(group, to, saved, reason).then_some(to)
+    }
+}
+
+/// A group whose accesses take longer than the mean; written as words that come before others.
+#[derive(Clone, Copy)]
+struct Slow {
+    latency_ns: f64,
+    mean_ns: f64,
+}
+
+impl fmt::Display for Slow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "its accesses take {:.0} ns, the mean is {:.0}", self.latency_ns, self.mean_ns)
     }
 }
 
@@ -153,8 +167,9 @@ fn served(snapshot: &Snapshot) -> Nodes {
     let nodes = snapshot.topology.len();
     let mut seen = PerNode::filled(nodes, (0.0, 0.0));
     for (group, ns) in snapshot.groups.iter().filter_map(|group| Some((group, latency(group)?))) {
-        for (node, _) in group.resident_pages.iter().filter(|&(_, &pages)| pages > 0) {
-            let weight = load(group) * share(group, node);
+        let (load, resident) = (load(group), group.resident_pages.values().sum::<u64>());
+        for (node, &pages) in group.resident_pages.iter().filter(|&(_, &pages)| pages > 0) {
+            let weight = load * (pages as f64 / resident as f64);
             seen[node] = (seen[node].0 + weight, seen[node].1 + weight * ns);
         }
     }

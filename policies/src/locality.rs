@@ -12,7 +12,7 @@
 //! pages go where threads are.
 
 use crate::model::{NodeIndex, PageGroup, Plan, Snapshot};
-use crate::page_moves::{self, PageMoves};
+use crate::page_moves::{self, Home, PageMoves};
 use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy, Signal};
 use crate::users::Users;
 
@@ -42,15 +42,15 @@ pub fn decide(snapshot: &Snapshot, parameters: &Parameters) -> Result<Plan, Miss
     page_moves::require(snapshot, POLICY.name, Signal::GroupUsers, |group| !group.users.is_empty())?;
     let users = Users::of(snapshot);
     let mut moves = PageMoves::new(snapshot, parameters);
-    for group in snapshot.groups.iter().filter(|group| group.samples >= parameters.get("min_samples")) {
+    let min_samples = parameters.get("min_samples");
+    let lead = 1.0 + parameters.get("min_lead_percent") / 100.0;
+    for group in snapshot.groups.iter().filter(|group| group.samples >= min_samples) {
         let Some((thread, node, per_s)) = users.top(group) else { continue };
         let Some(to) = moves.destination(node) else { continue };
-        let lead = 1.0 + parameters.get("min_lead_percent") / 100.0;
         if most_at_home(&users, group, &moves).is_some_and(|(home, most)| home != to && per_s < lead * most) {
             continue;
         }
-        let reason = reason(&moves, group, thread.tid, node);
-        moves.send(group, to, reason);
+        moves.send(group, to, |moves| reason(moves, thread.tid, node, moves.home_in_words(group)));
     }
     Ok(moves.plan())
 }
@@ -62,16 +62,9 @@ fn most_at_home(users: &Users, group: &PageGroup, moves: &PageMoves) -> Option<(
     there.map(|(_, _, per_s)| per_s).reduce(f64::max).map(|most| (home, most))
 }
 
-/// Why `group` goes to `node`, where thread `tid` is, in words.
-pub(crate) fn reason(
-    moves: &PageMoves,
-    group: &PageGroup,
-    tid: u32,
-    node: NodeIndex,
-) -> impl FnOnce() -> String + use<> {
-    let id = moves.snapshot.topology.nodes[node].id;
-    let home = moves.home_in_words(group);
-    move || format!("thread {tid} on node {id} accesses it most{home}")
+/// Why a group whose home is `home` goes to `node`, where thread `tid` is, in words.
+pub(crate) fn reason(moves: &PageMoves, tid: u32, node: NodeIndex, home: Home) -> String {
+    format!("thread {tid} on node {} accesses it most{home}", moves.snapshot.topology.nodes[node].id)
 }
 
 #[cfg(test)]

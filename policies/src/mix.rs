@@ -14,9 +14,9 @@
 
 use crate::locality;
 use crate::model::{NodeIndex, PerNode, Plan, Snapshot, ThreadId};
-use crate::page_moves::{self, PageMoves};
+use crate::page_moves::{self, Granted, PageMoves};
 use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy, Signal};
-use crate::users::{self, Users, Weighed};
+use crate::users::{self, Ledger, Users, Weighed};
 
 /// Page policy `mix`.
 pub static POLICY: Policy = Policy {
@@ -43,73 +43,110 @@ pub const PARAMETERS: &[Parameter] = &[
 /// [`MissingSignal`] if no group knows its users.
 pub fn decide(snapshot: &Snapshot, parameters: &Parameters) -> Result<Plan, MissingSignal> {
     page_moves::require(snapshot, POLICY.name, Signal::GroupUsers, |group| !group.users.is_empty())?;
-    let users = Users::of(snapshot);
-    let serving = page_moves::memory_nodes(&snapshot.topology, parameters.get("page_nodes"));
+    let page_nodes = parameters.get("page_nodes");
+    let serving = page_moves::memory_nodes(&snapshot.topology, page_nodes);
     let min_samples = parameters.get("min_samples");
-    let groups: Vec<Weighed> = snapshot.groups.iter().map(Weighed::of).collect();
-    let all: f64 = groups.iter().map(|weighed| weighed.load).sum();
-    let most = (1.0 + parameters.get("overload_percent") / 100.0) * all / serving.len().max(1) as f64;
     let loads = PerNode::filled(snapshot.topology.len(), 0.0);
-    let mut pass = Pass { moves: PageMoves::new(snapshot, parameters), loads, most };
-    let mut judged: Vec<(Weighed, (ThreadId, NodeIndex))> = Vec::new();
-    for weighed in groups {
-        let may_go = weighed.group.samples >= min_samples && weighed.group.unmovable.is_none();
-        match users.top(weighed.group).filter(|_| may_go && weighed.group.home().is_some()) {
-            Some((thread, node, _)) => judged.push((weighed, (thread, node))),
-            None => weighed.add_to(&mut pass.loads),
+    let serving_nodes = serving.len().max(1) as f64;
+    let mut pass = Pass {
+        users: Users::of(snapshot),
+        serving: (page_nodes > 0.0).then_some(serving),
+        moves: PageMoves::new(snapshot, parameters),
+        granted: Vec::new(),
+        loads,
+        most: 0.0,
+    };
+    let ledger = Ledger::of(&snapshot.groups);
+    let mut all = 0.0;
+    // By group, its top thread if it may go.
+    let mut tops: Vec<Option<(ThreadId, NodeIndex)>> = Vec::with_capacity(snapshot.groups.len());
+    for weighed in ledger.iter() {
+        let group = weighed.group;
+        all += weighed.load;
+        let may_go = group.samples >= min_samples && group.unmovable.is_none() && weighed.home.is_some();
+        let top = if may_go { pass.users.top(group).map(|(thread, node, _)| (thread, node)) } else { None };
+        if top.is_none() {
+            weighed.add_to(&mut pass.loads);
+        }
+        tops.push(top);
+    }
+    pass.most = (1.0 + parameters.get("overload_percent") / 100.0) * all / serving_nodes;
+    let mut nodes = Vec::new();
+    for at in ledger.heaviest_first(|at| tops[at].is_some()) {
+        if let Some(top) = tops[at] {
+            pass.place(at, &ledger.weighed(at), top, &mut nodes);
         }
     }
-    judged.sort_by(|(a, _), (b, _)| b.load.total_cmp(&a.load));
-    let by_users = parameters.get("page_nodes") == 0.0;
-    for (weighed, top) in &judged {
-        // Asked for only where needed: all users of a group are looked up for it.
-        let nodes =
-            |moves: &PageMoves| if by_users { users.destinations(weighed.group, moves) } else { serving.clone() };
-        pass.place(weighed, *top, nodes);
-    }
-    Ok(pass.moves.plan())
+    let Pass { mut moves, granted, most, .. } = pass;
+    moves.write(&ledger, &granted, |moves, weighed, granted| facts(moves, weighed, granted, most));
+    Ok(moves.plan())
 }
 
 struct Pass<'a> {
+    users: Users,
+    /// Nodes that serve all groups; `None`: each is served by those of its threads.
+    serving: Option<Vec<NodeIndex>>,
     moves: PageMoves<'a>,
+    granted: Vec<Granted<Why>>,
     /// Load by node of the groups placed so far.
     loads: PerNode<f64>,
     /// Load above which a node is overloaded.
     most: f64,
 }
 
-impl Pass<'_> {
-    /// Places a group with its top thread, which overflows to one of `nodes`.
-    fn place(
-        &mut self,
-        weighed: &Weighed,
-        (thread, node): (ThreadId, NodeIndex),
-        nodes: impl FnOnce(&PageMoves) -> Vec<NodeIndex>,
-    ) {
-        let group = weighed.group;
-        let (Some(local), Some(home)) = (self.moves.destination(node), group.home()) else { return };
-        let arrived = if self.fits(weighed, local) {
-            let reason = locality::reason(&self.moves, group, thread.tid, node);
-            self.moves.send(group, local, reason).then_some(local)
-        } else {
-            let nodes = nodes(&self.moves);
-            let stays = nodes.contains(&home) && self.fits(weighed, home);
-            if stays { None } else { self.overflow(weighed, local, &nodes) }
-        };
-        match arrived {
-            Some(to) => self.loads[to] += weighed.load,
-            None => weighed.add_to(&mut self.loads),
+/// Why a group goes.
+enum Why {
+    /// This thread, which is on that node, accesses it most.
+    Local(ThreadId, NodeIndex),
+    /// That node has enough; the one it goes to serves so much.
+    Overflow(NodeIndex, f64),
+}
+
+/// What a move brings, and why it is made; above `most` a node is overloaded.
+fn facts(moves: &PageMoves, weighed: &Weighed, granted: &Granted<Why>, most: f64) -> (Option<f64>, String) {
+    let to = granted.to;
+    match granted.why {
+        Why::Local(thread, node) => {
+            let home = moves.home_of(weighed);
+            (moves.gain_of(weighed, to), locality::reason(moves, thread.tid, node, home))
+        }
+        Why::Overflow(local, there) => {
+            let [local, to] = [local, to].map(|node| moves.snapshot.topology.nodes[node].id);
+            let (most, there) = (most as u64, there as u64);
+            (None, format!("node {local} would serve more than {most} accesses/s with it, node {to} serves {there}"))
         }
     }
+}
 
-    /// Sends a group to the least loaded of `nodes` since `local` has enough; where it goes.
-    fn overflow(&mut self, weighed: &Weighed, local: NodeIndex, nodes: &[NodeIndex]) -> Option<NodeIndex> {
-        let to = users::least_loaded(nodes, &self.loads, weighed.group.home())?;
-        let id = |node: NodeIndex| self.moves.snapshot.topology.nodes[node].id;
-        let (local, most, there) = (id(local), self.most as u64, self.loads[to] as u64);
-        let reason =
-            format!("node {local} would serve more than {most} accesses/s with it, node {} serves {there}", id(to));
-        self.moves.send_for(weighed.group, to, None, || reason).then_some(to)
+impl Pass<'_> {
+    /// Places the group at `at` with its top thread; `nodes` is room to list where it may overflow to.
+    fn place(
+        &mut self,
+        at: usize,
+        weighed: &Weighed,
+        (thread, node): (ThreadId, NodeIndex),
+        nodes: &mut Vec<NodeIndex>,
+    ) {
+        let (Some(local), Some(home)) = (self.moves.destination(node), weighed.home) else { return };
+        let way = if self.fits(weighed, local) {
+            Some((local, Why::Local(thread, node)))
+        } else {
+            nodes.clear();
+            match &self.serving {
+                Some(serving) => nodes.extend(serving),
+                None => self.users.destinations(weighed.group, &self.moves, nodes),
+            }
+            let stays = nodes.contains(&home) && self.fits(weighed, home);
+            let least = users::least_loaded(nodes, &self.loads, Some(home)).filter(|_| !stays);
+            least.map(|to| (to, Why::Overflow(local, self.loads[to])))
+        };
+        match way {
+            Some((to, why)) if self.moves.grant(weighed, to) => {
+                self.granted.push(Granted { at, to, why });
+                self.loads[to] += weighed.load;
+            }
+            _ => weighed.add_to(&mut self.loads),
+        }
     }
 
     fn fits(&self, weighed: &Weighed, node: NodeIndex) -> bool {

@@ -11,6 +11,8 @@
 //! lower id on a tie. The group goes to the node on which that thread is then, and is told so again until it is there or the
 //! epoch ends. A group that first appears during an epoch was touched in it.
 
+use std::ops::Range;
+
 use crate::model::{GroupId, NodeIndex, PageGroup, Plan, Snapshot, ThreadId};
 use crate::page_moves::{self, PageMoves};
 use crate::registry::{Inputs, Kind, Memory, MissingSignal, Parameter, Parameters, Policy, Signal};
@@ -45,6 +47,8 @@ struct Remembered {
     time_ns: u64,
     /// All groups of the last decision, ascending.
     groups: Vec<Known>,
+    /// Their samples by thread.
+    users: Vec<(ThreadId, f64)>,
 }
 
 /// One group.
@@ -52,8 +56,8 @@ struct Remembered {
 struct Known {
     id: GroupId,
     samples: f64,
-    /// Samples by thread.
-    users: Vec<(ThreadId, f64)>,
+    /// Its part of the samples by thread.
+    users: Range<usize>,
     /// The first thread that touched it in this epoch, and its node then.
     toucher: Option<(ThreadId, NodeIndex)>,
 }
@@ -70,13 +74,22 @@ pub fn decide(snapshot: &Snapshot, parameters: &Parameters, memory: &mut Memory)
     let users = Users::of(snapshot);
     let mut moves = PageMoves::new(snapshot, parameters);
     let mut before = std::mem::take(&mut memory.groups).into_iter().peekable();
+    let users_before = std::mem::take(&mut memory.users);
     for group in &snapshot.groups {
         while before.next_if(|known| known.id < group.id).is_some() {}
         let earlier = before.next_if(|known| known.id == group.id);
-        let mut known = Known { id: group.id, samples: group.samples, users: samples_by_user(group), toucher: None };
+        let first = memory.users.len();
+        add_samples_by_user(group, &mut memory.users);
+        let own = first..memory.users.len();
+        let mut known = Known { id: group.id, samples: group.samples, users: own.clone(), toucher: None };
         if !begins {
+            let now = Seen { samples: group.samples, users: &memory.users[own] };
+            let past = earlier.as_ref().map_or(Seen::default(), |earlier| Seen {
+                samples: left * earlier.samples,
+                users: &users_before[earlier.users.clone()],
+            });
             let told = earlier.as_ref().and_then(|earlier| earlier.toucher);
-            known.toucher = told.or_else(|| first_toucher(&known, earlier.as_ref(), left, &users));
+            known.toucher = told.or_else(|| first_toucher(now, past, left, &users));
             send(&mut moves, group, known.toucher);
         }
         memory.groups.push(known);
@@ -97,26 +110,33 @@ impl Remembered {
     }
 }
 
-/// The samples of `group` by thread, in proportion to their accesses.
-fn samples_by_user(group: &PageGroup) -> Vec<(ThreadId, f64)> {
+/// Adds the samples of `group` by thread to `samples`, in proportion to their accesses.
+fn add_samples_by_user(group: &PageGroup, samples: &mut Vec<(ThreadId, f64)>) {
     let all: f64 = group.users.iter().map(|&(_, per_s)| per_s).sum();
-    let samples = |&(thread, per_s): &(ThreadId, f64)| (thread, group.samples * per_s / all);
-    group.users.iter().map(samples).filter(|(_, samples)| samples.is_finite()).collect()
+    let own = |&(thread, per_s): &(ThreadId, f64)| (thread, group.samples * per_s / all);
+    samples.extend(group.users.iter().map(own).filter(|(_, samples)| samples.is_finite()));
 }
 
-/// The thread with most samples of `now` since `earlier`, of which `left` is left, if the group was touched since.
-fn first_toucher(now: &Known, earlier: Option<&Known>, left: f64, users: &Users) -> Option<(ThreadId, NodeIndex)> {
-    let past = earlier.map_or(0.0, |earlier| left * earlier.samples);
-    let new = now.samples - past;
+/// What was seen of a group.
+#[derive(Clone, Copy, Default)]
+struct Seen<'a> {
+    samples: f64,
+    /// Samples by thread.
+    users: &'a [(ThreadId, f64)],
+}
+
+/// The thread with most samples of `now` since `past`, if the group was touched since; of samples by thread then, `left` is
+/// left.
+fn first_toucher(now: Seen, past: Seen, left: f64, users: &Users) -> Option<(ThreadId, NodeIndex)> {
+    let new = now.samples - past.samples;
     if new.is_nan() || new < ONE_SAMPLE {
         return None;
     }
     let past_of = |thread: ThreadId| -> f64 {
-        let earlier = earlier.map_or(&[][..], |earlier| &earlier.users);
-        earlier.iter().find(|(user, _)| *user == thread).map_or(0.0, |(_, samples)| left * samples)
+        past.users.iter().find(|(user, _)| *user == thread).map_or(0.0, |(_, samples)| left * samples)
     };
     let mut first: Option<(ThreadId, NodeIndex, f64)> = None;
-    for &(thread, samples) in &now.users {
+    for &(thread, samples) in now.users {
         let touched = samples - past_of(thread);
         if let Some(node) = users.node(thread)
             && touched > first.map_or(0.0, |(_, _, most)| most)
@@ -131,8 +151,9 @@ fn send(moves: &mut PageMoves, group: &PageGroup, toucher: Option<(ThreadId, Nod
     let Some((thread, node)) = toucher else { return };
     let Some(to) = moves.destination(node) else { return };
     let id = moves.snapshot.topology.nodes[node].id;
-    let home = moves.home_in_words(group);
-    moves.send(group, to, || format!("thread {thread} on node {id} touched it first in this epoch{home}"));
+    moves.send(group, to, |moves| {
+        format!("thread {thread} on node {id} touched it first in this epoch{}", moves.home_in_words(group))
+    });
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use std::collections::VecDeque;
 use crate::model::{Plan, Snapshot};
 use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy, Signal};
 use crate::relocation;
-use crate::sharing::{Diagonal, Remapping, SharingHistory, SharingMatrix};
+use crate::sharing::{Diagonal, Effort, Remapping, SharingHistory, SharingMatrix};
 
 /// Thread policy `opt`.
 pub static POLICY: Policy = Policy {
@@ -79,6 +79,7 @@ struct State {
 
 fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
     let (snapshot, parameters) = (inputs.snapshot, inputs.parameters);
+    let effort = Effort { steps: inputs.steps, seed: inputs.seed };
     let state = inputs.memory.of::<State>();
     // A clock that goes back is another recording.
     if snapshot.time_ns < state.last_ns {
@@ -102,7 +103,7 @@ fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
     if events <= parameters.get("min_events_per_s") * state.history.observed_s() {
         return Ok(Plan::default());
     }
-    let mut plan = Remapping::new(snapshot, &threads, &sharing).plan(parameters.get("min_gain_percent"));
+    let mut plan = Remapping::new(snapshot, &threads, &sharing, effort).plan(parameters.get("min_gain_percent"));
     let phase = state.phase.as_mut().expect("a mapping is due in a phase");
     // A thread on cooldown may be what the mapping waits for.
     phase.mapped = !plan.is_empty() || threads.iter().all(|thread| !thread.on_cooldown);

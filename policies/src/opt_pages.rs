@@ -54,14 +54,14 @@ pub fn decide(snapshot: &Snapshot, parameters: &Parameters, memory: &mut Memory)
     let sent = memory.of::<Sent>();
     sent.forget(snapshot.time_ns, parameters.get("min_interval_s"));
     let mut moves = PageMoves::new(snapshot, parameters);
-    for group in snapshot.groups.iter().filter(|group| group.samples >= parameters.get("min_samples")) {
+    let min_samples = parameters.get("min_samples");
+    for group in snapshot.groups.iter().filter(|group| group.samples >= min_samples) {
         let Some(accessor) = group.accesses_per_s.argmax() else { continue };
         let Some(to) = moves.destination(accessor) else { continue };
         if sent.has_arrived(group) || !moves.is_away(group, to) {
             continue;
         }
-        let reason = moves.reason(group, accessor);
-        if moves.send(group, to, || reason) {
+        if moves.send(group, to, |moves| moves.reason(group, accessor)) {
             sent.0.insert(group.id, (to, snapshot.time_ns));
         }
     }

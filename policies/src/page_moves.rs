@@ -8,9 +8,12 @@
 //! - Preload (Thanos thesis, Alg. 3.9 and 3.10): groups that follow without a gap go along while they want to
 //!   go to the same node or are unknown.
 
-use crate::cost::{group_gain_ns_per_s, group_stall_at_ns_per_s, group_stall_ns_per_s};
-use crate::model::{Action, Move, Node, NodeIndex, PageGroup, Plan, Snapshot, Topology};
+use std::fmt;
+
+use crate::cost::{accesses_stall_ns_per_s, group_gain_ns_per_s, group_stall_at_ns_per_s, group_stall_ns_per_s};
+use crate::model::{Action, Move, Node, NodeId, NodeIndex, PageGroup, Plan, Snapshot, Topology};
 use crate::registry::{MissingSignal, Parameter, Parameters, Signal};
+use crate::users::{Ledger, Weighed};
 
 /// Groups taken along at most.
 pub const PRELOAD_GROUPS: Parameter = Parameter::whole("preload_groups", 8.0, "page groups", 0.0, 512.0);
@@ -29,6 +32,7 @@ pub const HALF_LIFE_S: Parameter = Parameter::real("half_life_s", 3.0, "s; 0: co
 pub struct PageMoves<'a> {
     pub snapshot: &'a Snapshot,
     parameters: &'a Parameters,
+    home_share: f64,
     /// Free pages by node beyond the reserve that this plan has not used yet.
     free: Vec<u64>,
     /// By node, where pages for its threads go.
@@ -46,6 +50,7 @@ impl<'a> PageMoves<'a> {
         Self {
             snapshot,
             parameters,
+            home_share: parameters.get("home_share"),
             free: topology.nodes.values().map(free).collect(),
             destinations: topology.nodes.iter().map(|(node, _)| nearest_memory(topology, node)).collect(),
             moves: Vec::new(),
@@ -69,16 +74,77 @@ impl<'a> PageMoves<'a> {
 
     /// Whether `group` may move and enough of its pages are elsewhere.
     pub fn is_away(&self, group: &PageGroup, to: NodeIndex) -> bool {
-        let resident: u64 = group.resident_pages.values().sum();
-        let home_share = self.parameters.get("home_share");
-        group.unmovable.is_none()
-            && group.resident_pages[to] < resident
-            && group.resident_pages[to] as f64 <= home_share * resident as f64
+        self.pages_away(group, to).is_some()
     }
 
-    /// Whether there is room on `to` for what of `group` is elsewhere.
-    pub fn has_room(&self, group: &PageGroup, to: NodeIndex) -> bool {
-        pages_elsewhere(group, to) <= self.free[to.0]
+    /// Pages of `group` elsewhere, if it may move and these are enough.
+    fn pages_away(&self, group: &PageGroup, to: NodeIndex) -> Option<u64> {
+        if group.unmovable.is_some() {
+            return None;
+        }
+        self.elsewhere(group.resident_pages.values().sum(), group.resident_pages[to])
+    }
+
+    /// Pages elsewhere if `there` of `resident` are there and these are enough.
+    fn elsewhere(&self, resident: u64, there: u64) -> Option<u64> {
+        let is_away = there < resident && there as f64 <= self.home_share * resident as f64;
+        is_away.then(|| resident - there)
+    }
+
+    /// Takes the room on `to` for a group that may move, if it is away from there and there is room; whether it did. The
+    /// move is still to be [written](Self::write).
+    pub fn grant(&mut self, weighed: &Weighed, to: NodeIndex) -> bool {
+        let pages = self.elsewhere(weighed.resident, weighed.pages_on(to)).filter(|&pages| pages <= self.free[to.0]);
+        self.free[to.0] -= pages.unwrap_or(0);
+        pages.is_some()
+    }
+
+    /// Plans granted moves in their order. `facts` are gain and reason; they are asked for in the order of addresses, which
+    /// is that of memory: in any other, groups come from memory one by one.
+    pub fn write<W>(
+        &mut self,
+        ledger: &Ledger,
+        granted: &[Granted<W>],
+        facts: impl Fn(&Self, &Weighed, &Granted<W>) -> (Option<f64>, String),
+    ) {
+        let groups = granted.iter().map(|one| one.at + 1).max().unwrap_or(0);
+        let mut by_address = vec![None; groups];
+        granted.iter().enumerate().for_each(|(order, one)| by_address[one.at] = Some(order));
+        let mut moves: Vec<Option<Move>> = (0..granted.len()).map(|_| None).collect();
+        for order in by_address.into_iter().flatten() {
+            let one = &granted[order];
+            let weighed = ledger.weighed(one.at);
+            let action = Action::MovePages { group: weighed.group.id, bytes: weighed.group.bytes, to: one.to };
+            let (gain_ns_per_s, reason) = facts(self, &weighed, one);
+            let gain_ns_per_s = gain_ns_per_s.filter(|gain| gain.is_finite());
+            moves[order] = Some(Move { action, gain_ns_per_s, reason });
+        }
+        // In the memory that is there: thousands of moves are large.
+        let written = moves.into_iter().map(|written| written.expect("a group is granted once"));
+        if self.moves.is_empty() {
+            self.moves = written.collect();
+        } else {
+            self.moves.extend(written);
+        }
+    }
+
+    /// [`Self::gain_ns_per_s`] of a group in a ledger.
+    pub fn gain_of(&self, weighed: &Weighed, to: NodeIndex) -> Option<f64> {
+        let topology = &self.snapshot.topology;
+        // As argmax is of the row: the first of the greatest rates above 0.
+        let greatest = |best: (Option<NodeIndex>, f64), &(node, rate): &(NodeIndex, f64)| {
+            if rate > best.1 { (Some(node), rate) } else { best }
+        };
+        let accessor = weighed.accesses.iter().fold((None, 0.0), greatest).0?;
+        if weighed.group.samples.is_nan() || weighed.group.samples <= 0.0 || self.destination(accessor).is_none() {
+            return None;
+        }
+        let stall_at = |memory| accesses_stall_ns_per_s(topology, weighed.accesses.iter().copied(), memory);
+        let stall = match weighed.home {
+            Some(home) if weighed.pages_on(home) == weighed.resident => stall_at(home),
+            _ => group_stall_ns_per_s(topology, weighed.group)?,
+        };
+        Some(stall - stall_at(to))
     }
 
     /// Whether the samples there are let expect `min_gain_percent` of the move; nothing speaks against a group
@@ -101,9 +167,8 @@ impl<'a> PageMoves<'a> {
     }
 
     /// Sends `group` to `to` if it is away from there and there is room; whether it goes.
-    pub fn send(&mut self, group: &PageGroup, to: NodeIndex, reason: impl FnOnce() -> String) -> bool {
-        let gain_ns_per_s = self.gain_ns_per_s(group, to);
-        self.send_for(group, to, gain_ns_per_s, reason)
+    pub fn send(&mut self, group: &PageGroup, to: NodeIndex, reason: impl FnOnce(&Self) -> String) -> bool {
+        self.send_if_fit(group, to, |moves| moves.gain_ns_per_s(group, to), reason)
     }
 
     /// The same for a gain that the caller knows better, or knows to be unknown.
@@ -112,17 +177,24 @@ impl<'a> PageMoves<'a> {
         group: &PageGroup,
         to: NodeIndex,
         gain_ns_per_s: Option<f64>,
-        reason: impl FnOnce() -> String,
+        reason: impl FnOnce(&Self) -> String,
     ) -> bool {
-        if !self.is_away(group, to) || !self.has_room(group, to) {
-            return false;
-        }
-        self.free[to.0] -= pages_elsewhere(group, to);
-        self.moves.push(Move {
-            action: Action::MovePages { group: group.id, bytes: group.bytes, to },
-            gain_ns_per_s: gain_ns_per_s.filter(|gain| gain.is_finite()),
-            reason: reason(),
-        });
+        self.send_if_fit(group, to, |_| gain_ns_per_s, reason)
+    }
+
+    fn send_if_fit(
+        &mut self,
+        group: &PageGroup,
+        to: NodeIndex,
+        gain_ns_per_s: impl FnOnce(&Self) -> Option<f64>,
+        reason: impl FnOnce(&Self) -> String,
+    ) -> bool {
+        let Some(pages) = self.pages_away(group, to).filter(|&pages| pages <= self.free[to.0]) else { return false };
+        self.free[to.0] -= pages;
+        let action = Action::MovePages { group: group.id, bytes: group.bytes, to };
+        let gain_ns_per_s = gain_ns_per_s(self).filter(|gain| gain.is_finite());
+        let reason = reason(self);
+        self.moves.push(Move { action, gain_ns_per_s, reason });
         true
     }
 
@@ -139,7 +211,7 @@ impl<'a> PageMoves<'a> {
             }
             if self.is_away(follower, to) && self.pays(follower, to) {
                 let node = snapshot.topology.nodes[to].id;
-                let reason = || format!("follows {:#x}, which goes to node {node}", groups[at].id.start);
+                let reason = |_: &Self| format!("follows {:#x}, which goes to node {node}", groups[at].id.start);
                 if !self.send(follower, to, reason) {
                     break;
                 }
@@ -157,13 +229,39 @@ impl<'a> PageMoves<'a> {
     }
 
     /// Where most of `group` is, in words that go after others.
-    pub fn home_in_words(&self, group: &PageGroup) -> String {
+    pub fn home_in_words(&self, group: &PageGroup) -> Home {
         let resident: u64 = group.resident_pages.values().sum();
-        group.home().map_or(String::new(), |home| {
-            let there = percent(group.resident_pages[home] as f64 / resident as f64);
-            format!("; {there} % of its pages are on node {}", self.snapshot.topology.nodes[home].id)
-        })
+        self.home(group.home().map(|home| (home, group.resident_pages[home])), resident)
     }
+
+    /// The same of a group in a ledger.
+    pub fn home_of(&self, weighed: &Weighed) -> Home {
+        self.home(weighed.home.map(|home| (home, weighed.pages_on(home))), weighed.resident)
+    }
+
+    fn home(&self, home: Option<(NodeIndex, u64)>, resident: u64) -> Home {
+        let percent = |there: u64| percent(there as f64 / resident as f64);
+        Home(home.map(|(home, there)| (percent(there), self.snapshot.topology.nodes[home].id)))
+    }
+}
+
+/// The node where most of a group is, with the whole percent of its pages there; written as words that go after others.
+pub struct Home(Option<(u64, NodeId)>);
+
+impl fmt::Display for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((percent, node)) = self.0 else { return Ok(()) };
+        write!(f, "; {percent} % of its pages are on node {node}")
+    }
+}
+
+/// A group for which there is room on a node.
+pub struct Granted<W> {
+    /// Its position in the ledger.
+    pub at: usize,
+    pub to: NodeIndex,
+    /// What its reason is made from.
+    pub why: W,
 }
 
 /// `needed` is missing if there are groups with samples and none of them `has` it.
@@ -206,8 +304,4 @@ fn percent(share: f64) -> u64 {
 fn nearest_memory(topology: &Topology, node: NodeIndex) -> Option<NodeIndex> {
     let with_memory = topology.nodes.iter().filter(|(_, known)| known.memory_pages > 0).map(|(index, _)| index);
     with_memory.min_by_key(|&memory| (memory != node, topology.distance(node, memory)))
-}
-
-fn pages_elsewhere(group: &PageGroup, to: NodeIndex) -> u64 {
-    group.resident_pages.values().sum::<u64>() - group.resident_pages[to]
 }

@@ -148,11 +148,7 @@ fn decide(inputs: &mut Inputs, name: &str, place: fn(&Nodes, usize) -> Vec<usize
         return Ok(Plan::default());
     }
     let at = place(&nodes, seats.count());
-    let node_of = |thread: &Thread| {
-        let wanted = at[seats.0[&thread.id]];
-        let in_order = (0..nodes.len()).map(|next| nodes[(wanted + next) % nodes.len()].0);
-        in_order.into_iter().find(|&node| relocation::may_run(snapshot, thread, node))
-    };
+    let node_of = |thread: &Thread| from_seat(snapshot, &nodes, at[seats.0[&thread.id]], thread);
     let reason = |thread: &Thread, to: NodeIndex| {
         let id = snapshot.topology.nodes[to].id;
         format!("{name}: seat {} of {} is on node {id}", seats.0[&thread.id] + 1, seats.count())
@@ -160,8 +156,34 @@ fn decide(inputs: &mut Inputs, name: &str, place: fn(&Nodes, usize) -> Vec<usize
     Ok(plan(snapshot, &threads, node_of, reason))
 }
 
+/// The first of `nodes` from position `wanted` on where `thread` may run.
+fn from_seat(snapshot: &Snapshot, nodes: &Nodes, wanted: usize, thread: &Thread) -> Option<NodeIndex> {
+    let mut in_order = (0..nodes.len()).map(|next| nodes[(wanted + next) % nodes.len()].0);
+    in_order.find(|&node| relocation::may_run(snapshot, thread, node))
+}
+
+/// The mapping `compact` of `threads` that have no seats yet, over all nodes: node by thread. One that may not be moved
+/// stays.
+pub(crate) fn compact_mapping(snapshot: &Snapshot, threads: &[&Thread]) -> Vec<usize> {
+    let mut seats = Seats::default();
+    seats.update(snapshot, threads);
+    let nodes = nodes_used(&snapshot.topology, 0, threads.len());
+    let at = compact(&nodes, seats.count());
+    let node_of = |thread: &Thread| from_seat(snapshot, &nodes, at[seats.0[&thread.id]], thread);
+    places(snapshot, threads, node_of)
+}
+
 fn busy<'a>(snapshot: &'a Snapshot, parameters: &Parameters) -> Vec<&'a Thread> {
     relocation::busy(snapshot, parameters.get("min_cpu_percent"))
+}
+
+/// Node by thread: its own by `node_of` if it has one and may be moved, else its present one.
+fn places(snapshot: &Snapshot, threads: &[&Thread], node_of: impl Fn(&Thread) -> Option<NodeIndex>) -> Vec<usize> {
+    let to = |thread: &&Thread| match node_of(thread) {
+        Some(node) if relocation::may_go(snapshot, thread, node) => node.0,
+        _ => thread.node.0,
+    };
+    threads.iter().map(to).collect()
 }
 
 /// Brings each thread to its node, if it has one and may be moved.
@@ -171,11 +193,7 @@ fn plan(
     node_of: impl Fn(&Thread) -> Option<NodeIndex>,
     reason: impl Fn(&Thread, NodeIndex) -> String,
 ) -> Plan {
-    let to = |thread: &&Thread| match node_of(thread) {
-        Some(node) if relocation::may_go(snapshot, thread, node) => node.0,
-        _ => thread.node.0,
-    };
-    let place: Vec<usize> = threads.iter().map(to).collect();
+    let place = places(snapshot, threads, node_of);
     let slots = relocation::slots(&snapshot.topology, threads.len());
     relocation::plan(snapshot, threads, &slots, &place, reason)
 }

@@ -6,6 +6,9 @@ use crate::model::{NodeIndex, Plan, Snapshot, Thread};
 use crate::registry::Parameters;
 use crate::relocation::{self, hosted, may_run};
 
+/// Share of a score that sums of roundings stay below.
+const SLACK: f64 = 1e-6;
+
 /// The annealing schedule for `threads` threads and at most `steps` steps.
 pub fn schedule(parameters: &Parameters, threads: usize, steps: u64) -> Schedule {
     Schedule {
@@ -21,6 +24,16 @@ pub fn schedule(parameters: &Parameters, threads: usize, steps: u64) -> Schedule
 /// Whether going from score `before` to `after` pays for `moved` migrated threads (Alg. 3.6).
 pub fn gate(before: f64, after: f64, moved: usize, percent_per_thread: f64) -> bool {
     100.0 * (after / before - 1.0) > percent_per_thread * moved as f64 + ROUNDING
+}
+
+/// Whether a mapping of score `score` or more passes the gate when as few threads are moved as could reach that.
+/// `reach` is what so many threads can gain at most, from one thread on; each adds no more than the one before, so that
+/// what more threads gain pays even less.
+fn could_pass(reach: &[f64], before: f64, score: f64, percent_per_thread: f64) -> bool {
+    let slack = SLACK * (1.0 + before.abs());
+    let fewest = reach.partition_point(|&gain| gain < score - before - slack).min(reach.len().saturating_sub(1));
+    let passes = |gain: &f64| gate(before, before + gain + slack, fewest + 1, percent_per_thread);
+    reach.get(fewest).is_none_or(|gain| !gain.is_finite() || passes(gain))
 }
 
 /// Puts each thread that may no longer run on its node on the best one that is free for it, or on the
@@ -56,9 +69,19 @@ impl Placing<'_> {
     /// there is none.
     pub fn search(&self, problem: &Problem, schedule: &Schedule, percent: f64, seed: u64) -> Plan {
         let start = problem.start();
-        for mut mapping in problem.anneal(schedule, seed) {
+        let reach = problem.reach(&start);
+        // On large machines there is often nothing that could pass.
+        let found = if could_pass(&reach, start.score, start.score, percent) {
+            problem.anneal(schedule, seed)
+        } else {
+            Vec::new()
+        };
+        for mut mapping in found {
             if mapping.score <= start.score + ROUNDING {
                 break;
+            }
+            if !could_pass(&reach, start.score, mapping.score, percent) {
+                continue;
             }
             problem.prune(&mut mapping);
             let moved = mapping.place.iter().zip(&problem.present).filter(|(then, now)| then != now).count();

@@ -130,7 +130,8 @@ pub(crate) fn interchange(
 ) -> Move {
     // What is not known is left out; nothing known is no gain of zero.
     let known = [known_gain(snapshot, first, second.node), known_gain(snapshot, second, first.node)];
-    let gain_ns_per_s = known.into_iter().flatten().reduce(|one, other| one + other);
+    let sum = known.into_iter().flatten().reduce(|one, other| one + other);
+    let gain_ns_per_s = sum.filter(|gain| gain.is_finite());
     let (here, there) = (first.node, second.node);
     let reason = format!("{}: {}; {}: {}", first.id, reason(first, there), second.id, reason(second, here));
     let action =

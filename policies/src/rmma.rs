@@ -50,8 +50,7 @@ pub fn decide(snapshot: &Snapshot, parameters: &Parameters, seed: u64) -> Plan {
             continue;
         }
         let to = others[below(&mut rng, others.len())];
-        let reason = format!("drawn at random{}", moves.home_in_words(group));
-        moves.send(group, to, || reason);
+        moves.send(group, to, |moves| format!("drawn at random{}", moves.home_in_words(group)));
     }
     moves.plan()
 }

@@ -52,7 +52,7 @@ pub struct Slots {
 impl Slots {
     /// Slots of a node with `cpus` of the machine's `all_cpus` CPUs, for `threads` busy threads.
     pub fn of(cpus: usize, all_cpus: usize, threads: usize) -> Self {
-        if cpus == 0 {
+        if cpus == 0 || all_cpus == 0 {
             return Self { even: 0, most: 0, scored: true };
         }
         let share = threads * cpus;

@@ -17,15 +17,15 @@
 //! apart: both give 10^4 (T - 1) / T^2, 1093.75 for 8 threads, since in either case one cell of T is unlike the
 //! others. [`Diagonal`] says which is meant; only with [`Diagonal::LeftOut`] all-to-all is what it should be, 0.
 //!
-//! The mapping of a matrix onto nodes is in `grouping`.
+//! The mapping of a matrix onto nodes is in `remapping`.
 
-mod grouping;
+mod remapping;
 
 use std::collections::BTreeMap;
 
 use crate::model::{Snapshot, Thread, ThreadId};
 
-pub(crate) use grouping::Remapping;
+pub(crate) use remapping::{Effort, Remapping};
 
 /// Events that age has left less of than this are forgotten.
 const FAINTEST: f64 = 1e-6;

@@ -7,8 +7,8 @@
 //! per migrated thread. Parameters: [`PARAMETERS`].
 //!
 //! Where the source is unclear: eq. 3.22 gates on P_sys, the pseudo-code on S_sys; we gate on S_sys.
-//! Iterations and the limit without improvement are not stated; ours grow with the number of threads.
-//! Restarts, the slots of [`crate::score`] and the pruning of moves that gain nothing are ours. If the
+//! Iterations and the limit without improvement are not stated; ours grow with the number of threads, up to
+//! `most_steps`. Restarts, the slots of [`crate::score`] and the pruning of moves that gain nothing are ours. If the
 //! best mapping fails the gate, the next best is tried. A thread that may no longer run on its node is
 //! moved whatever the gate says.
 //!
@@ -46,6 +46,7 @@ pub const PARAMETERS: &[Parameter] = &[
     Parameter::whole("iterations_per_thread", 500.0, "steps per thread and start", 1.0, 1e6),
     Parameter::whole("no_improvement_per_thread", 100.0, "steps per thread", 1.0, 1e6),
     Parameter::whole("restarts", 15.0, "starts after the first", 0.0, 1000.0),
+    Parameter::whole("most_steps", 3e6, "steps over all starts", 1.0, 1e9),
     Parameter::real("gate_percent_per_thread", 1.0, "% of the score", 0.0, 100.0),
     Parameter::real("min_cpu_percent", 1.0, "% of one CPU", 0.0, 100.0),
 ];
@@ -62,6 +63,7 @@ pub fn decide(snapshot: &Snapshot, parameters: &Parameters, seed: u64, steps: u6
     if threads.iter().all(|thread| thread.accesses_per_s.is_none()) {
         return Err(MissingSignal { policy: "sma", signal: Signal::ThreadAccesses });
     }
+    let steps = steps.min(parameters.get("most_steps") as u64);
     let schedule = placing::schedule(parameters, threads.len(), steps);
     let percent = parameters.get("gate_percent_per_thread");
     let placing = Placing { snapshot, threads: &threads, reason: &|thread, to| reason(snapshot, thread, to) };

@@ -11,7 +11,7 @@ pub fn decided(policy: &Policy, snapshot: &Snapshot, seed: u64, steps: u64) -> R
 
 /// What `policy` decides with its defaults and what it remembers.
 pub fn decided_with(policy: &Policy, snapshot: &Snapshot, memory: &mut Memory) -> Result<Plan, MissingSignal> {
-    policy.decide(&mut Inputs { snapshot, parameters: &policy.defaults(), memory, seed: 1, steps: 10_000 })
+    policy.decide(&mut Inputs { snapshot, parameters: &policy.defaults(), memory, seed: 1, steps: u64::MAX })
 }
 
 /// A machine with `cpus[n]` CPUs and 1 Mi pages, all free, on each node; ids 0, 1, 2, ...

@@ -46,9 +46,10 @@ pub fn threshold(nodes_with_memory: usize) -> f64 {
 pub fn decide(snapshot: &Snapshot, parameters: &Parameters) -> Plan {
     let mut moves = PageMoves::new(snapshot, parameters);
     let threshold = threshold(page_moves::memory_nodes(&snapshot.topology, 0.0).len());
+    let min_samples = parameters.get("min_samples");
     let mut at = 0;
     while at < snapshot.groups.len() {
-        at = examine(&mut moves, at, threshold, parameters.get("min_samples"));
+        at = examine(&mut moves, at, threshold, min_samples);
     }
     moves.plan()
 }
@@ -63,8 +64,7 @@ fn examine(moves: &mut PageMoves, at: usize, threshold: f64, min_samples: f64) -
     if !enough || !moves.is_away(group, to) || !moves.pays(group, to) {
         return at + 1;
     }
-    let reason = moves.reason(group, accessor);
-    if moves.send(group, to, || reason) { moves.preload(at, to) } else { at + 1 }
+    if moves.send(group, to, |moves| moves.reason(group, accessor)) { moves.preload(at, to) } else { at + 1 }
 }
 
 #[cfg(test)]

@@ -4,6 +4,10 @@
 //! Load of a group: accesses per second by all threads. Load of a node: that of all groups, each by the share of
 //! its pages there.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
+
 use crate::model::{NodeIndex, PageGroup, PerNode, Snapshot, ThreadId};
 use crate::page_moves::PageMoves;
 
@@ -11,8 +15,31 @@ use crate::page_moves::PageMoves;
 pub const PAGE_NODES: crate::registry::Parameter =
     crate::registry::Parameter::whole("page_nodes", 0.0, "nodes; 0: those of its threads", 0.0, 1024.0);
 
-/// Where the threads of a snapshot are; small, since it is asked for each user of each group.
-pub struct Users(Vec<(ThreadId, NodeIndex)>);
+/// Where the threads of a snapshot are. It is asked for each user of each group, hence by hash; never iterated over.
+pub struct Users(HashMap<ThreadId, NodeIndex, BuildHasherDefault<Multiply>>);
+
+/// Hashes the few numbers of an id in a few cycles.
+#[derive(Default)]
+struct Multiply(u64);
+
+impl Hasher for Multiply {
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(value.into());
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        // 2^64 / golden ratio: spreads consecutive numbers.
+        self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
 
 impl Users {
     /// Those of `snapshot`.
@@ -22,7 +49,7 @@ impl Users {
 
     /// The node of a thread; `None` if it is gone.
     pub fn node(&self, id: ThreadId) -> Option<NodeIndex> {
-        self.0.binary_search_by_key(&id, |&(known, _)| known).ok().map(|at| self.0[at].1)
+        self.0.get(&id).copied()
     }
 
     /// Users of `group` that are still there, with their node and accesses per second.
@@ -36,55 +63,127 @@ impl Users {
         self.present(group).reduce(|best, next| if next.2 > best.2 { next } else { best })
     }
 
-    /// The nodes with memory of the threads that use `group`, ascending.
-    pub fn destinations(&self, group: &PageGroup, moves: &PageMoves) -> Vec<NodeIndex> {
-        let mut nodes: Vec<NodeIndex> = Vec::new();
+    /// Adds the nodes with memory of the threads that use `group` to `nodes`, ascending.
+    pub fn destinations(&self, group: &PageGroup, moves: &PageMoves, nodes: &mut Vec<NodeIndex>) {
+        let first = nodes.len();
         for (_, node, _) in self.present(group) {
             if let Some(to) = moves.destination(node)
-                && let Err(at) = nodes.binary_search(&to)
+                && let Err(at) = nodes[first..].binary_search(&to)
             {
-                nodes.insert(at, to);
+                nodes.insert(first + at, to);
             }
         }
-        nodes
     }
 }
 
 /// Load of a group; 0 if it cannot be told.
 pub fn load(group: &PageGroup) -> f64 {
-    let load = group.accesses_per_s.total();
+    sound(group.accesses_per_s.total())
+}
+
+fn sound(load: f64) -> f64 {
     if load.is_finite() { load.max(0.0) } else { 0.0 }
 }
 
-/// Share of the pages of `group` that are on `node`.
-pub fn share(group: &PageGroup, node: NodeIndex) -> f64 {
-    let resident: u64 = group.resident_pages.values().sum();
-    if resident == 0 { 0.0 } else { group.resident_pages[node] as f64 / resident as f64 }
+/// Groups with their loads, and what of their rows is asked for again and again, close together: a row has an entry for
+/// each node, most of them 0, and is far from the processor when groups are looked at in another order than that of memory.
+pub struct Ledger<'a> {
+    entries: Vec<Entry<'a>>,
+    parts: Vec<(NodeIndex, u64)>,
+    accesses: Vec<(NodeIndex, f64)>,
 }
 
-/// A group with its load.
+struct Entry<'a> {
+    group: &'a PageGroup,
+    load: f64,
+    home: Option<NodeIndex>,
+    resident: u64,
+    parts: Range<usize>,
+    accesses: Range<usize>,
+}
+
+/// One group of a [`Ledger`].
 #[derive(Clone, Copy, Debug)]
 pub struct Weighed<'a> {
     pub group: &'a PageGroup,
     pub load: f64,
+    /// The node with most of its pages.
+    pub home: Option<NodeIndex>,
     /// Pages on all nodes.
-    resident: u64,
+    pub resident: u64,
+    /// Pages by node where there are any.
+    pages: &'a [(NodeIndex, u64)],
+    /// Accesses per second by node of the accessor where they are not 0.
+    pub accesses: &'a [(NodeIndex, f64)],
 }
 
-impl<'a> Weighed<'a> {
-    pub fn of(group: &'a PageGroup) -> Self {
-        Self { group, load: load(group), resident: group.resident_pages.values().sum() }
+impl<'a> Ledger<'a> {
+    /// The ledger of `groups`, in their order.
+    pub fn of(groups: &'a [PageGroup]) -> Self {
+        // Most groups are on one node.
+        let (entries, parts) = (Vec::with_capacity(groups.len()), Vec::with_capacity(groups.len() + groups.len() / 2));
+        let mut ledger = Self { entries, parts, accesses: Vec::with_capacity(4 * groups.len()) };
+        groups.iter().for_each(|group| ledger.add(group));
+        ledger
+    }
+
+    fn add(&mut self, group: &'a PageGroup) {
+        let (part, access) = (self.parts.len(), self.accesses.len());
+        let pages = group.resident_pages.iter().map(|(node, &pages)| (node, pages));
+        self.parts.extend(pages.filter(|part| part.1 > 0));
+        let rates = group.accesses_per_s.iter().map(|(node, &rate)| (node, rate));
+        self.accesses.extend(rates.filter(|access| access.1 != 0.0));
+        let (mut home, mut resident, mut most) = (None, 0, 0);
+        for &(node, pages) in &self.parts[part..] {
+            resident += pages;
+            if pages > most {
+                (home, most) = (Some(node), pages);
+            }
+        }
+        let load = sound(self.accesses[access..].iter().fold(0.0, |sum, access| sum + access.1));
+        let (parts, accesses) = (part..self.parts.len(), access..self.accesses.len());
+        self.entries.push(Entry { group, load, home, resident, parts, accesses });
+    }
+
+    /// The group at position `at`.
+    pub fn weighed(&self, at: usize) -> Weighed<'_> {
+        let Entry { group, load, home, resident, ref parts, ref accesses } = self.entries[at];
+        let (pages, accesses) = (&self.parts[parts.clone()], &self.accesses[accesses.clone()]);
+        Weighed { group, load, home, resident, pages, accesses }
+    }
+
+    /// All groups, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = Weighed<'_>> {
+        (0..self.entries.len()).map(|at| self.weighed(at))
+    }
+
+    /// Positions of those groups for which `is_meant`, the greatest load first.
+    pub fn heaviest_first(&self, is_meant: impl Fn(usize) -> bool) -> Vec<usize> {
+        let meant = (0..self.entries.len()).filter(|&at| is_meant(at));
+        let mut order: Vec<(f64, usize)> = meant.map(|at| (self.entries[at].load, at)).collect();
+        order.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        order.into_iter().map(|(_, at)| at).collect()
+    }
+}
+
+impl Weighed<'_> {
+    /// Pages on `node`.
+    pub fn pages_on(&self, node: NodeIndex) -> u64 {
+        self.pages.iter().find(|part| part.0 == node).map_or(0, |part| part.1)
     }
 
     /// What of the load is on `node`.
     pub fn load_on(&self, node: NodeIndex) -> f64 {
-        if self.resident == 0 { 0.0 } else { self.load * self.group.resident_pages[node] as f64 / self.resident as f64 }
+        self.load_of(self.pages_on(node))
+    }
+
+    fn load_of(&self, pages: u64) -> f64 {
+        if self.resident == 0 { 0.0 } else { self.load * pages as f64 / self.resident as f64 }
     }
 
     /// The nodes where it is, with its load there.
     pub fn parts(&self) -> impl Iterator<Item = (NodeIndex, f64)> {
-        let resident = self.group.resident_pages.iter().filter(|&(_, &pages)| pages > 0);
-        resident.map(|(node, _)| (node, self.load_on(node)))
+        self.pages.iter().map(|&(node, pages)| (node, self.load_of(pages)))
     }
 
     /// Puts its load on the nodes where it is.

@@ -118,7 +118,8 @@ mod tests {
         }
         (value[3][4], value[4][3]) = (4.0, 4.0);
         let slots = vec![Slots::of(1, 5, 5); 5];
-        Problem { slots, present: vec![0, 1, 2, 3, 4], value, allowed: vec![vec![true; 5]; 5] }
+        let allowed = std::iter::repeat_n(vec![true; 5], 5).collect();
+        Problem { slots, present: vec![0, 1, 2, 3, 4], value: value.into_iter().collect(), allowed }
     }
 
     #[test]
@@ -145,7 +146,8 @@ mod tests {
     fn a_chain_to_a_free_node_for_nothing_is_taken_back() {
         let value = vec![vec![3.0, 4.0, 0.0], vec![0.0, 4.0, 3.0]];
         let slots = vec![Slots::of(1, 3, 2); 3];
-        let problem = Problem { slots, present: vec![0, 1], value, allowed: vec![vec![true; 3]; 2] };
+        let allowed = std::iter::repeat_n(vec![true; 3], 2).collect();
+        let problem = Problem { slots, present: vec![0, 1], value: value.into_iter().collect(), allowed };
         let mut mapping = problem.mapping(&[1, 2]);
         problem.prune(&mut mapping);
         assert_eq!(mapping.place, [0, 1]);

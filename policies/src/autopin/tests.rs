@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 use super::*;
-use crate::model::NodeIndex;
-use crate::testing::{SnapshotBuilder, two_nodes};
+use crate::model::ProcessId;
+use crate::testing::{SnapshotBuilder, decided, machine, two_nodes};
 
 const MS: u64 = 1_000_000;
 
@@ -58,6 +58,23 @@ fn compact_comes_first_and_the_next_mapping_after_warm_up_and_measurement() {
     }
     machine.interval();
     assert_eq!(machine.trial.tried, 2);
+}
+
+/// Compact is that of the policy `compact`: by process, and over nodes in the order of their distance.
+#[test]
+fn the_first_mapping_is_that_of_compact() {
+    let topology = machine(&[2; 3], &[&[10, 20, 12], &[20, 10, 20], &[12, 20, 10]]);
+    let add = |all: SnapshotBuilder, k: u32| all.thread(k, 1, None);
+    let mut snapshot = (0..5).fold(SnapshotBuilder::new(topology), add).build();
+    for (thread, process) in snapshot.threads.iter_mut().zip([2, 1, 1, 2, 1]) {
+        thread.process = ProcessId(process);
+        (thread.operations_per_s, thread.cycles_per_s) = (Some(1e9), Some(1e9));
+    }
+    let plan = decide(&snapshot, &POLICY.defaults(), &mut Trial::default(), 1).unwrap();
+    let after = snapshot.after_thread_moves(&plan);
+    assert_eq!(places(&after), [2, 0, 0, 1, 2]);
+    let compact = decided(&crate::placement::COMPACT, &snapshot, 1, 1).unwrap();
+    assert_eq!(places(&after), places(&snapshot.after_thread_moves(&compact)));
 }
 
 #[test]

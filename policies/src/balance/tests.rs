@@ -19,7 +19,7 @@ fn shared(builder: SnapshotBuilder, per_s: f64) -> SnapshotBuilder {
 
 fn loads(snapshot: &Snapshot) -> Vec<f64> {
     let mut loads = PerNode::filled(snapshot.topology.len(), 0.0);
-    snapshot.groups.iter().for_each(|group| Weighed::of(group).add_to(&mut loads));
+    Ledger::of(&snapshot.groups).iter().for_each(|weighed| weighed.add_to(&mut loads));
     loads.values().copied().collect()
 }
 

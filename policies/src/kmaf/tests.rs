@@ -93,7 +93,7 @@ fn an_idle_thread_stays_with_whomever_it_shares() {
     let builder = SnapshotBuilder::new(two_nodes(2)).thread(1, 0, None).thread(2, 1, None).thread(3, 1, None);
     let mut snapshot = builder.shared(0, 2, 1e6).shared(0, 1, 1e3).build();
     snapshot.threads[2].cpu_time_ns = 9_000_000;
-    let plan = decided(&POLICY, &snapshot, 1, 1).unwrap();
+    let plan = decided(&POLICY, &snapshot, 1, 10_000).unwrap();
     let after = places(&snapshot, &plan);
     assert_eq!((after[0], after[2]), (after[1], 1));
 }
@@ -107,17 +107,17 @@ fn the_gate_keeps_a_mapping_that_is_hardly_worse() {
         let cell = snapshot.threads[at].sharing.iter_mut().find(|cell| cell.0 == partner).unwrap();
         cell.1 *= 1.2;
     }
-    assert!(decided(&POLICY, &snapshot, 1, 1).unwrap().is_empty());
+    assert!(decided(&POLICY, &snapshot, 1, 10_000).unwrap().is_empty());
     let parameters = POLICY.parameters(&BTreeMap::from([("min_gain_percent".to_owned(), 0.0)])).unwrap();
     let memory = &mut Memory::default();
-    let inputs = &mut Inputs { snapshot: &snapshot, parameters: &parameters, memory, seed: 1, steps: 1 };
+    let inputs = &mut Inputs { snapshot: &snapshot, parameters: &parameters, memory, seed: 1, steps: 10_000 };
     assert!(!POLICY.decide(inputs).unwrap().is_empty());
 }
 
 #[test]
 fn the_reason_says_what_is_shared_within_the_node_then_and_now() {
     let snapshot = SnapshotBuilder::new(two_nodes(2)).thread(1, 0, None).thread(2, 1, None).shared(0, 1, 1e3).build();
-    let plan = decided(&POLICY, &snapshot, 1, 1).unwrap();
+    let plan = decided(&POLICY, &snapshot, 1, 10_000).unwrap();
     assert_eq!(plan.moves.len(), 1);
-    assert_eq!(plan.moves[0].reason, "100 % of what it shares will be within node 1, 0 % is within node 0");
+    assert_eq!(plan.moves[0].reason, "100 % of what it shares will be within node 0, 0 % is within node 1");
 }

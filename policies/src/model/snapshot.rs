@@ -119,8 +119,13 @@ pub struct Snapshot {
 impl PageGroup {
     /// Node with most of the resident pages; `None` if nothing is resident.
     pub fn home(&self) -> Option<NodeIndex> {
-        let most = self.resident_pages.values().max().copied().filter(|&pages| pages > 0)?;
-        self.resident_pages.iter().find(|&(_, &pages)| pages == most).map(|(node, _)| node)
+        let (mut home, mut most) = (None, 0);
+        for (node, &pages) in self.resident_pages.iter() {
+            if pages > most {
+                (home, most) = (Some(node), pages);
+            }
+        }
+        home
     }
 }
 
