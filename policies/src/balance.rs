@@ -65,7 +65,7 @@ pub fn decide(snapshot: &Snapshot, parameters: &Parameters) -> Result<Plan, Miss
         if may_go && page_nodes == 0.0 {
             users.destinations(weighed.group, &moves, &mut nodes_of_users);
         }
-        judged.push(may_go.then(|| first..nodes_of_users.len()));
+        judged.push(may_go.then_some(first..nodes_of_users.len()));
     }
     let mut granted = Vec::new();
     for at in ledger.heaviest_first(|at| judged[at].is_some()) {
