@@ -176,8 +176,7 @@ static bool goes_first(struct task_struct *prev, struct task_ctx *tctx, s32 cpu,
 	bool waits = false;
 
 	account_run(prev, tctx);
-	/* Nobody saves up: a weight that is worth more than one CPU gets that CPU, not more later.
-	 */
+	/* Nobody saves up: a weight worth more than one CPU gets that CPU, not more later. */
 	mine = enter_queue(prev, tctx, queue,
 			   is_pinned(prev) ? vtime_of_cpu(cpu) : vtime_of_queue(queue));
 	if (head_vtime(shared_dsq(queue), cpu, &vtime)) {
@@ -193,8 +192,7 @@ static bool goes_first(struct task_struct *prev, struct task_ctx *tctx, s32 cpu,
 	return waits;
 }
 
-/* Takes the task with the least virtual time that waits for @cpu: in its own queue or in the shared
- * one. */
+/* Takes the task with the least virtual time of those that wait in the queues that @cpu serves. */
 static bool take_own(s32 cpu, u32 queue)
 {
 	u64 own = 0, shared = 0;
@@ -272,22 +270,19 @@ static bool steal(s32 cpu, u32 node, u64 patience_ns)
 }
 
 /*
- * Wakes a CPU that serves @queue and runs nothing of ours, if there is one:
+ * Wakes the CPUs that serve @queue and run nothing of ours:
  * whoever queued the task may have found none, since a CPU that comes online, or
  * leaves another scheduling class, is not marked idle before it was idle once.
  */
-static bool wake_unused(u32 queue)
+static void wake_unused(u32 queue)
 {
 	u32 cpu;
 
 	bpf_for (cpu, 0, nr_cpus) {
 		if (queue_of_cpu(cpu) == queue && cpu_is_online[cpu_at(cpu)] &&
-		    !running_tasks[cpu_at(cpu)].weight) {
+		    !running_tasks[cpu_at(cpu)].weight)
 			kick(cpu, SCX_KICK_IDLE);
-			return true;
-		}
 	}
-	return false;
 }
 
 /* Wakes an idle CPU for the first tasks of @queue whose wait exceeds its price somewhere. */
@@ -297,8 +292,9 @@ static void rescue_from(u32 queue)
 	struct task_struct *p;
 	u32 looked_at = 0;
 
-	if (scx_bpf_dsq_nr_queued(shared_dsq(queue)) <= 0 || wake_unused(queue))
+	if (scx_bpf_dsq_nr_queued(shared_dsq(queue)) <= 0)
 		return;
+	wake_unused(queue);
 	bpf_for_each (scx_dsq, p, shared_dsq(queue), 0) {
 		struct task_ctx *tctx;
 		u32 rank;
