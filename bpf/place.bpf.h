@@ -15,15 +15,21 @@
 
 #include "online.bpf.h"
 
-/* Works out which nodes a task may use, anew when CPUs came or went. */
+/*
+ * Works out which nodes a task may use. By what it was given: while it must not
+ * migrate for a moment, cpus_ptr has one CPU only.
+ */
+static void note_affinity(const struct task_struct *p, struct task_ctx *tctx)
+{
+	tctx->allowed_seq = machine_seq;
+	tctx->allowed_nodes = nodes_of(&p->cpus_mask);
+}
+
+/* The same, only if CPUs came or went since. */
 static void look_at_affinity(const struct task_struct *p, struct task_ctx *tctx)
 {
-	u32 seq = machine_seq;
-
-	if (tctx->allowed_seq == seq)
-		return;
-	tctx->allowed_nodes = nodes_of(p->cpus_ptr);
-	tctx->allowed_seq = seq;
+	if (tctx->allowed_seq != machine_seq)
+		note_affinity(p, tctx);
 }
 
 static __always_inline bool node_allowed(const struct task_ctx *tctx, u32 node)

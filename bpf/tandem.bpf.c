@@ -172,10 +172,8 @@ void BPF_STRUCT_OPS(tandem_set_cpumask, struct task_struct *p, const struct cpum
 {
 	struct task_ctx *tctx = task_ctx_of(p);
 
-	if (!tctx)
-		return;
-	tctx->allowed_seq = machine_seq;
-	tctx->allowed_nodes = nodes_of(cpumask);
+	if (tctx)
+		note_affinity(p, tctx);
 }
 
 void BPF_STRUCT_OPS(tandem_cpu_online, s32 cpu)
@@ -227,7 +225,7 @@ void BPF_STRUCT_OPS(tandem_enable, struct task_struct *p)
 
 	if (!tctx)
 		return;
-	look_at_affinity(p, tctx);
+	note_affinity(p, tctx);
 	scx_bpf_task_set_dsq_vtime(p, vtime_of_queue(tctx->vtime_queue));
 }
 

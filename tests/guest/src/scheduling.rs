@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use tandem_bpf::{Assignment, Scheduler};
+use tandem_bpf::{AssignOutcome, Assignment, Scheduler};
 use tandem_guest_tests::{Scx, Worker, monotonic_ns, set_affinity, wait_until};
 use tandem_policies::model::NodeIndex;
 
@@ -177,27 +177,32 @@ fn a_pinned_thread_shares_its_cpu_with_others() {
     assert!(event(&scheduler, "queued_on_cpu") > 0, "they waited in the CPU's own queue");
 }
 
+/// Assigns the calling thread to a node for 50 s.
+fn assign_me(scheduler: &mut Scheduler, node: NodeIndex) {
+    // SAFETY: gettid cannot fail.
+    let me = unsafe { libc::gettid() } as u32;
+    let record = scheduler.tasks().expect("tasks").into_iter().find(|task| task.tid == me).expect("this thread");
+    let assignment = Assignment {
+        tid: me,
+        start_boottime_ns: record.start_boottime_ns,
+        node: Some(node.0 as u32),
+        generation: 1,
+        expires_ns: monotonic_ns() + 50_000_000_000,
+    };
+    assert_eq!(scheduler.assign(&[assignment]).expect("assigned"), [AssignOutcome::Applied]);
+}
+
 fn a_new_thread_starts_where_its_parent_is_at_home() {
     let scx = Scx::start_observing();
     let mut scheduler = scx.handle();
     for node in scx.topology.nodes_with_cpus() {
-        // SAFETY: gettid cannot fail.
-        let me = unsafe { libc::gettid() } as u32;
-        let record = scheduler.tasks().expect("tasks").into_iter().find(|task| task.tid == me).expect("this thread");
-        let assignment = Assignment {
-            tid: me,
-            start_boottime_ns: record.start_boottime_ns,
-            node: Some(node.0 as u32),
-            generation: 1,
-            expires_ns: monotonic_ns() + 20_000_000_000,
-        };
-        scheduler.assign(&[assignment]).expect("assigned");
+        assign_me(&mut scheduler, node);
         let worker = Worker::start();
         assert_eq!(worker.record(&scheduler).home, node.0 as u32);
     }
 }
 
-/// All nodes but the last are busy to the last CPU but one.
+/// All nodes but the last are busy to the last CPU but one; the parent is at home on the first.
 fn a_new_process_starts_on_the_node_with_most_room() {
     const PROCESSES: usize = 20;
     let scx = Scx::start_observing();
@@ -216,6 +221,7 @@ fn a_new_process_starts_on_the_node_with_most_room() {
             hog
         })
         .collect();
+    assign_me(&mut scx.handle(), scx.topology.nodes_with_cpus().next().expect("a node"));
     let started_there = || {
         let done = std::process::Command::new("cat").arg("/proc/self/stat").output().expect("cat runs");
         let stat = String::from_utf8(done.stdout).expect("text");
