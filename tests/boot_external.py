@@ -67,17 +67,19 @@ class InAGuest(unittest.TestCase):
 
 class InAnExperiment(unittest.TestCase):
     def test_numactl_places_what_does_not_place_itself(self):
+        # Not perf bench numa: its threads go back to all CPUs, and its memory is on the first node whatever it is told.
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "out.json"
             done = subprocess.run(
-                [BIN / "tandem", "ab", "--machine", "2node", "--workload", "perf-numa:--process-mib 8 --loops 12",
+                [BIN / "tandem", "ab", "--machine", "2node", "--workload", "stress-ng:--processes 2 --array-kib 2048 --loops 8",
                  "--arms", "stock-nb0,direct,interleave", "--boots", "1", "--json", out, "--store", Path(folder) / "store"],
                 capture_output=True, text=True, check=False,
             )
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             arms = {arm["name"]: arm for arm in json.loads(out.read_text())["arms"]}
-        # Files are where the boot left them, on both nodes, whoever runs them where.
-        self.assertGreater(arms["interleave"]["remote_share"], arms["direct"]["remote_share"] + 0.1)
+        # Of what is remote under `direct`, the most is the program's file, which is where the boot left it.
+        self.assertLess(arms["direct"]["remote_share"], 0.25)
+        self.assertGreater(arms["interleave"]["remote_share"], 0.3)
 
 
 if __name__ == "__main__":
