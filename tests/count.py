@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Counts test cases in meson's log: those of cargo and of unittest one by one, a test of any other kind as one.
 
-The last line is `N passed, N failed`.
+The last line is `N passed, N failed`, and how many of the passed did so at the second attempt only.
 """
 
 import json
@@ -12,11 +12,22 @@ import sys
 CARGO = re.compile(r"test result: \w+\. (\d+) passed; (\d+) failed")
 UNITTEST = re.compile(r"^Ran (\d+) tests? in", re.MULTILINE)
 UNITTEST_FAILED = re.compile(r"^FAILED \((.*)\)", re.MULTILINE)
+SECOND_ATTEMPT = re.compile(r"^passed at the second attempt: ", re.MULTILINE)
+
+
+def output(test: dict) -> str:
+    """All that a meson test printed."""
+    return test.get("stdout", "") + test.get("stderr", "")
+
+
+def second_attempts(test: dict) -> int:
+    """Cases that failed once and passed then."""
+    return len(SECOND_ATTEMPT.findall(output(test)))
 
 
 def count(test: dict) -> tuple[int, int]:
     """Passed and failed cases of one meson test."""
-    text = test.get("stdout", "") + test.get("stderr", "")
+    text = output(test)
     failed_as_a_whole = test["result"] not in ("OK", "EXPECTEDFAIL")
     passed = failed = 0
     for match in CARGO.finditer(text):
@@ -25,7 +36,7 @@ def count(test: dict) -> tuple[int, int]:
     ran = sum(int(number) for number in UNITTEST.findall(text))
     bad = sum(int(number) for group in UNITTEST_FAILED.findall(text) for number in re.findall(r"\d+", group))
     passed += ran - bad
-    failed += bad
+    failed += bad - second_attempts(test)
     if passed + failed == 0:
         return (0, 1) if failed_as_a_whole else (1, 0)
     return passed, max(failed, int(failed_as_a_whole))
@@ -33,10 +44,12 @@ def count(test: dict) -> tuple[int, int]:
 
 def main() -> None:
     with open(sys.argv[1], encoding="utf-8") as log:
-        counts = [count(json.loads(line)) for line in log if line.strip()]
+        tests = [json.loads(line) for line in log if line.strip()]
+    counts = [count(test) for test in tests]
     passed = sum(passed for passed, _ in counts)
     failed = sum(failed for _, failed in counts)
-    print(f"{passed} passed, {failed} failed")
+    again = sum(second_attempts(test) for test in tests)
+    print(f"{passed} passed, {failed} failed" + (f", {again} of the passed at the second attempt" if again else ""))
     if not passed:
         sys.exit("count: no test was run")
 

@@ -7,6 +7,7 @@ usage: guest.py BIN_DIR MACHINE KERNEL [ARGUMENT...]
 """
 
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -16,10 +17,20 @@ PANIC = 122
 # The kernel patches its code under a breakpoint. Emulated CPUs that run in parallel may, under load, still run the
 # breakpoint after it is gone; hardware does not.
 EMULATOR_FAULT = "Oops: int3"
+# An emulated machine shares its host: a test may miss its deadline for nothing. This many get a second attempt, alone in a
+# machine of their own; more than that are a fault of the product.
+SECOND_ATTEMPTS = 2
 
 
-def lab(machine: str, kernel: str, programs: list[pathlib.Path], command: list[str]) -> int:
-    """Runs a command in a guest; its output goes to ours."""
+def failed_tests(output: str) -> list[str]:
+    """The names in the closing list of a run of guest-tests; none if it did not get that far."""
+    *_, listed = output.replace("\r", "").rpartition("\nfailures:\n")
+    names, ended, _ = listed.partition("\ntest result: ")
+    return re.findall(r"^ {4}(\w+)$", names, re.MULTILINE) if ended else []
+
+
+def lab(machine: str, kernel: str, programs: list[pathlib.Path], command: list[str]) -> tuple[int, str]:
+    """Runs a command in a guest; its output goes to ours. Returns its exit status and the output."""
     additions = [word for program in programs for word in ("--add", str(program))]
     arguments = [
         ROOT / "vm/lab.py", "run", "--machine", ROOT / f"vm/machines/{machine}.toml", "--kernel", kernel,
@@ -31,18 +42,34 @@ def lab(machine: str, kernel: str, programs: list[pathlib.Path], command: list[s
         if done.returncode != PANIC or EMULATOR_FAULT not in done.stdout:
             break
         print("the emulator ran a breakpoint that the kernel had removed before: once more")
-    return done.returncode
+    return done.returncode, done.stdout
+
+
+def scheduler(bin_dir: pathlib.Path, machine: str, kernel: str, chosen: list[str]) -> int:
+    """Runs guest-tests, and what failed of it a second time."""
+    programs = [bin_dir / "guest-tests", bin_dir / "scx_tandem"]
+    status, output = lab(machine, kernel, programs, ["guest-tests", *chosen])
+    failed = failed_tests(output)
+    if not 0 < len(failed) <= SECOND_ATTEMPTS:
+        return status
+    for name in failed:
+        print(f"{name} failed: a second attempt, alone", flush=True)
+        again, _ = lab(machine, kernel, programs, ["guest-tests", "--include-ignored", "--exact", name])
+        if again:
+            return again
+        print(f"passed at the second attempt: {name}", flush=True)
+    return 0
 
 
 def main() -> None:
     if len(sys.argv) < 4:
         sys.exit(__doc__)
     bin_dir, machine, kernel, *chosen = pathlib.Path(sys.argv[1]), *sys.argv[2:]
-    scheduler = lab(machine, kernel, [bin_dir / "guest-tests", bin_dir / "scx_tandem"], ["guest-tests", *chosen])
+    scheduled = scheduler(bin_dir, machine, kernel, chosen)
     if chosen:
-        sys.exit(scheduler)
-    mover = lab(machine, kernel, [bin_dir / "two_nodes"], ["two_nodes"])
-    sys.exit(scheduler or mover)
+        sys.exit(scheduled)
+    moved, _ = lab(machine, kernel, [bin_dir / "two_nodes"], ["two_nodes"])
+    sys.exit(scheduled or moved)
 
 
 if __name__ == "__main__":

@@ -96,6 +96,9 @@ fn thread_moves_that_did_not_pay_are_undone() {
     let scx = manage_this_process();
     let scheduler = scx.handle();
     let [home, away] = two_nodes(&scx);
+    // This thread is managed like the others, and would take the room that is meant for the worker.
+    // SAFETY: gettid cannot fail.
+    set_affinity(unsafe { libc::gettid() } as u32, &cpus(&home));
     let turned = Arc::new(AtomicBool::new(false));
     let more = memory_on(&away, PAGES + PAGES / 2);
     let resident = Worker::doing({
