@@ -23,6 +23,7 @@ pub mod next_touch;
 pub mod nimar;
 pub mod opt;
 pub mod opt_pages;
+pub mod phases;
 pub mod placement;
 pub mod registry;
 pub mod rmma;

@@ -8,10 +8,9 @@
 //! last migration was `min_between_s` ago; 4. there are more than `min_events_per_s` sharing events per second; 5. the
 //! mapping differs from the present one. Parameters: [`PARAMETERS`].
 //!
-//! A slice is a snapshot, 10 ms in the source; n is as many as fill `window_ms`, at least one. Ours, where the source
-//! is unclear: the first full window is a phase too. A change is seen while the window still holds slices of the
-//! phase before, so that C_H and the matrix are taken n slices later, of the new phase alone. While the two windows
-//! differ it is one change and not one a slice; phases shorter than two windows are therefore not told apart. A change
+//! A slice is a snapshot, 10 ms in the source; n is as many as fill `window_ms`, at least one. When a phase starts is in
+//! [`crate::phases`]. Ours, where the source is unclear: a change is seen while the window still holds slices of the
+//! phase before, so that C_H and the matrix are taken n slices later, of the new phase alone. A change
 //! stays due until conditions 2 to 4 hold. "Differs" is `min_gain_percent` less sharing across nodes; 0 is the source.
 //! The diagonal is left out of C_H ([`Diagonal`]): counted, pairs and all-to-all have the same C_H, and the source's
 //! own example of a phase would go unseen.
@@ -20,9 +19,8 @@
 //! whose threads pair up anew is never mapped again; and `min_heterogeneity` = 100 rejects threads that share in pure
 //! pairs when there are more than 98 of them.
 
-use std::collections::VecDeque;
-
 use crate::model::{Plan, Snapshot};
+use crate::phases::{PhaseWatch, Start};
 use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy, Signal};
 use crate::relocation;
 use crate::sharing::{Diagonal, Effort, Remapping, SharingHistory, SharingMatrix};
@@ -65,10 +63,8 @@ struct Phase {
 /// What is kept between decisions.
 #[derive(Debug, Default)]
 struct State {
-    /// C_H of the latest slices, at most two windows of them.
-    heterogeneity: VecDeque<f64>,
-    /// Whether the two windows differ.
-    changing: bool,
+    /// C_H of the latest slices.
+    heterogeneity: PhaseWatch,
     phase: Option<Phase>,
     /// Sharing in this phase.
     history: SharingHistory,
@@ -122,45 +118,28 @@ fn window_slices(snapshot: &Snapshot, window_ms: f64) -> usize {
     libm::round(slices).clamp(1.0, MOST_SLICES) as usize
 }
 
-/// Whether C_H went from a mean of `before` to one of `now` by at least `min_change` of `now`.
-fn is_change(before: f64, now: f64, min_change: f64) -> bool {
-    (now - before).abs() >= min_change * now && now != before
-}
-
 impl State {
     /// One more slice of `window` slices a window: whether a phase starts with it.
     fn watch(&mut self, snapshot: &Snapshot, heterogeneity: f64, window: usize, min_change: f64) {
-        self.heterogeneity.push_back(heterogeneity);
-        while self.heterogeneity.len() > 2 * window {
-            self.heterogeneity.pop_front();
-        }
-        let changing = self.heterogeneity.len() == 2 * window
-            && is_change(self.mean_ending(window, window), self.mean_ending(0, window), min_change);
-        let first = self.phase.is_none() && self.heterogeneity.len() >= window;
-        if first || (changing && !self.changing) {
+        let start = self.heterogeneity.add(heterogeneity, window, min_change);
+        if start != Start::Nothing {
             let number = self.phase.as_ref().map_or(1, |phase| phase.number + 1);
             // The first phase has been there all the time.
-            let slices = if first { window } else { 1 };
-            if !first {
+            let slices = if start == Start::First { window } else { 1 };
+            if start == Start::Change {
                 self.history = SharingHistory::default();
             }
             self.phase = Some(Phase { number, slices, mapped: false });
         } else if let Some(phase) = &mut self.phase {
             phase.slices = phase.slices.saturating_add(1);
         }
-        self.changing = changing;
         self.history.add(snapshot);
-    }
-
-    /// Mean C_H of the `window` slices before the last `skip` ones.
-    fn mean_ending(&self, skip: usize, window: usize) -> f64 {
-        self.heterogeneity.iter().rev().skip(skip).take(window).sum::<f64>() / window as f64
     }
 
     /// C_H of the phase if conditions 1 to 3 hold.
     fn due(&self, snapshot: &Snapshot, window: usize, parameters: &Parameters) -> Option<f64> {
         self.phase.as_ref().filter(|phase| !phase.mapped && phase.slices >= window)?;
-        let heterogeneity = self.mean_ending(0, window);
+        let heterogeneity = self.heterogeneity.mean(window);
         let between_ns = parameters.get("min_between_s") * 1e9;
         let rested = |migrated_ns| (snapshot.time_ns - migrated_ns) as f64 >= between_ns;
         let due = heterogeneity > parameters.get("min_heterogeneity") && self.migrated_ns.is_none_or(rested);
