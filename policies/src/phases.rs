@@ -38,7 +38,8 @@ impl PhaseWatch {
         while self.heterogeneity.len() > 2 * window {
             self.heterogeneity.pop_front();
         }
-        let was_changing = std::mem::replace(&mut self.changing, self.differs(window, min_change));
+        let changing = self.differs(window, min_change);
+        let was_changing = std::mem::replace(&mut self.changing, changing);
         if !self.begun && self.heterogeneity.len() >= window {
             self.begun = true;
             return Start::First;

@@ -27,7 +27,7 @@ pub const COLOURS: [(u8, u8, u8); 10] = [
 ];
 
 /// Colour of grid lines; the style sheet knows it.
-const GRID: RGBColor = RGBColor(221, 221, 221);
+pub const GRID: RGBColor = RGBColor(221, 221, 221);
 
 /// One line of a plot: its points, x ascending.
 pub struct Line {
@@ -137,7 +137,11 @@ pub fn over_time(lines: &[Line], y_name: &str, size: (u32, u32)) -> Result<Strin
     })
 }
 
-fn svg(
+/// What `draw` draws on an area of this size, as the text of an element that shrinks with its page.
+///
+/// # Errors
+/// The plot cannot be drawn.
+pub fn svg(
     (width, height): (u32, u32),
     draw: impl Fn(&DrawingArea<SVGBackend<'_>, Shift>) -> Result<()>,
 ) -> Result<String> {
@@ -153,6 +157,6 @@ fn svg(
 }
 
 /// The library's errors hold references to the plot and cannot be passed on as they are.
-fn drawing(error: impl Display) -> anyhow::Error {
+pub fn drawing(error: impl Display) -> anyhow::Error {
     anyhow!("the plot cannot be drawn: {error}")
 }

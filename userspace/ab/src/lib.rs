@@ -18,7 +18,7 @@
 
 pub mod arm;
 pub mod calibration;
-mod charts;
+pub mod charts;
 pub mod compare;
 mod energy;
 pub mod experiment;

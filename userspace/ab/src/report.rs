@@ -10,7 +10,8 @@ use crate::experiment::{ArmResult, Experiment};
 use crate::table;
 use crate::truth::Point;
 
-const STYLE: &str = include_str!("report.css");
+/// Style sheet of all our pages.
+pub const STYLE: &str = include_str!("report.css");
 
 /// The page of `experiments`.
 ///
@@ -18,19 +19,23 @@ const STYLE: &str = include_str!("report.css");
 /// A plot cannot be drawn.
 pub fn html(experiments: &[Experiment]) -> Result<String> {
     let titles: Vec<String> = experiments.iter().map(|one| format!("{} on {}", one.workload, one.machine)).collect();
-    let mut page = String::from("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n");
-    page += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
-    page += "<meta name=\"color-scheme\" content=\"light dark\">\n";
-    write!(
-        page,
-        "<title>tandem ab: {}</title>\n<style>\n{STYLE}</style></head>\n<body>\n",
-        escaped(&titles.join(", "))
-    )?;
+    let mut page = head(&format!("tandem ab: {}", titles.join(", ")), STYLE);
     for experiment in experiments {
         section(&mut page, experiment)?;
     }
     page += "</body></html>\n";
     Ok(page)
+}
+
+/// The beginning of a page, up to and with `<body>`.
+pub fn head(title: &str, style: &str) -> String {
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <title>{}</title>\n<style>\n{style}</style></head>\n<body>\n",
+        escaped(title)
+    )
 }
 
 fn section(page: &mut String, experiment: &Experiment) -> Result<()> {
@@ -108,7 +113,11 @@ fn series(arm: &ArmResult) -> &[Point] {
     arm.typical_boot().and_then(|run| run.placement.as_ref()).map_or(&[], |placement| &placement.series)
 }
 
-fn figure(page: &mut String, title: &str, caption: &str, plot: &str, legend: &[(usize, String)]) -> Result<()> {
+/// Appends a plot with its title, legend and caption; nothing if the plot is empty.
+///
+/// # Errors
+/// None; the type is that of writing.
+pub fn figure(page: &mut String, title: &str, caption: &str, plot: &str, legend: &[(usize, String)]) -> Result<()> {
     if plot.is_empty() {
         return Ok(());
     }
@@ -118,7 +127,11 @@ fn figure(page: &mut String, title: &str, caption: &str, plot: &str, legend: &[(
     Ok(())
 }
 
-fn write_legend(page: &mut String, legend: &[(usize, String)]) -> Result<()> {
+/// Appends a line that names the colours (index, name) of a plot.
+///
+/// # Errors
+/// None; the type is that of writing.
+pub fn write_legend(page: &mut String, legend: &[(usize, String)]) -> Result<()> {
     if legend.is_empty() {
         return Ok(());
     }
@@ -131,7 +144,8 @@ fn write_legend(page: &mut String, legend: &[(usize, String)]) -> Result<()> {
     Ok(())
 }
 
-fn escaped(text: &str) -> String {
+/// Text with everything escaped that means something in a page.
+pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

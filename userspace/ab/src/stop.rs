@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -40,6 +40,15 @@ pub fn run_to_end(command: &mut Command, log: &Path, stop: &Stop) -> Result<Exit
     command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
     // A group of its own: Ctrl-C reaches this process only, which then ends the child in order.
     command.process_group(0);
+    let child = start(command).with_context(|| format!("{name} does not start"))?;
+    wait(child, stop)
+}
+
+/// Starts `command`, which gets SIGTERM when the calling thread dies.
+///
+/// # Errors
+/// It does not start.
+pub fn start(command: &mut Command) -> std::io::Result<Child> {
     // SAFETY: prctl is async-signal-safe and allocates nothing.
     unsafe {
         command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) {
@@ -47,7 +56,14 @@ pub fn run_to_end(command: &mut Command, log: &Path, stop: &Stop) -> Result<Exit
             _ => Err(std::io::Error::last_os_error()),
         });
     }
-    let mut child = command.spawn().with_context(|| format!("{name} does not start"))?;
+    command.spawn()
+}
+
+/// Waits for the end of `child`, which gets SIGTERM when a stop is wished.
+///
+/// # Errors
+/// The child cannot be waited for.
+pub fn wait(mut child: Child, stop: &Stop) -> Result<ExitStatus> {
     let mut told = false;
     loop {
         if let Some(status) = child.try_wait()? {

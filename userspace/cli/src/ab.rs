@@ -128,7 +128,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// The folder that holds bin/ with this program.
-fn build_folder() -> Result<PathBuf> {
+///
+/// # Errors
+/// This program does not know where it is.
+pub fn build_folder() -> Result<PathBuf> {
     let program = std::env::current_exe().context("this program does not know where it is")?;
     let folder = program.parent().and_then(Path::parent);
     Ok(folder.context("this program is not in a folder bin/")?.to_owned())

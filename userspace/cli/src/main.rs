@@ -5,6 +5,7 @@ mod ab;
 mod doctor;
 mod map;
 mod policies;
+mod profile;
 mod topo;
 
 use std::process::ExitCode;
@@ -29,6 +30,8 @@ enum Command {
     Map(map::Arguments),
     /// List the placement policies, what they need and what can be set
     Policies(policies::Arguments),
+    /// See who shares memory with whom and who uses which pages, and where threads should run
+    Profile(Box<profile::Arguments>),
     /// Show nodes, CPUs, memory and distances of this machine or of a machine file
     Topo(topo::Arguments),
 }
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Map(arguments) => map::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Policies(arguments) => policies::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Profile(arguments) => profile::run(&arguments),
         Command::Topo(arguments) => topo::run(&arguments).map(|()| ExitCode::SUCCESS),
     };
     match result {

@@ -13,7 +13,9 @@ pub fn c_h(value: f64, threads: usize) -> String {
     if value < 1.0 {
         "All threads share alike or not at all: it does not matter which of them are neighbours.".to_owned()
     } else if value >= LEAST_HETEROGENEITY {
-        format!("Some pairs share much more than others: putting them on one node pays (from {LEAST_HETEROGENEITY} on).")
+        format!(
+            "Some pairs share much more than others: putting them on one node pays (from {LEAST_HETEROGENEITY} on)."
+        )
     } else if threads > 98 {
         format!(
             "Below {LEAST_HETEROGENEITY}, but with {threads} threads even pure pairs are: look at the heat map instead."
@@ -59,7 +61,10 @@ pub fn kept_partners(least: f64) -> String {
 
 /// The part of the sharing across nodes (equation 6).
 pub fn across_nodes(value: f64) -> String {
-    format!("{} of the sharing travels between nodes under this mapping; each such line costs a remote transfer.", percent(value))
+    format!(
+        "{} of the sharing travels between nodes under this mapping; each such line costs a remote transfer.",
+        percent(value)
+    )
 }
 
 /// Application exclusivity (equation 9) on `nodes` nodes.
@@ -78,7 +83,10 @@ pub fn exclusivity(value: f64, nodes: usize) -> String {
 /// Application accuracy (equation 11) of first touch.
 pub fn accuracy(value: f64) -> String {
     if value >= 0.95 {
-        format!("{} of the accesses go to pages that first touch puts where they are used most: little to move.", percent(value))
+        format!(
+            "{} of the accesses go to pages that first touch puts where they are used most: little to move.",
+            percent(value)
+        )
     } else {
         let wrong = percent(1.0 - value);
         format!("{wrong} of the accesses go to pages that first touch puts on the wrong node: moving those pages pays.")
@@ -104,7 +112,8 @@ pub fn footprint(footprint: Footprint) -> String {
     if footprint.exceeds_caches() {
         "The memory does not fit into the caches: where pages are matters.".to_owned()
     } else {
-        "The memory fits into the caches: they serve the program after its first touches, wherever its pages are.".to_owned()
+        "The memory fits into the caches: they serve the program after its first touches, wherever its pages are."
+            .to_owned()
     }
 }
 

@@ -1,1 +1,27 @@
-//! x
+// SPDX-License-Identifier: GPL-2.0-only
+//! What a program's threads share and how they use its pages, from every access that it makes.
+//!
+//! [`emulator`] runs the program with the trace plugin (vm/trace), [`trace`] reads what that leaves, [`profile`] makes a
+//! document of it, [`table`] and [`report`] show it.
+//!
+//! | file | concern |
+//! |---|---|
+//! | `emulator` | finding and running the program |
+//! | `trace` | trace files |
+//! | `machine` | the machine that threads are placed on, with its caches |
+//! | `placement` | placements of threads, and what they cost |
+//! | `profile` | the document |
+//! | `metrics` | its numbers, each with its sentence |
+//! | `table`, `report`, `charts` | the document for eyes |
+
+mod charts;
+pub mod emulator;
+pub mod machine;
+mod metrics;
+pub mod placement;
+pub mod profile;
+pub mod report;
+pub mod table;
+#[cfg(test)]
+mod testing;
+pub mod trace;

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `tandem profile --exact`, as its users call it, on a program whose meetings are known.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+/// The emulator, the plugin, and the program.
+struct Set {
+    qemu: PathBuf,
+    plugin: PathBuf,
+    visits: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// What a program printed that had to succeed.
+fn printed(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Made once for all tests: the emulator is fetched and the plugin built if they are not there.
+fn set() -> &'static Set {
+    static SET: OnceLock<Set> = OnceLock::new();
+    SET.get_or_init(|| {
+        let root = root();
+        let qemu = printed(Command::new(root.join("vm/setup/qemu-user.sh")).arg(root.join("build/cache")));
+        printed(Command::new(root.join("vm/trace/build.sh")).arg(root.join("build")));
+        let folder = tempfile::tempdir().unwrap();
+        let visits = folder.path().join("visits");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/profile/visits.c");
+        printed(Command::new("gcc").args(["-O1", "-o"]).arg(&visits).arg(source).arg("-lpthread"));
+        Set { qemu: qemu.trim().into(), plugin: root.join("build/vm/trace.so"), visits, _folder: folder }
+    })
+}
+
+/// `tandem profile --exact OPTIONS -- COMMAND`.
+fn profile(options: &[&str], command: &[&str]) -> Output {
+    let set = set();
+    let machine = root().join("vm/machines/ring4.toml");
+    let mut tandem = Command::new(env!("CARGO_BIN_EXE_tandem"));
+    tandem.args(["profile", "--exact", "--machine"]).arg(machine).arg("--qemu").arg(&set.qemu);
+    tandem.arg("--plugin").arg(&set.plugin).args(options).arg("--").args(command);
+    tandem.output().unwrap()
+}
+
+fn json(command: &[&str]) -> Value {
+    let visits = set().visits.to_str().unwrap();
+    let output = profile(&["--json", "-"], &[&[visits], command].concat());
+    assert!(output.stdout.starts_with(b"{"), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Meetings of two threads over the run.
+fn met(profile: &Value, one: u64, other: u64) -> u64 {
+    let cells = profile["events"].as_array().unwrap();
+    let cell = cells.iter().find(|cell| cell[0] == one && cell[1] == other);
+    cell.map_or(0, |cell| cell[2].as_u64().unwrap())
+}
+
+/// What 2000 lines more in a block bring to each pair of the four threads (main is thread 0): what the C library's own lines
+/// bring is the same for both lengths.
+fn more_meetings(pattern: &str) -> Vec<(u64, u64, u64)> {
+    let (few, many) = (json(&[pattern, "1000"]), json(&[pattern, "3000"]));
+    let pairs = (1..=4).flat_map(|one| (one + 1..=4).map(move |other| (one, other)));
+    pairs.map(|(one, other)| (one, other, met(&many, one, other) - met(&few, one, other))).collect()
+}
+
+#[test]
+fn pairs_meet_once_a_line_and_nobody_else_does() {
+    let expected = [(1, 2, 2000), (1, 3, 0), (1, 4, 0), (2, 3, 0), (2, 4, 0), (3, 4, 2000)];
+    assert_eq!(more_meetings("pairs"), expected);
+}
+
+#[test]
+fn neighbours_on_a_ring_meet_once_a_line() {
+    let expected = [(1, 2, 2000), (1, 3, 0), (1, 4, 2000), (2, 3, 2000), (2, 4, 0), (3, 4, 2000)];
+    assert_eq!(more_meetings("ring"), expected);
+}
+
+#[test]
+fn threads_that_all_visit_a_line_meet_each_other_alike() {
+    let expected = [(1, 2, 2000), (1, 3, 2000), (1, 4, 2000), (2, 3, 2000), (2, 4, 2000), (3, 4, 2000)];
+    assert_eq!(more_meetings("all"), expected);
+    assert!(more_meetings("none").iter().all(|&(_, _, more)| more == 0));
+}
+
+#[test]
+fn lines_of_different_slices_do_not_meet() {
+    let visits = set().visits.to_str().unwrap();
+    // A thread's 3000 visits alone are longer than such a slice of 100 instructions.
+    let options = ["--slice-ms", "0.1", "--instructions-per-ms", "1000", "--json", "-"];
+    let output = profile(&options, &[visits, "pairs", "3000"]);
+    let profile: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(met(&profile, 1, 2) < 100, "{}", met(&profile, 1, 2));
+    assert!(profile["slices"].as_array().unwrap().len() > 1000);
+}
+
+#[test]
+fn every_access_is_counted_for_its_page_thread_and_first_touch() {
+    let profile = json(&["none", "3000"]);
+    // 3000 lines fill 46 pages and 56 lines of the next one; nothing else is in the blocks.
+    for thread in 1..=4u64 {
+        let alone = |page: &&Value| page["accesses"][0][0] == thread && page["accesses"].as_array().unwrap().len() == 1;
+        let full = |page: &&Value| page["accesses"][0][1] == 64 && page["first"] == thread;
+        let pages = profile["pages"].as_array().unwrap().iter().filter(alone).filter(full).count();
+        assert_eq!(pages, 46, "thread {thread}");
+    }
+}
+
+#[test]
+fn a_child_process_is_followed_and_what_it_becomes_is_told() {
+    let forked = json(&["pairs", "1000", "fork"]);
+    let processes: Vec<u64> =
+        forked["threads"].as_array().unwrap().iter().map(|thread| thread["process"].as_u64().unwrap()).collect();
+    // The parent, then the child's main thread and four more.
+    assert_eq!(processes, [0, 1, 1, 1, 1, 1]);
+    assert!(met(&forked, 2, 3) >= 1000 && met(&forked, 3, 4) < 1000);
+    let told = |profile: &Value, what: &str| {
+        profile["notes"].as_array().unwrap().iter().any(|note| note.as_str().unwrap().contains(what))
+    };
+    assert!(told(&forked, "2 processes") && !told(&forked, "exec"));
+    assert!(told(&json(&["pairs", "10", "exec"]), "another program (exec)"));
+}
+
+#[test]
+fn the_table_the_page_and_the_programs_own_code_come_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let (page, file) = (folder.path().join("p.html"), folder.path().join("p.json"));
+    let options = ["--html", page.to_str().unwrap(), "--json", file.to_str().unwrap()];
+    let output = profile(&options, &[set().visits.to_str().unwrap(), "all", "1000"]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.starts_with("visited\n") && text.contains("recommended") && text.contains("E_app at 64 MiB"),
+        "{text}"
+    );
+    assert!(std::fs::read_to_string(page).unwrap().contains("<svg"));
+    serde_json::from_str::<Value>(&std::fs::read_to_string(file).unwrap()).unwrap();
+}
+
+#[test]
+fn bad_input_is_one_sentence_and_exit_code_2() {
+    let sentence = |options: &[&str], command: &[&str]| {
+        let output = profile(options, command);
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]), "{output:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said.lines().count(), 1, "{said}");
+        said
+    };
+    assert!(sentence(&[], &[]).contains("name the program to profile after --"));
+    assert!(sentence(&[], &["no-such-program"]).contains("no program in PATH"));
+    assert!(sentence(&[], &["/no/such/program"]).contains("there is no program /no/such/program"));
+    let script = root().join("vm/setup/qemu-user.sh");
+    assert!(sentence(&[], &[script.to_str().unwrap()]).contains("is a script"));
+    assert!(sentence(&[], &[root().join("README.md").to_str().unwrap()]).contains("not executable"));
+    assert!(sentence(&["--html", "/no/such/folder/p.html"], &["true"]).contains("p.html cannot be written"));
+    let missing = Command::new(env!("CARGO_BIN_EXE_tandem"))
+        .args(["profile", "--exact", "--qemu", "/no/qemu", "--", "true"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(missing.stderr).unwrap();
+    assert!(
+        missing.status.code() == Some(2)
+            && said.contains("the emulator /no/qemu is missing")
+            && said.lines().count() == 1,
+        "{said}"
+    );
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The document of a profile: what was seen, the metrics of it, and where threads should run. docs/profile.md has its fields.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use tandem_metrics::communication::kept_partners;
+use tandem_metrics::phases::{self, MIN_CHANGE, phases};
+use tandem_metrics::{Communication, Footprint, PageUse, Phase};
+use tandem_policies::model::PAGE_BYTES;
+use tandem_policies::sharing::SharingMatrix;
+
+use crate::machine::Machine;
+use crate::metrics;
+use crate::placement::{Placement, Program, first_touch};
+use crate::trace::{ThreadTotal, Trace};
+
+/// Version of the document.
+const VERSION: u32 = 1;
+
+/// How instructions become time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Clock {
+    /// Instructions of the farthest thread that make a millisecond.
+    pub instructions_per_ms: u64,
+    /// Length of a slice.
+    pub slice_ms: f64,
+}
+
+/// A profile.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// Version of this document.
+    pub version: u32,
+    /// What was run.
+    pub command: Vec<String>,
+    /// The machine that threads are placed on.
+    pub machine: String,
+    /// The kernel's ids of its nodes, by index.
+    pub node_ids: Vec<u32>,
+    /// How time was counted.
+    pub clock: Clock,
+    /// Time that the program ran by this clock.
+    pub seconds: f64,
+    /// What one should know of how this came about.
+    pub notes: Vec<String>,
+    /// Threads, by number.
+    pub threads: Vec<Thread>,
+    /// Meetings of the whole run: (thread, thread, how often), the lower thread first.
+    pub events: Vec<(usize, usize, u64)>,
+    /// The run in slices.
+    pub slices: Vec<Slice>,
+    /// Phases of the busy threads' C_H.
+    pub phases: Vec<Phase>,
+    /// Every metric with its sentence.
+    pub metrics: Vec<Metric>,
+    /// Placements of the threads: scattered, compact, recommended.
+    pub placements: Vec<Placement>,
+    /// Memory against caches; `None` if the caches are not known.
+    pub footprint: Option<Footprint>,
+    /// Local accesses over time, by placement of threads and pages.
+    pub local: Vec<LocalCourse>,
+    /// Use of every page.
+    pub pages: Vec<PageUse>,
+}
+
+/// A thread.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Thread {
+    /// Index of its process.
+    pub process: usize,
+    /// Its number within the process, in the order of creation.
+    pub number: usize,
+    /// Instructions it executed.
+    pub instructions: u64,
+    /// Memory accesses it made.
+    pub accesses: u64,
+    /// Whether it counts in metrics and mapping.
+    pub busy: bool,
+}
+
+/// One slice of the run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Slice {
+    /// Its begin.
+    pub at_ms: f64,
+    /// C_H of the busy threads (equation 2).
+    pub c_h: f64,
+    /// Meetings: (thread, thread, how often).
+    pub events: Vec<(usize, usize, u64)>,
+}
+
+/// A number with its meaning.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Metric {
+    /// What it is called.
+    pub name: String,
+    /// Its equation in docs/profile.md.
+    pub equation: u32,
+    /// The number; `None` if there is nothing to take it of.
+    pub value: Option<f64>,
+    /// Its unit.
+    pub unit: String,
+    /// What it means.
+    pub meaning: String,
+}
+
+/// The local part of the accesses over time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LocalCourse {
+    /// Threads and pages.
+    pub name: String,
+    /// (end of a slice in s, local part), where there were accesses.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// What the sharing of some threads is like: over the run and by slice, with threads renumbered from 0.
+pub(crate) struct Sharing {
+    /// Over the run.
+    pub whole: SharingMatrix,
+    /// By slice.
+    pub slices: Vec<SharingMatrix>,
+    /// Least part of the sharing that stayed from one window to the next (equation 5).
+    pub least_kept: Option<f64>,
+}
+
+impl Sharing {
+    fn of(trace: &Trace, threads: &[usize]) -> Self {
+        let at = |thread: usize| threads.binary_search(&thread).ok();
+        let cell = |(&(one, other), &count): (&(usize, usize), &u64)| Some((at(one)?, at(other)?, count as f64));
+        let slices: Vec<SharingMatrix> =
+            trace.slices.iter().map(|slice| SharingMatrix::new(threads.len(), slice.iter().filter_map(cell))).collect();
+        let window = (slices.len() / 8).clamp(1, phases::WINDOW);
+        let windows: Vec<SharingMatrix> = slices.chunks(window).map(|part| sum(part, threads.len())).collect();
+        let kept = windows.windows(2).filter_map(|pair| kept_partners(&pair[0], &pair[1]));
+        let least_kept = kept.reduce(f64::min);
+        Self { whole: sum(&slices, threads.len()), slices, least_kept }
+    }
+}
+
+fn sum(matrices: &[SharingMatrix], threads: usize) -> SharingMatrix {
+    let mut cells = BTreeMap::new();
+    for (one, other, events) in matrices.iter().flat_map(SharingMatrix::pairs) {
+        *cells.entry((one, other)).or_insert(0.0) += events;
+    }
+    SharingMatrix::new(threads, cells.into_iter().map(|((one, other), events)| (one, other, events)))
+}
+
+impl Profile {
+    /// The profile of a trace of `command`.
+    ///
+    /// # Errors
+    /// The trace cannot be read again, or the machine has no CPU.
+    pub fn of(trace: &Trace, command: &[String], machine: &Machine, instructions_per_ms: u64) -> Result<Self> {
+        let slice_ms = trace.slice_instructions as f64 / instructions_per_ms as f64;
+        let clock = Clock { instructions_per_ms, slice_ms };
+        let end = trace.processes.iter().filter_map(|process| process.end).max();
+        let seconds = match end {
+            Some(end) => end as f64 / instructions_per_ms as f64 / 1e3,
+            None => trace.slices.len() as f64 * slice_ms / 1e3,
+        };
+        let everybody = Sharing::of(trace, &(0..trace.threads.len()).collect::<Vec<_>>());
+        let instructions: Vec<u64> = trace.threads.iter().map(|thread| thread.instructions).collect();
+        let program = Program { instructions: &instructions, sharing: &everybody.whole, pages: &trace.pages, seconds };
+        let busy = program.busy();
+        let sharing = Sharing::of(trace, &busy);
+        let placements = program.placements(&machine.topology)?;
+        let c_h: Vec<f64> = sharing.slices.iter().map(|matrix| Communication::of(matrix).c_h).collect();
+        let touched_bytes = trace.pages.len() as u64 * PAGE_BYTES;
+        let mut profile = Self {
+            version: VERSION,
+            command: command.to_vec(),
+            machine: machine.name.clone(),
+            node_ids: machine.topology.nodes.values().map(|node| node.id.0).collect(),
+            clock,
+            seconds,
+            notes: notes(trace),
+            threads: trace.threads.iter().enumerate().map(|(at, thread)| named(thread, busy.contains(&at))).collect(),
+            events: everybody.whole.pairs().map(|(one, other, events)| (one, other, events as u64)).collect(),
+            slices: slices(trace, &c_h, slice_ms),
+            phases: phases(&c_h, phases::WINDOW, MIN_CHANGE),
+            metrics: vec![],
+            footprint: machine.cache_bytes.map(|cache_bytes| Footprint { touched_bytes, cache_bytes }),
+            local: local_courses(trace, &placements, slice_ms)?,
+            placements,
+            pages: trace.pages.clone(),
+        };
+        profile.metrics = metrics::all(&profile, &sharing);
+        Ok(profile)
+    }
+
+    /// The placement that fits what threads share.
+    pub fn recommended(&self) -> &Placement {
+        self.placements.last().expect("three placements")
+    }
+}
+
+fn named(thread: &ThreadTotal, busy: bool) -> Thread {
+    let &ThreadTotal { process, number, instructions, accesses } = thread;
+    Thread { process, number, instructions, accesses, busy }
+}
+
+fn slices(trace: &Trace, c_h: &[f64], slice_ms: f64) -> Vec<Slice> {
+    let slice = |(at, (events, &c_h)): (usize, (&BTreeMap<(usize, usize), u64>, &f64))| Slice {
+        at_ms: at as f64 * slice_ms,
+        c_h,
+        events: events.iter().map(|(&(one, other), &count)| (one, other, count)).collect(),
+    };
+    trace.slices.iter().zip(c_h).enumerate().map(slice).collect()
+}
+
+/// Threads beyond this share one number: the plugin's limit.
+const MAX_THREADS: usize = 255;
+
+fn notes(trace: &Trace) -> Vec<String> {
+    let mut notes = Vec::new();
+    for process in &trace.processes {
+        let pid = process.pid;
+        if process.became_another {
+            notes.push(format!("process {pid} started another program (exec), which was not traced"));
+        } else if process.end.is_none() {
+            notes.push(format!("process {pid} was killed: what it did last is missing"));
+        }
+        if process.threads >= MAX_THREADS {
+            notes.push(format!(
+                "process {pid} had {MAX_THREADS} threads or more; the last number stands for all further ones"
+            ));
+        }
+    }
+    if trace.processes.len() > 1 {
+        notes.push(format!("{} processes: what they share with each other is not seen", trace.processes.len()));
+    }
+    notes
+}
+
+/// Scattered and recommended threads with pages at first touch, and recommended threads with pages on their best nodes.
+fn local_courses(trace: &Trace, placements: &[Placement], slice_ms: f64) -> Result<Vec<LocalCourse>> {
+    let [scattered, .., recommended] = placements else { return Ok(vec![]) };
+    let touched = trace.pages.iter().filter(|page| page.accesses.iter().any(|user| user.1 > 0));
+    let at: BTreeMap<(usize, u64), usize> =
+        touched.enumerate().map(|(at, page)| ((page.process, page.page), at)).collect();
+    let best = |placement: &Placement| {
+        let nodes = placement.first_touch.served.len();
+        let size = tandem_metrics::PageSize::Base;
+        tandem_metrics::Pages::by_node(&trace.pages, size, &placement.nodes, nodes).best_homes()
+    };
+    let of = |name: &str, placement: &Placement, homes: Vec<usize>| -> Result<LocalCourse> {
+        let mut counts = vec![(0u64, 0u64); trace.slices.len()];
+        trace.records(|index, process, record| {
+            let node = placement.nodes[process.first_thread + record.thread];
+            let (local, all) = &mut counts[record.slice as usize - 1];
+            for &(page, count, _) in &record.pages {
+                *all += count;
+                *local += if homes[at[&(index, page)]] == node { count } else { 0 };
+            }
+        })?;
+        let points = counts.iter().enumerate().filter(|(_, count)| count.1 > 0);
+        let end_s = |slice: usize| (slice + 1) as f64 * slice_ms / 1e3;
+        let points = points.map(|(slice, &(local, all))| (end_s(slice), local as f64 / all as f64)).collect();
+        Ok(LocalCourse { name: name.to_owned(), points })
+    };
+    let touch = |placement: &Placement| first_touch(&trace.pages, &placement.nodes);
+    Ok(vec![
+        of("scattered threads, pages at first touch", scattered, touch(scattered))?,
+        of("recommended threads, pages at first touch", recommended, touch(recommended))?,
+        of("recommended threads, pages on their best nodes", recommended, best(recommended))?,
+    ])
+}
+
+#[cfg(test)]
+mod tests;
