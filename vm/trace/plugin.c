@@ -64,6 +64,7 @@ static void on_syscall(qemu_plugin_id_t id, unsigned vcpu, int64_t number, uint6
 		record_thread(thread);
 	if (number == SYS_execve || number == SYS_execveat)
 		record_exec();
+	clock_left(thread);
 }
 
 static void on_syscall_end(qemu_plugin_id_t id, unsigned vcpu, int64_t number, int64_t result)

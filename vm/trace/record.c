@@ -134,7 +134,8 @@ void record_end(void)
 {
 	uint64_t words[] = {0, 2, threads_count(), clock_now()};
 
-	threads_each(record_thread);
+	for (struct thread *thread = threads_first(); thread; thread = thread->next)
+		record_thread(thread);
 	append(words, 4);
 }
 

@@ -45,6 +45,8 @@ struct thread *thread_begins(unsigned vcpu)
 	number = atomic_load(&number_of[vcpu]) - 1;
 	thread->number = number < MAX_THREADS ? number : MAX_THREADS - 1;
 	thread->slice = 1;
+	/* Nobody waits for it before it has a time. */
+	atomic_store(&thread->in_kernel, true);
 	thread->next = atomic_load(&all);
 	while (!atomic_compare_exchange_weak(&all, &thread->next, thread))
 		;
@@ -53,10 +55,9 @@ struct thread *thread_begins(unsigned vcpu)
 	return thread;
 }
 
-void threads_each(void (*what)(struct thread *))
+struct thread *threads_first(void)
 {
-	for (struct thread *thread = atomic_load(&all); thread; thread = thread->next)
-		what(thread);
+	return atomic_load(&all);
 }
 
 /* A forked process has the thread that forked, and nothing that its parent did. */
@@ -65,6 +66,7 @@ static void in_child(void)
 	memset(number_of, 0, sizeof(number_of));
 	atomic_store(&created, 0);
 	atomic_store(&all, NULL);
+	clock_restart();
 	pages_start();
 	record_process();
 	if (!self)

@@ -68,6 +68,10 @@ struct thread {
 	uint32_t slice;
 	/* Instructions, those that it waited for others included; see clock.c. */
 	uint64_t time, window_end;
+	/* What others see of it: its time at the last window, and whether it is in a system call.
+	 */
+	_Atomic uint64_t shown_time;
+	_Atomic bool in_kernel;
 	/* Instructions of its own in this slice. */
 	uint64_t instructions;
 	/* Meetings with each other thread in this slice. */
@@ -84,8 +88,12 @@ struct thread {
 void clock_start(uint64_t slice_instructions);
 uint64_t clock_slice_instructions(void);
 uint64_t clock_now(void);
+/* In a forked child. */
+void clock_restart(void);
 /* `thread` ran a block of so many instructions. */
 void clock_ran(struct thread *thread, uint64_t instructions);
+/* `thread` enters the kernel. */
+void clock_left(struct thread *thread);
 /* `thread` comes back from the kernel, where it may have waited. */
 void clock_resumed(struct thread *thread);
 
@@ -96,7 +104,8 @@ void threads_start(void);
 void thread_created(unsigned vcpu);
 /* The calling thread is QEMU's CPU `vcpu`. */
 struct thread *thread_begins(unsigned vcpu);
-void threads_each(void (*what)(struct thread *));
+/* The latest thread, from which `next` leads to all. */
+struct thread *threads_first(void);
 unsigned threads_count(void);
 /* Takes and returns memory that is zero. */
 void *take(size_t bytes);
