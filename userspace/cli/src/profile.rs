@@ -21,7 +21,7 @@ use tandem_profile::{report, table};
 /// What to run, for which machine, and what to do with the result.
 #[derive(Args)]
 #[command(after_help = "\
-The program runs in qemu-x86_64, 50 to 200 times slower than without, with as many threads as it starts itself. Time is
+The program runs in qemu-x86_64, about 50 times slower than without, with as many threads as it starts itself. Time is
 counted in instructions. Ctrl-C ends the program, and what it did until then is shown. docs/profile.md explains method,
 metrics and fields.
 

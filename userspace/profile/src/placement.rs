@@ -3,7 +3,7 @@
 //! fits what its threads share.
 //!
 //! Busy threads are those with at least [`BUSY`] of the instructions of the busiest; the others hardly run, and stay on
-//! the first node. Where threads outnumber CPUs, every CPU holds as many more.
+//! the first node. Where threads outnumber CPUs, every node holds its CPUs' share of them.
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -152,8 +152,8 @@ fn extra_ns(topology: &Topology, from: usize, to: usize) -> f64 {
 /// Room for threads by node; `None` if no node has a CPU.
 fn rooms(topology: &Topology, threads: usize) -> Option<Vec<usize>> {
     let cpus: Vec<usize> = topology.nodes.values().map(|node| node.cpus.len()).collect();
-    let each = threads.div_ceil(Some(cpus.iter().sum::<usize>()).filter(|&all| all > 0)?).max(1);
-    Some(cpus.iter().map(|cpus| cpus * each).collect())
+    let all = Some(cpus.iter().sum::<usize>()).filter(|&all| all > 0)?;
+    Some(cpus.iter().map(|&cpus| cpus.max((threads * cpus).div_ceil(all))).collect())
 }
 
 /// Thread after thread to the next node that has room.
@@ -214,7 +214,10 @@ mod tests {
 
     #[test]
     fn more_threads_than_cpus_fit_evenly() {
-        assert_eq!(rooms(&ring(), 17), Some(vec![6; 4]));
+        assert_eq!(
+            (rooms(&ring(), 8), rooms(&ring(), 9), rooms(&ring(), 17)),
+            (Some(vec![2; 4]), Some(vec![3; 4]), Some(vec![5; 4]))
+        );
         assert_eq!(scatter(&[1, 0, 3], 4), [0, 2, 2, 2]);
     }
 }

@@ -111,7 +111,7 @@ pub struct Metric {
 pub struct LocalCourse {
     /// Threads and pages.
     pub name: String,
-    /// (end of a slice in s, local part), where there were accesses.
+    /// (end of a slice in s, local part), where there were accesses; the first once more at its begin.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -202,12 +202,12 @@ fn named(thread: &ThreadTotal, busy: bool) -> Thread {
 }
 
 fn slices(trace: &Trace, c_h: &[f64], slice_ms: f64) -> Vec<Slice> {
-    let slice = |(at, (events, &c_h)): (usize, (&BTreeMap<(usize, usize), u64>, &f64))| Slice {
+    let slice = |at: usize| Slice {
         at_ms: at as f64 * slice_ms,
-        c_h,
-        events: events.iter().map(|(&(one, other), &count)| (one, other, count)).collect(),
+        c_h: c_h[at],
+        events: trace.slices[at].iter().map(|(&(one, other), &count)| (one, other, count)).collect(),
     };
-    trace.slices.iter().zip(c_h).enumerate().map(slice).collect()
+    (0..trace.slices.len()).map(slice).collect()
 }
 
 /// Threads beyond this share one number: the plugin's limit.
@@ -257,8 +257,10 @@ fn local_courses(trace: &Trace, placements: &[Placement], slice_ms: f64) -> Resu
         })?;
         let points = counts.iter().enumerate().filter(|(_, count)| count.1 > 0);
         let end_s = |slice: usize| (slice + 1) as f64 * slice_ms / 1e3;
-        let points = points.map(|(slice, &(local, all))| (end_s(slice), local as f64 / all as f64)).collect();
-        Ok(LocalCourse { name: name.to_owned(), points })
+        let points: Vec<_> = points.map(|(slice, &(local, all))| (end_s(slice), local as f64 / all as f64)).collect();
+        // A point tells of the slice before it, so the first one is also the begin.
+        let begin = points.first().map(|&(end_s, local)| (end_s - slice_ms / 1e3, local));
+        Ok(LocalCourse { name: name.to_owned(), points: begin.into_iter().chain(points).collect() })
     };
     let touch = |placement: &Placement| first_touch(&trace.pages, &placement.nodes);
     Ok(vec![

@@ -95,12 +95,12 @@ fn phases(page: &mut String, profile: &Profile) -> Result<()> {
     let mut lines: Vec<Line> = profile.phases.iter().skip(1).map(|phase| mark(phase.first)).collect();
     lines.push(Line { colour: 0, points: c_h });
     let caption = "C_H of each slice: how unevenly the busy threads share. Grey lines: a new phase was noticed.";
-    figure(page, "Phases", caption, &over_time(&lines, "C_H", (860, 260))?, &[])?;
+    figure(page, "Phases", caption, &over_time(&lines, "", (860, 260))?, &[])?;
     let slice_s = profile.clock.slice_ms / 1e3;
     let meetings = |slice: usize| profile.slices[slice].events.iter().map(|event| event.2).sum::<u64>();
     let rate = Line { colour: 1, points: by_slice(&|slice| meetings(slice) as f64 / slice_s / 1e6) };
     let caption = "Meetings of any two threads on a line, millions per second of the program.";
-    figure(page, "Amount of sharing", caption, &over_time(&[rate], "million/s", (860, 220))?, &[])
+    figure(page, "Amount of sharing", caption, &over_time(&[rate], "", (860, 220))?, &[])
 }
 
 fn pages(page: &mut String, profile: &Profile) -> Result<()> {

@@ -33,7 +33,7 @@ pub fn trace(folder: &Path, aparts: &[usize], turn: u64) -> Trace {
         let apart = aparts[((slice - 1) / turn) as usize];
         for thread in 1..9u64 {
             let at = thread as usize - 1;
-            let partner = if at / apart % 2 == 0 { at + apart } else { at - apart } as u64 + 1;
+            let partner = if (at / apart).is_multiple_of(2) { at + apart } else { at - apart } as u64 + 1;
             words.extend([slice, thread, 10_000_000, 1, 10, partner << 56 | 500]);
             words.extend((0..10).map(|page| (10 * thread + page) << 29 | 1000));
         }
