@@ -12,7 +12,6 @@ struct Set {
     qemu: PathBuf,
     plugin: PathBuf,
     visits: PathBuf,
-    _folder: tempfile::TempDir,
 }
 
 fn root() -> PathBuf {
@@ -33,11 +32,10 @@ fn set() -> &'static Set {
         let root = root();
         let qemu = printed(Command::new(root.join("vm/setup/qemu-user.sh")).arg(root.join("build/cache")));
         printed(Command::new(root.join("vm/trace/build.sh")).arg(root.join("build")));
-        let folder = tempfile::tempdir().unwrap();
-        let visits = folder.path().join("visits");
+        let visits = Path::new(env!("CARGO_TARGET_TMPDIR")).join("visits");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/profile/visits.c");
         printed(Command::new("gcc").args(["-O1", "-o"]).arg(&visits).arg(source).arg("-lpthread"));
-        Set { qemu: qemu.trim().into(), plugin: root.join("build/vm/trace.so"), visits, _folder: folder }
+        Set { qemu: qemu.trim().into(), plugin: root.join("build/vm/trace.so"), visits }
     })
 }
 
