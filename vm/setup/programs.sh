@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# Gets programs of other projects that workloads start (tandem-load list --json, "needs"): installs their Debian packages
-# when they are not here yet. Under CACHE_DIR/programs they have the names by which they are started.
+# Gets programs of other projects that workloads start (tandem-load list --json, "needs") or results are compared with
+# (scotch_gmap): installs their Debian packages when they are not here yet. Under CACHE_DIR/programs they have the names by which they are started.
 #
 # usage: programs.sh CACHE_DIR NAME...     prints a line HERE:GUEST for each file or folder that a guest needs
 set -euo pipefail
@@ -14,7 +14,7 @@ bin=$cache/programs
 libraries=/usr/lib/$(uname -m)-linux-gnu
 
 declare -A packages=([hackbench]=rt-tests [stress-ng]=stress-ng [sysbench]=sysbench [redis-server]=redis-tools
-	[redis-benchmark]=redis-tools [mpirun]=openmpi-bin [hpcc]=hpcc [perf]='')
+	[redis-benchmark]=redis-tools [mpirun]=openmpi-bin [hpcc]=hpcc [scotch_gmap]=scotch [perf]='')
 # Where a program is not /usr/bin/NAME. A redis-check-rdb that is called redis-server is one.
 declare -A files=([redis-server]=/usr/bin/redis-check-rdb [perf]=$cache/perf/usr/bin/perf)
 # What it reads at run time besides its libraries.

@@ -18,6 +18,7 @@ pub struct Schedule {
     /// First and last temperature, in mean rises of cost.
     pub hot: f64,
     pub cold: f64,
+    /// Proposals.
     pub steps: u64,
 }
 
@@ -39,6 +40,8 @@ enum Step {
     Swap { first: usize, second: usize },
 }
 
+/// Ends of edges that cost as much to look at as the rest of a step.
+const ENDS: u64 = 32;
 /// Proposals from which the mean rise of cost is taken.
 const SAMPLES: u64 = 256;
 
@@ -61,14 +64,14 @@ impl Annealing {
         Self { now: start, best, best_cost, unsaved: false, temperature: mean * schedule.hot, cooling, left, rng }
     }
 
-    /// Makes up to `steps` steps and says how many.
+    /// Makes proposals until at least `steps` steps were made, and says how many were.
     pub fn run(&mut self, problem: &Problem, steps: u64) -> u64 {
-        let steps = steps.min(self.left);
-        for _ in 0..steps {
-            self.step(problem);
+        let mut made = 0;
+        while made < steps && self.left > 0 {
+            self.left -= 1;
+            made += 1 + self.step(problem) / ENDS;
         }
-        self.left -= steps;
-        steps
+        made
     }
 
     pub fn is_over(&self) -> bool {
@@ -80,27 +83,34 @@ impl Annealing {
         if self.unsaved { &self.now.place } else { &self.best }
     }
 
-    fn step(&mut self, problem: &Problem) {
+    /// Makes a proposal and says how many ends of edges it looked at.
+    fn step(&mut self, problem: &Problem) -> u64 {
         self.temperature *= self.cooling;
-        let Some(step) = propose(problem, &self.now, &mut self.rng) else { return };
+        let Some(step) = propose(problem, &self.now, &mut self.rng) else { return 0 };
         let change = change_of(problem, &self.now, &step);
-        if change > 0.0 {
-            if self.temperature == 0.0 || uniform(&mut self.rng) >= libm::exp(-change / self.temperature) {
-                return;
-            }
-            if self.unsaved {
+        if self.accepts(change) {
+            if change > 0.0 && self.unsaved {
                 self.best.copy_from_slice(&self.now.place);
                 self.unsaved = false;
             }
+            match step {
+                Step::Move { thread, to } => self.now.shift(thread, to, change),
+                Step::Swap { first, second } => self.now.swap(first, second, change),
+            }
+            if self.now.cost < self.best_cost - problem.rounding {
+                self.best_cost = self.now.cost;
+                self.unsaved = true;
+            }
         }
+        let degree = |thread: usize| problem.neighbours(thread).len() as u64;
         match step {
-            Step::Move { thread, to } => self.now.shift(thread, to, change),
-            Step::Swap { first, second } => self.now.swap(first, second, change),
+            Step::Move { thread, .. } => degree(thread),
+            Step::Swap { first, second } => degree(first) + degree(second),
         }
-        if self.now.cost < self.best_cost - problem.rounding {
-            self.best_cost = self.now.cost;
-            self.unsaved = true;
-        }
+    }
+
+    fn accepts(&mut self, change: f64) -> bool {
+        change <= 0.0 || self.temperature != 0.0 && uniform(&mut self.rng) < libm::exp(-change / self.temperature)
     }
 }
 

@@ -7,20 +7,23 @@
 
 use std::collections::VecDeque;
 
-use rand_core::{Rng, SeedableRng};
+use rand_core::SeedableRng;
 use rand_pcg::Pcg64;
 
-use super::bisection::{Bounds, Graph, shuffled};
+use super::bisection::Bisection;
+use super::graph::{Bounds, Graph};
+use super::halving::{Halving, Sides};
 use super::placement::Placement;
 use super::problem::Problem;
 
-/// A recursive bipartition that can be run part by part.
+/// A recursive bipartition that can be stopped and continued at any step.
 pub struct Division {
     parts: Vec<Part>,
     /// Part by thread.
     part_of: Vec<u32>,
     /// Parts with more than one place, in order of division.
     open: VecDeque<usize>,
+    work: Option<Work>,
     /// Position of a thread among the threads of the part being divided.
     position: Vec<u32>,
     cycles: usize,
@@ -32,13 +35,10 @@ struct Part {
     threads: Vec<u32>,
 }
 
-/// Two sets of places seen from everywhere.
-struct Sides {
-    /// Mean distance by place.
-    to: [Vec<f64>; 2],
-    /// Mean distance within each.
-    within: [f64; 2],
-    between: f64,
+/// The division of a part: first its places, then its threads.
+enum Work {
+    Places { part: usize, halving: Halving },
+    Threads { part: usize, first: Vec<usize>, second: Vec<usize>, bisection: Bisection },
 }
 
 impl Division {
@@ -51,23 +51,44 @@ impl Division {
             parts: vec![Part { places, threads: (0..threads as u32).collect() }],
             part_of: vec![0; threads],
             open,
+            work: None,
             position: vec![0; threads],
             cycles,
             rng: Pcg64::seed_from_u64(seed),
         }
     }
 
-    /// Divides parts until at least `steps` steps were made, and says how many were.
+    /// Works until at least `steps` steps were made, and says how many were.
     pub fn run(&mut self, problem: &Problem, steps: u64) -> u64 {
         let mut made = 0;
         while made < steps && !self.is_over() {
-            made += self.divide(problem);
+            self.work = match self.work.take() {
+                None => self.open.pop_front().map(|part| {
+                    let places = std::mem::take(&mut self.parts[part].places);
+                    Work::Places { part, halving: Halving::new(places) }
+                }),
+                Some(Work::Places { part, mut halving }) => {
+                    if halving.run(problem, &mut self.rng, &mut made, steps) {
+                        Some(self.divide_threads(problem, part, halving, &mut made))
+                    } else {
+                        Some(Work::Places { part, halving })
+                    }
+                }
+                Some(Work::Threads { part, first, second, mut bisection }) => {
+                    if bisection.run(&mut self.rng, &mut made, steps) {
+                        self.split(part, [first, second], &bisection.into_sides());
+                        None
+                    } else {
+                        Some(Work::Threads { part, first, second, bisection })
+                    }
+                }
+            };
         }
         made
     }
 
     pub fn is_over(&self) -> bool {
-        self.open.is_empty()
+        self.open.is_empty() && self.work.is_none()
     }
 
     /// The mapping once it is over; none if too many threads ended up where they may not be.
@@ -77,23 +98,26 @@ impl Division {
         Placement::complete(problem, &wanted).ok()
     }
 
-    fn divide(&mut self, problem: &Problem) -> u64 {
-        let Some(at) = self.open.pop_front() else { return 0 };
-        let mut steps = 1;
-        let places = std::mem::take(&mut self.parts[at].places);
-        let (first, second) = halves(problem, &places, &mut self.rng, &mut steps);
-        let threads = std::mem::take(&mut self.parts[at].threads);
+    fn divide_threads(&mut self, problem: &Problem, part: usize, halving: Halving, made: &mut u64) -> Work {
+        let (first, second) = halving.into_halves(&mut self.rng);
+        let threads = std::mem::take(&mut self.parts[part].threads);
         let room = |places: &[usize]| places.iter().map(|&place| problem.capacity[place]).sum::<usize>();
         let bounds = Bounds {
             least: threads.len().saturating_sub(room(&second)).min(threads.len()),
             most: threads.len().min(room(&first)),
         };
-        let graph = self.graph(problem, at, &threads, &first, &second);
-        steps += threads.len() as u64;
-        let on_first = graph.bisect(bounds, self.cycles, &mut self.rng, &mut steps);
+        let graph = self.graph(problem, part, &threads, &first, &second);
+        *made += graph.sweep_steps();
+        self.parts[part].threads = threads;
+        Work::Threads { part, first, second, bisection: Bisection::new(graph, bounds, self.cycles) }
+    }
+
+    /// Makes two parts of one.
+    fn split(&mut self, part: usize, [first, second]: [Vec<usize>; 2], on_first: &[bool]) {
         let new = self.parts.len();
+        let threads = std::mem::take(&mut self.parts[part].threads);
         let (mut stay, mut go) = (Vec::new(), Vec::new());
-        for (&thread, &first) in threads.iter().zip(&on_first) {
+        for (&thread, &first) in threads.iter().zip(on_first) {
             if first {
                 stay.push(thread);
             } else {
@@ -101,20 +125,19 @@ impl Division {
                 go.push(thread);
             }
         }
-        for (part, places) in [(at, &first), (new, &second)] {
+        for (part, places) in [(part, &first), (new, &second)] {
             if places.len() > 1 {
                 self.open.push_back(part);
             }
         }
-        self.parts[at] = Part { places: first, threads: stay };
+        self.parts[part] = Part { places: first, threads: stay };
         self.parts.push(Part { places: second, threads: go });
-        steps
     }
 
     /// The threads of part `at` as a graph whose first side is the places `first`.
     fn graph(&mut self, problem: &Problem, at: usize, threads: &[u32], first: &[usize], second: &[usize]) -> Graph {
         let sides = Sides::new(problem, first, second);
-        let pair = sides.between - (sides.within[0] + sides.within[1]) / 2.0;
+        let pair = sides.apart();
         let lean_of_part: Vec<f64> = self.parts.iter().map(|part| sides.lean(&part.places)).collect();
         let lean_within = (sides.within[0] - sides.within[1]) / 2.0;
         for (position, &thread) in threads.iter().enumerate() {
@@ -143,94 +166,4 @@ impl Division {
         }
         graph
     }
-}
-
-impl Sides {
-    fn new(problem: &Problem, first: &[usize], second: &[usize]) -> Self {
-        let mean_to = |side: &[usize]| -> Vec<f64> {
-            let mean = |to: usize| side.iter().map(|&from| problem.distance(from, to)).sum::<f64>() / side.len() as f64;
-            (0..problem.places).map(mean).collect()
-        };
-        let to = [mean_to(first), mean_to(second)];
-        let within = [mean(&to[0], first), mean(&to[1], second)];
-        let between = mean(&to[0], second);
-        Self { to, within, between }
-    }
-
-    /// How much farther the first side is from `places` than the second.
-    fn lean(&self, places: &[usize]) -> f64 {
-        if places.is_empty() { 0.0 } else { mean(&self.to[0], places) - mean(&self.to[1], places) }
-    }
-}
-
-fn mean(values: &[f64], at: &[usize]) -> f64 {
-    at.iter().map(|&at| values[at]).sum::<f64>() / at.len() as f64
-}
-
-/// Most places whose halving tries other sizes than half.
-const UNEVEN: usize = 32;
-/// An uneven division must be so much better than the even one.
-const UNEVEN_GAIN: f64 = 1.01;
-
-/// Two sets of places that are far from each other and near among themselves.
-fn halves(problem: &Problem, places: &[usize], rng: &mut Pcg64, steps: &mut u64) -> (Vec<usize>, Vec<usize>) {
-    let even = places.len() / 2;
-    let least = if places.len() <= UNEVEN { places.len().div_ceil(3).min(even) } else { even };
-    let mut best: Option<(f64, Vec<usize>, usize)> = None;
-    for count in (least..=even).rev() {
-        for _ in 0..2 {
-            let order = far_apart(problem, places, count, rng, steps);
-            let sides = Sides::new(problem, &order[..count], &order[count..]);
-            let far = sides.between - (sides.within[0] + sides.within[1]) / 2.0;
-            let needed = |&(known, _, size): &(f64, Vec<usize>, usize)| {
-                far > if size == count { known } else { known * UNEVEN_GAIN }
-            };
-            if best.as_ref().is_none_or(needed) {
-                best = Some((far, order, count));
-            }
-        }
-    }
-    let (_, order, count) = best.expect("there are two places or more");
-    let (first, second) = (order[..count].to_vec(), order[count..].to_vec());
-    // Which side is the first is left to chance, too.
-    if rng.next_u64() & 1 == 0 { (first, second) } else { (second, first) }
-}
-
-/// `places` with `count` of them first that are far from the rest: those nearer to one of two far places than to the other,
-/// then exchanged while that increases the sum of distances between the sides.
-fn far_apart(problem: &Problem, places: &[usize], count: usize, rng: &mut Pcg64, steps: &mut u64) -> Vec<usize> {
-    let mut order: Vec<usize> = shuffled(places.len(), rng).into_iter().map(|at| places[at]).collect();
-    let farthest = |from: usize, order: &[usize]| {
-        let nearer = |a: &usize, b: &usize| problem.distance(from, *a).total_cmp(&problem.distance(from, *b));
-        order.iter().copied().max_by(nearer).expect("there are places")
-    };
-    let one = farthest(order[0], &order);
-    let other = farthest(one, &order);
-    let lean = |place: usize| problem.distance(one, place) - problem.distance(other, place);
-    order.sort_by(|&a, &b| lean(a).total_cmp(&lean(b)));
-    let size = order.len();
-    let far = problem.distance(one, other);
-    for _ in 0..size {
-        *steps += (count * (size - count)) as u64 / 8 + 1;
-        let to = |side: &[usize], from: usize| side.iter().map(|&at| problem.distance(from, at)).sum::<f64>();
-        // What changing sides alone would add to the sum between the sides.
-        let alone: Vec<f64> = (0..size)
-            .map(|at| {
-                let (mine, theirs) = (to(&order[..count], order[at]), to(&order[count..], order[at]));
-                (if at < count { mine - theirs } else { theirs - mine }) - problem.distance(order[at], order[at])
-            })
-            .collect();
-        let mut best = (1e-9 * far.abs(), None);
-        for a in 0..count {
-            for b in count..size {
-                let gain = alone[a] + alone[b] + 2.0 * problem.distance(order[a], order[b]);
-                if gain > best.0 {
-                    best = (gain, Some((a, b)));
-                }
-            }
-        }
-        let Some((a, b)) = best.1 else { break };
-        order.swap(a, b);
-    }
-    order
 }

@@ -9,6 +9,7 @@
 //! | threads | method |
 //! |---|---|
 //! | up to 10 | every mapping, by branch and bound ([`Method::Exact`]) |
+//! | one a place | a population of mappings, improved by tabu search and crossed ([`Method::Memetic`]) |
 //! | up to 256 | annealing of moves and swaps with O(degree) changes, and robust tabu search up to 128 threads |
 //! | more | recursive bipartition of places and threads at once, multilevel, from several seeds, then annealing at low temperature |
 //!
@@ -18,21 +19,27 @@
 //!
 //! Sources: robust tabu search: E. Taillard, Parallel Computing 17 (1991), 443-455. Dual recursive bipartition: F. Pellegrini,
 //! J. Roman, HPCN 1996. Refinement of bipartitions: C. Fiduccia, R. Mattheyses, DAC 1982. Multilevel heavy-edge matching:
-//! G. Karypis, V. Kumar, SIAM J. Sci. Comput. 20 (1998). Schedules and step counts are ours.
+//! G. Karypis, V. Kumar, SIAM J. Sci. Comput. 20 (1998). Memetic search: U. Benlic, J.-K. Hao, Expert Systems with
+//! Applications 42 (2015). Schedules and step counts are ours.
 
 mod annealing;
 mod bisection;
+mod changes;
 mod division;
 mod exact;
+mod exchange;
+mod graph;
+mod halving;
+mod memetic;
 mod placement;
+pub mod planted;
 mod problem;
 pub mod qap;
+mod refinement;
 mod request;
 mod search;
 mod tabu;
 
-#[cfg(test)]
-mod planted;
 #[cfg(test)]
 mod tests;
 
@@ -46,7 +53,8 @@ use serde::Serialize;
 /// How much work a mapping may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Mappings and changes of mappings to look at. Some work cannot be cut: the last piece may go beyond.
+    /// Steps: a proposed change of a mapping, or as much of other work as costs about the same. The last piece of work may go
+    /// beyond by at most a look at everything that is shared.
     pub steps: u64,
 }
 
@@ -64,6 +72,8 @@ pub enum Method {
     Annealing,
     /// Robust tabu search.
     Tabu,
+    /// Memetic search.
+    Memetic,
     /// Recursive bipartition, then annealing at low temperature.
     Multilevel,
 }
@@ -95,6 +105,15 @@ pub fn map(request: &Request, budget: Budget, seed: u64) -> Result<Mapping, Requ
     Ok(search.best())
 }
 
+/// The places of a request as leaves of a binary tree that halves them so that halves are far apart, as mappers of others want
+/// them: by place the number of its leaf, 0 if it holds no thread. The root is 1, the halves of node i are 2 i and 2 i + 1.
+///
+/// # Errors
+/// [`RequestError`] says what is wrong with the request.
+pub fn place_tree(request: &Request, seed: u64) -> Result<Vec<u64>, RequestError> {
+    Ok(halving::tree(&request.problem()?.0, seed))
+}
+
 impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -103,6 +122,7 @@ impl fmt::Display for Method {
             Method::Exact => "exact",
             Method::Annealing => "annealing",
             Method::Tabu => "tabu",
+            Method::Memetic => "memetic",
             Method::Multilevel => "multilevel",
         })
     }

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Problems whose optimum is known because it was built in.
+//! Problems whose optimum is known because it was built in: what the mappers are measured by.
 
 use rand_core::SeedableRng;
 use rand_pcg::Pcg64;
 
-use super::bisection::shuffled;
-use super::{Budget, Request, map};
+use super::Request;
+use super::graph::shuffled;
 
 /// A request and the cost of its best mapping.
 pub struct Planted {
+    /// What to map.
     pub request: Request,
+    /// Cost of the best mapping.
     pub optimum: f64,
 }
 
@@ -69,15 +71,4 @@ pub fn ring_of_groups(groups: usize, size: usize, seed: u64) -> Planted {
         ..Request::default()
     };
     Planted { request, optimum: (groups * size) as f64 }
-}
-
-/// Costs over the optimum, lowest first, of `problem(seed)` with that many steps for each of these seeds.
-pub fn ratios(problem: impl Fn(u64) -> Planted, seeds: u64, steps: u64) -> Vec<f64> {
-    let ratio = |seed: u64| {
-        let Planted { request, optimum } = problem(seed);
-        map(&request, Budget { steps }, seed).expect("a planted request is valid").cost / optimum
-    };
-    let mut ratios: Vec<f64> = (0..seeds).map(ratio).collect();
-    ratios.sort_by(f64::total_cmp);
-    ratios
 }

@@ -102,6 +102,23 @@ impl Problem {
         &self.neighbours[self.range(thread)]
     }
 
+    /// Neighbour, weight and skew by end.
+    pub fn ends_of(&self, thread: usize) -> impl Iterator<Item = (usize, f64, f64)> {
+        let end = |index: usize| {
+            (
+                self.neighbours[index].thread as usize,
+                self.neighbours[index].weight,
+                self.skew.get(index).copied().unwrap_or(0.0),
+            )
+        };
+        self.range(thread).map(end)
+    }
+
+    /// Whether every place holds one thread, and anyone.
+    pub fn is_one_to_one(&self) -> bool {
+        self.capacity.iter().all(|&room| room == 1) && self.allowed.is_empty()
+    }
+
     /// Ends of edges: twice the number of pairs that share.
     pub fn ends(&self) -> usize {
         self.neighbours.len()

@@ -4,6 +4,7 @@
 //! | problem | rounds |
 //! |---|---|
 //! | up to 10 threads | branch and bound from a greedy mapping; once given up as below |
+//! | one thread a place | memetic search, one round without end |
 //! | up to 256 threads, fewer than two a place | annealing from hot, then tabu search from its result (up to 128 threads); each round longer than the one before |
 //! | up to 256 threads | first four recursive bipartitions, each annealed at low temperature; then as above |
 //! | more | recursive bipartitions, each annealed at low temperature; every third round anneals the best mapping for longer instead |
@@ -14,6 +15,7 @@
 use super::annealing::{Annealing, Schedule};
 use super::division::Division;
 use super::exact::{self, Exact};
+use super::memetic::Memetic;
 use super::placement::Placement;
 use super::problem::Problem;
 use super::request::{Request, RequestError};
@@ -51,6 +53,7 @@ enum Phase {
     Divide(Division),
     Anneal(Annealing, Method),
     Tabu(Tabu),
+    Memetic(Memetic),
     /// Nothing better can be found.
     Over,
 }
@@ -87,8 +90,8 @@ impl Search {
         search
     }
 
-    /// Makes `steps` more steps, or somewhat more where a piece of work cannot be cut: what is made too much is made less in
-    /// the next chunk.
+    /// Makes `steps` more steps, or somewhat more where a piece of work cannot be cut (at most a look at everything that is
+    /// shared): what is made too much is made less in the next chunk. A step costs about as much in all methods.
     pub fn run(&mut self, steps: u64) {
         self.asked = self.asked.saturating_add(steps);
         while self.steps < self.asked && !self.is_over() {
@@ -99,6 +102,7 @@ impl Search {
                 Phase::Divide(division) => (division.run(problem, left), division.is_over()),
                 Phase::Anneal(annealing, _) => (annealing.run(problem, left), annealing.is_over()),
                 Phase::Tabu(tabu) => (tabu.run(problem, left), tabu.is_over()),
+                Phase::Memetic(memetic) => (memetic.run(left), memetic.is_over()),
                 Phase::Over => (0, false),
             };
             self.steps += made;
@@ -147,6 +151,7 @@ impl Search {
             Phase::Exact(exact) => Some((exact.best(), Method::Exact)),
             Phase::Anneal(annealing, method) => Some((annealing.best(), *method)),
             Phase::Tabu(tabu) => Some((tabu.best(), Method::Tabu)),
+            Phase::Memetic(memetic) => Some((&memetic.best()[..self.problem.threads()], Method::Memetic)),
             Phase::Divide(_) | Phase::Over => None,
         }
     }
@@ -187,7 +192,7 @@ impl Search {
                     self.next_round()
                 }
             }
-            (Phase::Tabu(_), Some((placement, method))) => {
+            (Phase::Tabu(_) | Phase::Memetic(_), Some((placement, method))) => {
                 self.keep(placement, method);
                 if self.optimal { Phase::Over } else { self.next_round() }
             }
@@ -209,6 +214,9 @@ impl Search {
 
     fn round_phase(&self) -> Phase {
         let threads = self.problem.threads();
+        if self.problem.is_one_to_one() {
+            return Phase::Memetic(Memetic::new(&self.problem, &self.best.place, self.bound, self.seed_of(0)));
+        }
         let large = threads > MIDDLE;
         let divides = large || threads >= 2 * self.problem.places;
         if self.round == 0 && self.present.is_some() && divides {
@@ -246,9 +254,9 @@ impl Search {
         (0..self.round.min(20)).fold(first, longer)
     }
 
-    /// Steps of this round's tabu search, which cost less than those of annealing.
+    /// Steps of this round's tabu search.
     fn tabu_steps(&self) -> u64 {
-        if self.problem.threads() <= TABU { 16 * self.long() } else { self.long() }
+        if self.problem.threads() <= TABU { self.long() } else { self.long() / 16 }
     }
 
     /// A seed for a part of this round.

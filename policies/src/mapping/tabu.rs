@@ -15,6 +15,8 @@ use crate::anneal::below;
 
 /// Most threads for which an iteration, which looks at all pairs, pays.
 pub const MOST_THREADS: usize = 128;
+/// Changes looked at that cost as much as a step of annealing.
+const LOOKS: u64 = 16;
 
 /// Tabu search that can be run in chunks.
 pub struct Tabu {
@@ -41,7 +43,7 @@ struct Change {
 }
 
 impl Tabu {
-    /// Search from `start` for `steps` changes looked at.
+    /// Search from `start` for `steps` steps.
     pub fn new(problem: &Problem, start: Placement, steps: u64, seed: u64) -> Self {
         let threads = problem.threads();
         let mut weight = vec![0.0; threads * threads];
@@ -60,13 +62,13 @@ impl Tabu {
         Self { now: start, best, best_cost, pulls, weight, until, iteration: 0, left: steps, rng }
     }
 
-    /// Makes whole iterations until at least `steps` changes were looked at, and says how many were.
+    /// Makes whole iterations until at least `steps` steps were made, and says how many were.
     pub fn run(&mut self, problem: &Problem, steps: u64) -> u64 {
         let mut made = 0;
         while made < steps && self.left > 0 {
-            let looked_at = self.iterate(problem).max(1);
-            self.left = self.left.saturating_sub(looked_at);
-            made += looked_at;
+            let price = 1 + self.iterate(problem) / LOOKS;
+            self.left = self.left.saturating_sub(price);
+            made += price;
         }
         made
     }

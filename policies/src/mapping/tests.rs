@@ -66,6 +66,17 @@ fn refusal(request: &Request) -> String {
     map(request, Budget { steps: 1000 }, 1).unwrap_err().to_string()
 }
 
+/// Costs over the optimum, lowest first, of `problem(seed)` with that many steps for each of these seeds.
+fn ratios(problem: impl Fn(u64) -> Planted, seeds: u64, steps: u64) -> Vec<f64> {
+    let ratio = |seed: u64| {
+        let Planted { request, optimum } = problem(seed);
+        map(&request, Budget { steps }, seed).expect("a planted request is valid").cost / optimum
+    };
+    let mut ratios: Vec<f64> = (0..seeds).map(ratio).collect();
+    ratios.sort_by(f64::total_cmp);
+    ratios
+}
+
 /// Two threads that share, two places of one slot each.
 fn pair() -> Request {
     Request {
@@ -165,7 +176,9 @@ fn a_budget_is_kept_but_for_the_last_piece_of_work() {
 
 #[test]
 fn a_search_in_chunks_finds_what_one_in_one_piece_does() {
-    for request in [squares(3, 3, 1, 1).request, squares(8, 8, 2, 2).request, squares(20, 20, 5, 3).request] {
+    let (tiny, one_a_place) = (squares(3, 3, 1, 1).request, squares(6, 6, 1, 4).request);
+    let (middle, large) = (squares(8, 8, 2, 2).request, squares(20, 20, 5, 3).request);
+    for request in [tiny, one_a_place, middle, large] {
         let mut chunked = Search::new(&request, 9).unwrap();
         let (mut asked, mut chunk) = (0, 1);
         while asked < 150_000 {
@@ -177,6 +190,22 @@ fn a_search_in_chunks_finds_what_one_in_one_piece_does() {
         let whole = found(&request, asked, 9);
         assert_eq!(chunked.best(), whole);
         assert_eq!(found(&request, whole.steps, 9), whole, "the steps made, asked for, repeat the result");
+    }
+}
+
+/// A piece of work that cannot be cut is at most a look at every edge, of which eight count as a step.
+#[test]
+fn a_search_of_thousands_of_threads_stops_soon_after_the_steps_asked_for() {
+    let request = squares(50, 80, 10, 1).request;
+    let look = (request.threads + 2 * request.weights.len()) as u64 / 8;
+    let mut search = Search::new(&request, 1).unwrap();
+    for chunk in 1..800 {
+        search.run(500);
+        assert!(
+            search.steps() >= chunk * 500 && search.steps() <= chunk * 500 + 2 * look,
+            "{chunk}: {}",
+            search.steps()
+        );
     }
 }
 

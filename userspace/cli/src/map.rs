@@ -3,6 +3,7 @@
 
 mod graph;
 mod pace;
+mod scotch;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -18,6 +19,7 @@ use tandem_policies::mapping::{Mapping, Method, Request, Search};
 use tandem_policies::model::Topology;
 
 use graph::Format;
+use scotch::Opinion;
 
 /// What to map, where to, and for how long.
 #[derive(Args)]
@@ -49,9 +51,19 @@ pub struct Arguments {
     /// Of random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Ask another mapper, too, and print what it says
+    #[arg(long, value_enum, conflicts_with = "qap")]
+    with: Option<Rival>,
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// Another mapper.
+#[derive(Clone, Copy, ValueEnum)]
+enum Rival {
+    /// Scotch's program gmap (Debian's package scotch)
+    Scotch,
 }
 
 /// What distance between nodes means.
@@ -81,6 +93,8 @@ struct Answer<'a> {
     steps: u64,
     seed: u64,
     time_ms: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scotch: Option<&'a Opinion>,
 }
 
 /// Prints a mapping.
@@ -90,18 +104,23 @@ struct Answer<'a> {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let start = Instant::now();
     let limit = arguments.time_limit.map_or(Duration::from_secs_f64(arguments.time), Duration::from_millis);
-    let (mut search, node_ids) = match (&arguments.qap, &arguments.graph) {
-        (Some(path), _) => (quadratic(path)?.search(arguments.seed), None),
+    let (mut search, node_ids, request) = match (&arguments.qap, &arguments.graph) {
+        (Some(path), _) => (quadratic(path)?.search(arguments.seed), None, None),
         (None, Some(path)) => {
             let topology = topology(arguments.machine.as_deref())?;
             let request = request(graph::read(path, arguments.format)?, &topology, arguments.cost);
             let search = Search::new(&request, arguments.seed).with_context(|| path.display().to_string())?;
-            (search, Some(topology.nodes.values().map(|node| node.id.0).collect::<Vec<u32>>()))
+            let node_ids: Vec<u32> = topology.nodes.values().map(|node| node.id.0).collect();
+            (search, Some(node_ids), Some(request))
         }
         (None, None) => bail!("give --graph FILE or --qap FILE"),
     };
     let time = pace::run(&mut search, arguments.steps, start, limit);
     let mapping = search.best();
+    let scotch = match (arguments.with, &request) {
+        (Some(Rival::Scotch), Some(request)) => Some(scotch::ask(request)?),
+        _ => None,
+    };
     let text = if arguments.json {
         let answer = Answer {
             assignment: &mapping.places,
@@ -113,10 +132,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             steps: mapping.steps,
             seed: arguments.seed,
             time_ms: time.as_secs_f64() * 1e3,
+            scotch: scotch.as_ref(),
         };
         serde_json::to_string_pretty(&answer)? + "\n"
     } else {
-        table(&mapping, node_ids.as_deref(), time)?
+        let mut text = table(&mapping, node_ids.as_deref(), time)?;
+        if let Some(Opinion { cost, moved, time_ms, .. }) = scotch {
+            writeln!(text, "cost {cost} by Scotch in {time_ms:.1} ms, {moved} threads moved to keep capacities")?;
+        }
+        text
     };
     std::io::stdout().write_all(text.as_bytes()).context("standard output cannot be written")
 }

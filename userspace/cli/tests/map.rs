@@ -6,6 +6,12 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+/// Scotch's program, if it is in the path.
+fn scotch() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|folder| folder.join("scotch_gmap")).find(|program| program.is_file())
+}
+
 fn map(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tandem")).arg("map").args(arguments).output().unwrap()
 }
@@ -102,8 +108,46 @@ fn bad_input_is_one_sentence_and_exit_code_2() {
     assert!(sentence("a.csv", "0,1\n1\n").contains("line 2: 1 entries in a matrix of 2 rows; it must be square"));
     assert!(sentence("a.json", "{\"threads\": 2}").contains("a.json: this is no {\"threads\": T"));
     assert!(sentence("b.json", "{\"threads\": 2, \"weights\": [[0, 9, 1]]}").contains("threads are 0 to 1"));
-    assert!(sentence("c.csv", "0,NaN\n1,0\n").contains("the weight between threads 0 and 1 is NaN"));
+    assert!(sentence("c.csv", "0,NaN\n1,0\n").contains("line 1: the weight is NaN; give a number of at least 0"));
+    assert!(sentence("d.json", r#"{"threads": 2, "weights": [[0, 1, -1]]}"#).contains("threads 0 and 1 is -1; give"));
+    assert!(sentence("self", "0 0 1").contains("line 1: thread 0 cannot share with itself"));
+    assert!(sentence("twice", "0 1 1\n1 0 1").contains("line 2: threads 1 and 0 are in line 1 already"));
+    for (name, text) in [("empty", ""), ("empty.json", r#"{"threads": 0, "weights": []}"#), ("empty.graph", "0 0\n")] {
+        assert!(sentence(name, text).contains("it says nothing of any thread"), "{name}");
+    }
+    let bytes = folder.path().join("bytes");
+    std::fs::write(&bytes, [0xff, 0xfe, 0]).unwrap();
+    assert!(refusal(&["--graph", bytes.to_str().unwrap(), "--machine", &ring()]).contains("bytes cannot be read"));
     assert!(sentence("many.json", "{\"threads\": 9, \"weights\": []}").contains("add up to 8"));
     assert!(refusal(&["--graph", "/nowhere/g", "--machine", &ring()]).contains("/nowhere/g cannot be read"));
     assert!(refusal(&["--qap", &graph("q.dat", "2 1 1")]).contains("the matrices have 2 entries"));
+}
+
+#[test]
+fn without_scotch_a_second_opinion_is_refused_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let graph = file(folder.path(), "pairs.json", PAIRS);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tandem"));
+    command.args(["map", "--with", "scotch", "--steps", "10", "--machine", &ring(), "--graph"]).arg(&graph);
+    let output = command.env("PATH", folder.path()).output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]), "{output:?}");
+    let sentence = String::from_utf8(output.stderr).unwrap();
+    let expected = "tandem: Scotch is not installed: install Debian's package scotch, or leave --with scotch out\n";
+    assert_eq!(sentence, expected);
+}
+
+#[test]
+fn scotch_answers_the_same_request() {
+    if scotch().is_none() {
+        return eprintln!(
+            "skipped: Scotch is not installed (vm/setup/programs.sh build/cache scotch_gmap installs it)"
+        );
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let graph = file(folder.path(), "pairs.json", PAIRS);
+    let answer = json(&["--graph", graph.to_str().unwrap(), "--machine", &ring(), "--with", "scotch"]);
+    let scotch = &answer["scotch"];
+    let at = |thread: usize| scotch["assignment"][thread].as_u64().unwrap();
+    assert!((0..4).all(|thread| at(thread) == at(thread + 4)), "{answer}");
+    assert!(scotch["cost"].as_f64() >= answer["cost"].as_f64(), "{answer}");
 }

@@ -7,8 +7,10 @@ use tandem_policies::mapping::Search;
 
 /// The first chunk.
 const FIRST_STEPS: u64 = 256;
-/// Part of the time left that a chunk may take, so that one that is slower than those before does no harm.
+/// Part of the time left that a chunk may take.
 const SHARE: f64 = 0.25;
+/// Part of the whole time that it may take, so that one that is a few times slower than those before does no harm.
+const MOST: f64 = 0.01;
 /// With less than this part of the time left it is enough.
 const ENOUGH: f64 = 0.01;
 
@@ -32,7 +34,8 @@ pub fn run(search: &mut Search, steps: Option<u64>, start: Instant, limit: Durat
         }
         let steps_per_s = (search.steps() - made) as f64 / (now - before).as_secs_f64().max(1e-9);
         // Not much more than before at a time: a speed taken from little work says little.
-        chunk = ((left * SHARE * steps_per_s) as u64).clamp(1, chunk.saturating_mul(4).max(FIRST_STEPS));
+        let time = (left * SHARE).min(limit.as_secs_f64() * MOST);
+        chunk = ((time * steps_per_s) as u64).clamp(1, chunk.saturating_mul(4).max(FIRST_STEPS));
     }
 }
 
