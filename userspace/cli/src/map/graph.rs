@@ -127,8 +127,9 @@ fn csv(text: &str) -> Result<Graph> {
         let (found, threads) = (entries.len(), graph.threads);
         ensure!(found == threads, "line {}: {found} entries in a matrix of {threads} rows; it must be square", at + 1);
         for (column, entry) in entries.iter().enumerate() {
-            if column != row {
-                graph.weights.push((row, column, weight(entry, at + 1)? / 2.0));
+            let weight = if column == row { 0.0 } else { weight(entry, at + 1)? };
+            if weight != 0.0 {
+                graph.weights.push((row, column, weight / 2.0));
             }
         }
     }
