@@ -342,8 +342,8 @@ mod tests {
             let s = (r + 1 + below(&mut rng, SIZE - 1)) % SIZE;
             place.swap(r, s);
             changes.exchange(r, s, |u, from, row| {
-                for v in 0..row.len() {
-                    let (change, other) = (row[v].value(), from + v);
+                for (at, change) in row.iter().enumerate() {
+                    let (change, other) = (change.value(), from + at);
                     if other <= u || other >= SIZE {
                         assert_eq!(change, f64::INFINITY, "{u} {other}");
                         continue;

@@ -38,7 +38,7 @@ struct Part {
 /// The division of a part: first its places, then its threads.
 enum Work {
     Places { part: usize, halving: Halving },
-    Threads { part: usize, first: Vec<usize>, second: Vec<usize>, bisection: Bisection },
+    Threads { part: usize, first: Vec<usize>, second: Vec<usize>, bisection: Box<Bisection> },
 }
 
 impl Division {
@@ -109,7 +109,7 @@ impl Division {
         let graph = self.graph(problem, part, &threads, &first, &second);
         *made += graph.sweep_steps();
         self.parts[part].threads = threads;
-        Work::Threads { part, first, second, bisection: Bisection::new(graph, bounds, self.cycles) }
+        Work::Threads { part, first, second, bisection: Box::new(Bisection::new(graph, bounds, self.cycles)) }
     }
 
     /// Makes two parts of one.

@@ -53,7 +53,7 @@ enum Phase {
     Divide(Division),
     Anneal(Annealing, Method),
     Tabu(Tabu),
-    Memetic(Memetic),
+    Memetic(Box<Memetic>),
     /// Nothing better can be found.
     Over,
 }
@@ -215,7 +215,8 @@ impl Search {
     fn round_phase(&self) -> Phase {
         let threads = self.problem.threads();
         if self.problem.is_one_to_one() {
-            return Phase::Memetic(Memetic::new(&self.problem, &self.best.place, self.bound, self.seed_of(0)));
+            let memetic = Memetic::new(&self.problem, &self.best.place, self.bound, self.seed_of(0));
+            return Phase::Memetic(Box::new(memetic));
         }
         let large = threads > MIDDLE;
         let divides = large || threads >= 2 * self.problem.places;
