@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Known answers, computed by hand on machines of two nodes: 90 ns locally, 180 ns remotely.
+
+use super::*;
+use crate::scenario::{builtin, builtins};
+use crate::testing::{machine, scenario, two_nodes};
+
+fn outcome(machine: &Machine, scenario: &Scenario, arm: &str) -> Outcome {
+    outcome_of_seed(machine, scenario, arm, 0)
+}
+
+fn outcome_of_seed(machine: &Machine, scenario: &Scenario, arm: &str, seed: u64) -> Outcome {
+    run(machine, scenario, Arm::parse(arm).unwrap(), &Settings::default(), seed, &mut |_| ())
+}
+
+/// Two nodes of `cpus` CPUs whose memory serves a line in next to no time, so that nobody waits for anybody.
+fn without_waits(cpus: usize) -> Machine {
+    machine(&format!(
+        "nodes = 2\ncpus_per_node = {cpus}\nmemory_mb = 768\nlatency_ns = [[90, 180], [180, 90]]\n\
+         [memory]\nservice_ns_per_line = 1e-9\noutstanding_misses = 10"
+    ))
+}
+
+/// `threads` threads that only walk `mb` MiB each, for so many ideal seconds.
+fn walkers(threads: usize, mb: f64, seconds: f64, place: &str, home: &str) -> Scenario {
+    let text = format!(
+        "[[program]]\nname = 'p'\nthreads = {threads}\nplace = '{place}'\nuses = [{{ region = 'own', share = 1 }}]\n\
+         [[program.region]]\nname = 'own'\nmb = {mb}\nhome = '{home}'"
+    );
+    scenario(&text).lasting(seconds, false)
+}
+
+#[track_caller]
+fn assert_near(value: f64, expected: f64, error: f64) {
+    assert!((value - expected).abs() <= error * expected.abs(), "{value}, expected {expected}");
+}
+
+#[test]
+fn one_thread_takes_its_ideal_time_locally_and_twice_that_remotely() {
+    let machine = without_waits(1);
+    let local = outcome(&machine, &walkers(1, 4.0, 3.0, "first", "local"), "eevdf");
+    assert_near(local.time_s.unwrap(), 3.0, 1e-6);
+    assert_eq!((local.remote_share, local.thread_moves, local.page_moves), (0.0, 0, 0));
+    let remote = outcome(&machine, &walkers(1, 4.0, 3.0, "first", "far"), "eevdf");
+    assert_near(remote.time_s.unwrap(), 6.0, 1e-6);
+    assert_near(remote.remote_share, 1.0, 1e-9);
+}
+
+#[test]
+fn two_threads_with_crossed_memory_change_places_once() {
+    let machine = without_waits(1);
+    let crossed = walkers(2, 4.0, 10.0, "scatter", "far");
+    assert_near(outcome(&machine, &crossed, "eevdf").time_s.unwrap(), 20.0, 1e-6);
+    assert_near(outcome(&machine, &crossed, "oracle").time_s.unwrap(), 10.0, 1e-6);
+    assert_near(outcome(&machine, &crossed, "worst").time_s.unwrap(), 20.0, 1e-6);
+    for policy in ["sma", "dyrmma"] {
+        let swapped = outcome(&machine, &crossed, policy);
+        // One interval of 1 s at half the speed, then 9.5 s of work, and two moves of 10 us + 16384 lines (1 MiB) at 90 ns.
+        assert_eq!(swapped.thread_moves, 2, "{policy}");
+        assert_near(swapped.time_s.unwrap(), 10.5 + 10e-6 + 16_384.0 * 90e-9, 1e-6);
+        assert_near(swapped.overhead_s, 2.0 * (10e-6 + 16_384.0 * 90e-9), 1e-9);
+        assert_eq!(swapped.missing, None);
+    }
+}
+
+#[test]
+fn policies_that_compare_threads_do_not_see_that_all_are_placed_badly() {
+    let machine = without_waits(1);
+    let crossed = walkers(2, 4.0, 10.0, "scatter", "far");
+    for policy in ["nimar", "cimar"] {
+        assert_eq!(outcome(&machine, &crossed, policy).thread_moves, 0, "{policy}");
+    }
+}
+
+#[test]
+fn pages_follow_at_the_movers_rate_and_threads_on_full_nodes_pay_for_it() {
+    let machine = without_waits(1);
+    // 8 MiB: 2048 pages on the other node.
+    let moved = outcome(&machine, &walkers(1, 8.0, 10.0, "first", "far"), "tmma");
+    assert_eq!((moved.page_moves, moved.thread_moves), (2048, 0));
+    let page_ns = 1500.0 + 64.0 * 27.0;
+    assert_near(moved.overhead_s, 2048.0 * page_ns * 1e-9, 1e-6);
+    // At 10 % of a CPU a page takes ten times as long, and meanwhile half of them are here on the average: 1 s at half the
+    // speed, m s at about 3/4 of 90 % of it, the rest at full speed.
+    let moving_s = 2048.0 * page_ns * 10e-9;
+    let time_s = moved.time_s.unwrap();
+    assert!((10.5 + 0.2 * moving_s..10.5 + 0.7 * moving_s).contains(&time_s), "{time_s}, moving took {moving_s}");
+}
+
+#[test]
+fn no_page_moves_where_there_is_no_room() {
+    let machine = without_waits(1);
+    let mut full = walkers(2, 100.0, 5.0, "scatter", "far");
+    full.occupied = 0.86;
+    let outcome = outcome(&machine, &full, "tmma");
+    // 107.52 MiB are free on each node before 100 MiB come.
+    assert!(outcome.page_moves < 2 * 2000, "{}", outcome.page_moves);
+}
+
+#[test]
+fn memory_that_saturates_serves_what_it_can() {
+    let machine = two_nodes();
+    let mut scan = walkers(4, 8.0, 2.0, "first", "local");
+    scan.programs[0].overlap = 10.0;
+    // 9 ns alone; four share 3.2 ns a line.
+    assert_near(outcome(&machine, &scan, "eevdf").time_s.unwrap(), 2.0 * 12.8 / 9.0, 1e-4);
+    // Two on each node: 4.5 ns a line of 3.2 ns each, still below the knee.
+    let best_s = outcome(&machine, &scan, "oracle").time_s.unwrap();
+    assert!((2.0..2.2).contains(&best_s), "{best_s}");
+}
+
+#[test]
+fn two_threads_on_one_cpu_take_twice_the_time() {
+    let machine = machine("nodes = 1\ncpus_per_node = 1\nmemory_mb = 64\n[memory]\nservice_ns_per_line = 1e-9");
+    let both = outcome(&machine, &walkers(2, 4.0, 2.0, "first", "local"), "eevdf");
+    assert_near(both.time_s.unwrap(), 4.0, 1e-6);
+}
+
+#[test]
+fn the_scheduler_leaves_no_cpu_idle_while_threads_wait() {
+    let machine = without_waits(2);
+    let spread = outcome(&machine, &walkers(4, 4.0, 2.0, "first", "interleaved"), "eevdf");
+    // Two go to the other node; half of everybody's memory is remote: 135 ns.
+    assert_eq!(spread.thread_moves, 2);
+    let refill_s = 10e-6 + 16_384.0 * 135e-9;
+    assert_near(spread.time_s.unwrap(), 3.0 + refill_s, 1e-6);
+}
+
+#[test]
+fn numa_balancing_brings_pages_after_its_first_scan() {
+    let machine = without_waits(1);
+    // 32 MiB: 8192 pages. A second of delay, a second of scanning.
+    let brought = outcome(&machine, &walkers(1, 32.0, 10.0, "first", "far"), "autonuma");
+    assert_eq!((brought.page_moves, brought.thread_moves), (8192, 0));
+    assert!(brought.time_s.unwrap() > 10.7 && brought.time_s.unwrap() < 10.9, "{brought:?}");
+}
+
+#[test]
+fn bound_and_interleaved_memory_are_where_they_are_said_to_be() {
+    let machine = without_waits(2);
+    let away = walkers(2, 4.0, 2.0, "scatter", "far");
+    let direct = outcome(&machine, &away, "direct");
+    assert_near(direct.time_s.unwrap(), 2.0, 1e-6);
+    assert_eq!(direct.remote_share, 0.0);
+    let interleaved = outcome(&machine, &away, "interleave");
+    assert_near(interleaved.time_s.unwrap(), 3.0, 1e-6);
+    assert_near(interleaved.remote_share, 0.5, 1e-6);
+}
+
+#[test]
+fn programs_start_when_due_or_after_others_and_may_be_summed() {
+    let machine = without_waits(1);
+    let program = |name: &str, more: &str| {
+        format!("[[program]]\nname = '{name}'\nthreads = 1\nplace = 'free'\ncompute_ns = 1\n{more}\n")
+    };
+    let text = program("a", "") + &program("b", "start_s = 0.5") + &program("c", "after = 'b'\nwork = 2");
+    let mut chain = scenario(&text);
+    // Two CPUs: b runs from .5 to 1.5, c from there to 3.5.
+    assert_near(outcome(&machine, &chain, "eevdf").time_s.unwrap(), 3.5, 1e-6);
+    chain.metric = Metric::Accumulated;
+    assert_near(outcome(&machine, &chain, "eevdf").time_s.unwrap(), 1.0 + 1.0 + 2.0, 1e-6);
+}
+
+#[test]
+fn a_run_that_does_not_end_in_time_says_so() {
+    let settings = Settings { patience: 0.5, ..Settings::default() };
+    let slow = walkers(1, 4.0, 3.0, "first", "far");
+    let outcome = run(&without_waits(1), &slow, Arm::Eevdf, &settings, 0, &mut |_| ());
+    assert_eq!(outcome.time_s, None);
+}
+
+#[test]
+fn a_seed_repeats_a_run_exactly_and_another_does_not() {
+    let machine = two_nodes();
+    let crossed = builtin("crossed").unwrap();
+    let of = |seed| {
+        let outcome = outcome_of_seed(&machine, &crossed, "cra+rmma", seed);
+        Outcome { policy_time: Duration::ZERO, longest_decision: Duration::ZERO, ..outcome }
+    };
+    assert_eq!(of(1), of(1));
+    assert_ne!(of(1).time_s, of(2).time_s);
+}
+
+#[test]
+fn every_scenario_runs_on_a_ring_and_where_a_node_has_no_cpus() {
+    for file in ["ring4", "3-cpuless"] {
+        let path = format!("{}/../../vm/machines/{file}.toml", env!("CARGO_MANIFEST_DIR"));
+        let machine = Machine::new(&tandem_machine::MachineFile::load(path).unwrap()).unwrap();
+        for scenario in builtins() {
+            let short = (0.01 * scenario.seconds).min(0.05);
+            let scenario = scenario.lasting(short, true);
+            let outcome = outcome(&machine, &scenario, "tmma");
+            assert!(outcome.time_s.is_some(), "{} on {file}: {outcome:?}", scenario.name);
+        }
+    }
+}

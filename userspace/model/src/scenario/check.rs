@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What a scenario's values must agree on.
+
+use super::{Of, Per, Program, Region, Scenario, Use};
+
+/// Where a value is wrong, and how.
+type Wrong = Option<(String, String)>;
+
+/// The first wrong value of a scenario.
+pub(super) fn wrong(scenario: &Scenario) -> Wrong {
+    if scenario.name.is_empty() {
+        return at("name", "is empty");
+    }
+    positive("seconds", scenario.seconds)
+        .or_else(|| share("occupied", scenario.occupied))
+        .or_else(|| if scenario.programs.is_empty() { at("program", "there is none") } else { None })
+        .or_else(|| scenario.programs.iter().enumerate().find_map(|(index, one)| program(scenario, index, one)))
+}
+
+fn at(place: &str, message: &str) -> Wrong {
+    Some((place.to_owned(), message.to_owned()))
+}
+
+fn positive(place: &str, value: f64) -> Wrong {
+    if value.is_finite() && value > 0.0 { None } else { at(place, &format!("is {value}, must be above 0")) }
+}
+
+fn not_negative(place: &str, value: f64) -> Wrong {
+    if value.is_finite() && value >= 0.0 { None } else { at(place, &format!("is {value}, must be 0 or more")) }
+}
+
+fn share(place: &str, value: f64) -> Wrong {
+    if (0.0..=1.0).contains(&value) { None } else { at(place, &format!("is {value}, must be 0 to 1")) }
+}
+
+fn program(scenario: &Scenario, index: usize, program: &Program) -> Wrong {
+    let place = |key: &str| format!("program {}: {key}", program.name);
+    if scenario.programs[..index].iter().any(|other| other.name == program.name) {
+        return at(&place("name"), "is used twice");
+    }
+    let sizes = [program.threads > 0, program.cpus > 0.0, program.node_cpus > 0.0];
+    if sizes.iter().filter(|&&given| given).count() != 1 {
+        return at(&place("threads"), "give exactly one of threads, cpus and node_cpus, above 0");
+    }
+    if program.copies == 0 && program.copies_per_node == 0 {
+        return at(&place("copies"), "is 0, must be at least 1");
+    }
+    if program.multiple == 0 {
+        return at(&place("multiple"), "is 0, must be at least 1");
+    }
+    if let Some(before) = &program.after
+        && !scenario.programs[..index].iter().any(|other| other.name == *before)
+    {
+        return at(&place("after"), &format!("there is no program '{before}' before this one"));
+    }
+    if program.uses.is_empty() == program.phases.is_empty() && (!program.uses.is_empty() || program.compute_ns <= 0.0) {
+        return at(&place("uses"), "give either uses or phases, or compute_ns alone");
+    }
+    not_negative(&place("cpus"), program.cpus)
+        .or_else(|| not_negative(&place("node_cpus"), program.node_cpus))
+        .or_else(|| positive(&place("work"), program.work))
+        .or_else(|| not_negative(&place("compute_ns"), program.compute_ns))
+        .or_else(|| if program.overlap >= 1.0 { None } else { at(&place("overlap"), "must be at least 1") })
+        .or_else(|| not_negative(&place("start_s"), program.start_s))
+        .or_else(|| program.regions.iter().enumerate().find_map(|(index, one)| region(program, index, one)))
+        .or_else(|| uses(program, &program.uses))
+        .or_else(|| {
+            program.phases.iter().find_map(|phase| {
+                positive(&place("phase.seconds"), phase.seconds).or_else(|| uses(program, &phase.uses))
+            })
+        })
+}
+
+fn region(program: &Program, index: usize, region: &Region) -> Wrong {
+    let place = format!("program {}: region {}", program.name, region.name);
+    if program.regions[..index].iter().any(|other| other.name == region.name) {
+        return at(&place, "its name is used twice");
+    }
+    if region.shift > 1 {
+        return at(&place, "shift must be 0 or 1");
+    }
+    if region.lines { None } else { positive(&format!("{place}: mb"), region.mb) }
+}
+
+fn uses(program: &Program, uses: &[Use]) -> Wrong {
+    let all: f64 = uses.iter().map(|one| one.share).sum();
+    if !uses.is_empty() && !(all.is_finite() && all > 0.0) {
+        return at(&format!("program {}: uses", program.name), "their shares must add up to more than 0");
+    }
+    uses.iter().find_map(|one| {
+        let place = format!("program {}: use of {}", program.name, one.region);
+        let Some(region) = program.regions.iter().find(|region| region.name == one.region) else {
+            return at(&place, "there is no such region");
+        };
+        if one.of != Of::Own && region.per != Per::Thread {
+            return at(&place, "regions of other threads are those that every thread has (per = \"thread\")");
+        }
+        not_negative(&format!("{place}: share"), one.share)
+            .or_else(|| share(&format!("{place}: miss"), one.miss))
+            .or_else(|| share(&format!("{place}: write"), one.write))
+    })
+}

@@ -1,0 +1,533 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The state of a run, and how time passes in it.
+//!
+//! Between two events nothing changes but how far threads are: so a step costs little unless something moved. Threads of a
+//! node share its CPUs evenly. A *debt* is CPU time that a thread owes (moves, faults) before it gets on.
+
+use std::ops::Range;
+
+use crate::machine::Machine;
+use crate::placement::Spread;
+use crate::rates::{Rates, Runner, Target, Use};
+use crate::world::{Start, World};
+
+/// Work of less than this is done: below what is worth a step.
+const LEAST_STEP_NS: f64 = 1.0;
+
+/// Where a thread is in its life.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Status {
+    /// Its program has not started.
+    Waiting,
+    /// It runs, or waits for a CPU.
+    Active,
+    /// It has ended.
+    Done,
+}
+
+/// A thread's state.
+#[derive(Clone, Debug)]
+pub struct ThreadState {
+    /// Where it is in its life.
+    pub status: Status,
+    /// Node on which it runs.
+    pub node: usize,
+    /// CPU of that node, by position.
+    pub cpu: usize,
+    /// Node to which it is assigned. The scheduler takes it away only while that node is overfull.
+    pub lease: Option<usize>,
+    /// Whether the scheduler may not move it at all.
+    pub pinned: bool,
+    /// Accesses made.
+    pub done: f64,
+    /// The phase it is in, and the accesses at which that ends.
+    pub phase: usize,
+    pub(crate) phase_end: f64,
+    pub(crate) debt_ns: f64,
+    /// Since the last [`Sim::start_interval`]: accesses by phase, and CPU time by node.
+    pub(crate) recent: Vec<(usize, f64)>,
+    pub(crate) ran_ns: Vec<(usize, f64)>,
+}
+
+/// A region's pages.
+#[derive(Clone, Debug, Default)]
+pub struct RegionState {
+    /// Pages by node, of each group; fractions come from baselines that work with expectations.
+    pub groups: Vec<Vec<(usize, f64)>>,
+    pages: Vec<f64>,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counts {
+    /// Lines from memory, and those of them from other nodes' memory.
+    pub memory_accesses: f64,
+    /// Of them from another node than the thread's.
+    pub remote_accesses: f64,
+    /// Threads that changed node.
+    pub thread_moves: u64,
+    /// Base pages that changed node.
+    pub page_moves: f64,
+    /// CPU time that moves and faults took from threads.
+    pub overhead_ns: f64,
+    /// Steps of the model, and those that solved the speeds anew.
+    pub steps: u64,
+    /// Of them with new speeds.
+    pub solutions: u64,
+}
+
+/// A run.
+pub struct Sim<'a> {
+    /// The machine.
+    pub machine: &'a Machine,
+    /// What runs on it.
+    pub world: &'a World,
+    /// Model time since the start.
+    pub now_ns: f64,
+    /// By number.
+    pub threads: Vec<ThreadState>,
+    /// By number.
+    pub regions: Vec<RegionState>,
+    /// Of each region, shares of its pages by node; nowhere before its program starts and after it has ended.
+    pub spreads: Vec<Spread>,
+    /// Pages that are free on each node.
+    pub free_pages: Vec<f64>,
+    /// Speeds of the active threads.
+    pub rates: Rates,
+    /// Numbers of the active threads, ascending; [`Rates`] are in this order.
+    pub active: Vec<usize>,
+    /// When programs ended.
+    pub ended_ns: Vec<Option<f64>>,
+    /// When programs started.
+    pub started_ns: Vec<Option<f64>>,
+    /// What was counted.
+    pub counts: Counts,
+    /// Whether speeds are those of a state that is no more.
+    dirty: bool,
+    /// Events (starts, ends, phases) so far.
+    pub events: u64,
+    /// By active thread: share of a CPU; lines from memory, and of them remote, per access.
+    cpu_share: Vec<f64>,
+    memory_per_access: Vec<(f64, f64)>,
+}
+
+impl<'a> Sim<'a> {
+    /// Nothing has started.
+    pub fn new(machine: &'a Machine, world: &'a World) -> Self {
+        let thread = |thread: &crate::world::Thread| ThreadState {
+            status: Status::Waiting,
+            node: thread.place.unwrap_or(world.tour[0]),
+            cpu: 0,
+            lease: None,
+            pinned: false,
+            done: 0.0,
+            phase: 0,
+            phase_end: thread.phases[0].accesses,
+            debt_ns: 0.0,
+            recent: Vec::new(),
+            ran_ns: Vec::new(),
+        };
+        let free = |node: usize| libm::floor(machine.memory_pages(node) as f64 * (1.0 - world.occupied));
+        Self {
+            machine,
+            world,
+            now_ns: 0.0,
+            threads: world.threads.iter().map(thread).collect(),
+            regions: vec![RegionState::default(); world.regions.len()],
+            spreads: vec![Spread::default(); world.regions.len()],
+            free_pages: (0..machine.nodes()).map(free).collect(),
+            rates: Rates::new(machine),
+            active: Vec::new(),
+            ended_ns: vec![None; world.programs.len()],
+            started_ns: vec![None; world.programs.len()],
+            counts: Counts::default(),
+            dirty: true,
+            events: 0,
+            cpu_share: Vec::new(),
+            memory_per_access: Vec::new(),
+        }
+    }
+
+    /// Whether all programs have ended.
+    pub fn is_over(&self) -> bool {
+        self.ended_ns.iter().all(Option::is_some)
+    }
+
+    /// Numbers of the programs that are due and have not started.
+    pub fn due(&self) -> Vec<usize> {
+        let programs = 0..self.world.programs.len();
+        programs
+            .filter(|&at| self.started_ns[at].is_none() && self.due_ns(at).is_some_and(|ns| ns <= self.now_ns))
+            .collect()
+    }
+
+    /// When a program is due; `None` while that is not known.
+    pub fn due_ns(&self, program: usize) -> Option<f64> {
+        match self.world.programs[program].start {
+            Start::At(ns) => Some(ns),
+            Start::After(before) => self.ended_ns[before],
+        }
+    }
+
+    /// Starts a program: its threads that have no place go where most CPUs are idle, then its regions get their pages.
+    /// `place` may decide both instead.
+    pub fn start(&mut self, program: usize, threads_at: Option<usize>, pages_at: Option<&Spread>) {
+        self.started_ns[program] = Some(self.now_ns);
+        for thread in self.world.programs[program].threads.clone() {
+            let node = threads_at.or(self.world.threads[thread].place).unwrap_or_else(|| self.idlest_node());
+            self.threads[thread].status = Status::Active;
+            self.threads[thread].pinned = threads_at.is_some();
+            self.settle(thread, node, None);
+            self.refresh_active();
+        }
+        for region in self.world.programs[program].regions.clone() {
+            let home = match pages_at {
+                Some(spread) => spread.clone(),
+                None => self.world.home(self.machine, region, |thread| self.threads[thread].node),
+            };
+            self.fill(region, &home);
+        }
+        self.events += 1;
+        self.dirty = true;
+    }
+
+    fn refresh_active(&mut self) {
+        let threads = &self.threads;
+        self.active.clear();
+        self.active.extend((0..threads.len()).filter(|&at| threads[at].status == Status::Active));
+    }
+
+    /// Active threads on each node.
+    pub fn load(&self) -> Vec<usize> {
+        let mut load = vec![0; self.machine.nodes()];
+        self.active.iter().for_each(|&thread| load[self.threads[thread].node] += 1);
+        load
+    }
+
+    fn idlest_node(&self) -> usize {
+        let load = self.load();
+        let crowd = |&node: &usize| load[node] as f64 / self.machine.cpus(node) as f64;
+        let tour = self.world.tour.iter().copied();
+        tour.reduce(|best, next| if crowd(&next) < crowd(&best) { next } else { best }).unwrap_or(0)
+    }
+
+    /// Puts a thread on a node, on the CPU named or the one with the fewest threads.
+    fn settle(&mut self, thread: usize, node: usize, cpu: Option<usize>) {
+        let mut on = vec![0; self.machine.cpus(node).max(1)];
+        for &other in &self.active {
+            let state = &self.threads[other];
+            if other != thread && state.node == node {
+                on[state.cpu] += 1;
+            }
+        }
+        let least = (0..on.len()).min_by_key(|&cpu| on[cpu]).unwrap_or(0);
+        self.threads[thread].node = node;
+        self.threads[thread].cpu = cpu.unwrap_or(least);
+        self.dirty = true;
+    }
+
+    /// Moves a thread, which pays for it. Changes of the CPU alone cost nothing.
+    pub fn move_thread(&mut self, thread: usize, node: usize, cpu: Option<usize>) {
+        let from = self.threads[thread].node;
+        if from == node {
+            self.threads[thread].cpu = cpu.unwrap_or(self.threads[thread].cpu);
+            return;
+        }
+        self.settle(thread, node, cpu);
+        let cost_ns = self.machine.moves.thread_call_ns + self.refill_ns(thread, node);
+        self.owe(thread, cost_ns);
+        self.counts.thread_moves += 1;
+    }
+
+    /// Time to fetch again what its second-level cache held, from where its pages are.
+    fn refill_ns(&self, thread: usize, node: usize) -> f64 {
+        let spec = &self.world.threads[thread];
+        let line_ns = |one: &Use| match one.target {
+            Target::Memory { region, .. } => {
+                let on = self.spreads[region].iter();
+                one.share * on.map(|(memory, share)| share * self.machine.latency_ns[node][memory]).sum::<f64>()
+            }
+            Target::Lines { .. } => 0.0,
+        };
+        let line_ns: f64 = self.uses(thread).iter().map(line_ns).sum();
+        self.machine.moves.refill_lines * line_ns / spec.overlap
+    }
+
+    /// Puts a thread on a node and holds it there, free of charge.
+    pub fn place_thread(&mut self, thread: usize, node: usize) {
+        self.threads[thread].pinned = true;
+        if self.threads[thread].node != node {
+            self.settle(thread, node, None);
+        }
+    }
+
+    /// The uses of a thread in its present phase.
+    pub fn uses(&self, thread: usize) -> &'a [Use] {
+        let world: &'a World = self.world;
+        &world.threads[thread].phases[self.threads[thread].phase].uses
+    }
+
+    /// A thread has to spend so much CPU time before it gets on.
+    pub fn owe(&mut self, thread: usize, ns: f64) {
+        self.threads[thread].debt_ns += ns;
+        self.counts.overhead_ns += ns;
+    }
+
+    /// Work of so much CPU time is done on a node for nobody in particular: threads pay only if no CPU is idle.
+    pub fn charge_node(&mut self, node: usize, ns: f64) {
+        let here: Vec<usize> =
+            self.active.iter().copied().filter(|&thread| self.threads[thread].node == node).collect();
+        if here.len() >= self.machine.cpus(node) && !here.is_empty() {
+            here.iter().for_each(|&thread| self.owe(thread, ns / here.len() as f64));
+        }
+    }
+
+    /// Gives a region its pages: as `home` says as far as there is room, the rest on the nearest nodes that have any.
+    pub fn fill(&mut self, region: usize, home: &Spread) {
+        let spec = &self.world.regions[region];
+        let nodes = self.machine.nodes();
+        let mut state = RegionState { pages: vec![0.0; nodes], ..RegionState::default() };
+        // Whole groups go round the nodes in proportion to their shares.
+        let mut due: Vec<(usize, f64, f64)> = home.iter().map(|(node, share)| (node, share, 0.0)).collect();
+        for group in 0..spec.groups() {
+            let pages = spec.pages_of_group(group) as f64;
+            let parts: Vec<(usize, f64)> = if spec.groups() < due.len() {
+                due.iter().map(|&(node, share, _)| (node, share * pages)).collect()
+            } else {
+                due.iter_mut().for_each(|(_, share, due)| *due += *share * pages);
+                let most = (0..due.len()).fold(0, |best, at| if due[at].2 > due[best].2 { at } else { best });
+                due[most].2 -= pages;
+                vec![(due[most].0, pages)]
+            };
+            let mut on = Vec::new();
+            for (node, pages) in parts {
+                self.take_pages(node, pages, &mut on);
+            }
+            on.iter().for_each(|&(node, pages)| state.pages[node] += pages);
+            state.groups.push(on);
+        }
+        self.spreads[region] = Spread::of_pages(state.pages.iter().copied());
+        self.regions[region] = state;
+        self.dirty = true;
+    }
+
+    /// Takes free pages of a node, or of the nearest ones with any.
+    fn take_pages(&mut self, node: usize, mut pages: f64, on: &mut Vec<(usize, f64)>) {
+        while pages > 0.0 {
+            let with_room = (0..self.free_pages.len()).filter(|&at| self.free_pages[at] > 0.0);
+            let nearest = with_room.min_by(|&a, &b| {
+                let away = |at: usize| (at != node, self.machine.latency_ns[node][at]);
+                away(a).0.cmp(&away(b).0).then(away(a).1.total_cmp(&away(b).1))
+            });
+            // A scenario too large for the machine: what does not fit is swapped nowhere, it stays where it was wanted.
+            let (at, taken) = nearest.map_or((node, pages), |at| (at, pages.min(self.free_pages[at])));
+            self.free_pages[at] -= taken;
+            pages -= taken;
+            add(on, at, taken);
+        }
+    }
+
+    /// Frees a region's pages; it has none until it is filled again.
+    pub fn lift_region(&mut self, region: usize) {
+        for (node, pages) in self.regions[region].pages.iter().enumerate() {
+            self.free_pages[node] += pages;
+        }
+        self.regions[region] = RegionState::default();
+        self.spreads[region] = Spread::default();
+    }
+
+    /// Moves so many pages of a group from one node to another, as far as there is room; returns how many.
+    pub fn move_pages(&mut self, region: usize, group: usize, from: usize, to: usize, pages: f64) -> f64 {
+        let state = &mut self.regions[region];
+        let here = state.groups[group].iter().find(|on| on.0 == from).map_or(0.0, |on| on.1);
+        let moved = pages.min(here).min(self.free_pages[to].max(0.0));
+        if moved <= 0.0 || from == to {
+            return 0.0;
+        }
+        add(&mut state.groups[group], from, -moved);
+        // What rounding left is no page.
+        state.groups[group].retain(|on| on.1 > 1e-9);
+        add(&mut state.groups[group], to, moved);
+        (state.pages[from], state.pages[to]) = ((state.pages[from] - moved).max(0.0), state.pages[to] + moved);
+        self.spreads[region] =
+            Spread::of_pages(state.pages.iter().map(|&pages| if pages > 1e-6 { pages } else { 0.0 }));
+        self.free_pages[from] += moved;
+        self.free_pages[to] -= moved;
+        self.counts.page_moves += moved;
+        self.dirty = true;
+        moved
+    }
+
+    /// Makes the speeds those of the present state.
+    pub fn solve(&mut self) {
+        if !std::mem::take(&mut self.dirty) {
+            return;
+        }
+        let load = self.load();
+        let shares: Vec<f64> =
+            (0..load.len()).map(|node| (self.machine.cpus(node) as f64 / load[node].max(1) as f64).min(1.0)).collect();
+        self.cpu_share = self.active.iter().map(|&thread| shares[self.threads[thread].node]).collect();
+        let runners: Vec<Runner> =
+            self.active.iter().zip(&self.cpu_share).map(|(&at, &share)| self.runner(at, share)).collect();
+        self.rates.solve(self.machine, &runners, &self.spreads, self.world.sets);
+        let lines = runners.iter().map(|runner| memory_per_access(runner, &self.spreads));
+        self.memory_per_access = lines.collect();
+        self.counts.solutions += 1;
+    }
+
+    fn runner(&self, thread: usize, cpu_share: f64) -> Runner<'a> {
+        let world: &'a World = self.world;
+        let spec = &world.threads[thread];
+        Runner {
+            node: self.threads[thread].node,
+            cpu_share,
+            compute_ns: spec.compute_ns,
+            overlap: spec.overlap,
+            uses: self.uses(thread),
+            group: world.programs[spec.program].barrier.then_some(spec.program),
+        }
+    }
+
+    /// The active threads as the solver sees them.
+    pub fn runners(&self) -> Vec<Runner<'a>> {
+        self.active.iter().map(|&thread| self.runner(thread, 1.0)).collect()
+    }
+
+    /// Whether speeds are no more those of the present state.
+    pub fn is_dirty(&self) -> bool {
+        self.dirty
+    }
+
+    /// Pages of a region on each node.
+    pub fn pages_of(&self, region: usize) -> &[f64] {
+        &self.regions[region].pages
+    }
+
+    /// Accesses that a thread has left.
+    pub fn left(&self, thread: usize) -> f64 {
+        (self.world.threads[thread].accesses - self.threads[thread].done).max(0.0)
+    }
+
+    /// Time to the next end of a thread or of a phase at the present speeds, or to the next start; at most `most_ns`.
+    pub fn step_ns(&self, most_ns: f64) -> f64 {
+        let mut step_ns = most_ns;
+        for (at, &thread) in self.active.iter().enumerate() {
+            let state = &self.threads[thread];
+            let speed = self.rates.accesses_per_ns[at];
+            let to_go = self.left(thread).min(state.phase_end - state.done).max(0.0);
+            step_ns = step_ns.min(state.debt_ns / self.cpu_share[at] + to_go / speed);
+        }
+        for program in 0..self.world.programs.len() {
+            if self.started_ns[program].is_none()
+                && let Some(due_ns) = self.due_ns(program)
+            {
+                step_ns = step_ns.min(due_ns - self.now_ns);
+            }
+        }
+        step_ns.max(LEAST_STEP_NS)
+    }
+
+    /// Lets so much time pass.
+    pub fn advance(&mut self, step_ns: f64) {
+        let factors = self.working_shares(step_ns);
+        let mut changed = false;
+        for (at, factor) in factors.into_iter().enumerate() {
+            let thread = self.active[at];
+            let accesses = self.rates.accesses_per_ns[at] * step_ns * factor;
+            let (memory, remote) = self.memory_per_access[at];
+            self.counts.memory_accesses += accesses * memory;
+            self.counts.remote_accesses += accesses * remote;
+            let state = &mut self.threads[thread];
+            state.done += accesses;
+            add(&mut state.recent, state.phase, accesses);
+            add(&mut state.ran_ns, state.node, self.cpu_share[at] * step_ns);
+            changed |= self.pass_events(thread, self.rates.accesses_per_ns[at]);
+        }
+        self.now_ns += step_ns;
+        self.counts.steps += 1;
+        if changed {
+            self.end_programs();
+            self.refresh_active();
+            self.events += 1;
+            self.dirty = true;
+        }
+    }
+
+    /// Which share of a step each active thread works and does not pay debts; those that wait for each other all as the
+    /// one that pays longest.
+    fn working_shares(&mut self, step_ns: f64) -> Vec<f64> {
+        let mut factors = Vec::with_capacity(self.active.len());
+        let mut of_group = vec![1.0_f64; self.world.programs.len()];
+        for (&thread, &share) in self.active.iter().zip(&self.cpu_share) {
+            let state = &mut self.threads[thread];
+            let paid_ns = state.debt_ns.min(share * step_ns);
+            state.debt_ns -= paid_ns;
+            let factor = 1.0 - paid_ns / (share * step_ns);
+            factors.push(factor);
+            let program = self.world.threads[thread].program;
+            of_group[program] = of_group[program].min(factor);
+        }
+        for (factor, &thread) in factors.iter_mut().zip(&self.active) {
+            let program = self.world.threads[thread].program;
+            if self.world.programs[program].barrier {
+                *factor = of_group[program];
+            }
+        }
+        factors
+    }
+
+    /// Goes on to the next phase, or ends the thread; whether anything happened.
+    fn pass_events(&mut self, thread: usize, speed: f64) -> bool {
+        let spec = &self.world.threads[thread];
+        let state = &mut self.threads[thread];
+        let slack = speed * LEAST_STEP_NS;
+        if state.done + slack >= spec.accesses {
+            state.status = Status::Done;
+            return true;
+        }
+        if state.done + slack >= state.phase_end {
+            state.phase = (state.phase + 1) % spec.phases.len();
+            state.phase_end += spec.phases[state.phase].accesses;
+            return true;
+        }
+        false
+    }
+
+    fn end_programs(&mut self) {
+        for program in 0..self.world.programs.len() {
+            let Range { start, end } = self.world.programs[program].threads;
+            let done = self.threads[start..end].iter().all(|thread| thread.status == Status::Done);
+            if done && self.ended_ns[program].is_none() {
+                self.ended_ns[program] = Some(self.now_ns);
+                self.world.programs[program].regions.clone().for_each(|region| self.lift_region(region));
+            }
+        }
+    }
+
+    /// Forgets what was counted for [`ThreadState::recent`] and [`ThreadState::ran_ns`].
+    pub fn start_interval(&mut self) {
+        for thread in &mut self.threads {
+            thread.recent.clear();
+            thread.ran_ns.clear();
+        }
+    }
+}
+
+/// Lines from memory, and from other nodes' memory, that one access of a runner takes.
+fn memory_per_access(runner: &Runner, spreads: &[Spread]) -> (f64, f64) {
+    let of = |one: &Use| match one.target {
+        Target::Memory { region, miss, .. } => {
+            (one.share * miss, one.share * miss * (1.0 - spreads[region].on_node(runner.node)))
+        }
+        Target::Lines { .. } => (0.0, 0.0),
+    };
+    runner.uses.iter().map(of).fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+}
+
+/// Adds to the entry of `key` in a short list.
+pub(crate) fn add(list: &mut Vec<(usize, f64)>, key: usize, amount: f64) {
+    match list.iter_mut().find(|entry| entry.0 == key) {
+        Some(entry) => entry.1 += amount,
+        None => list.push((key, amount)),
+    }
+}
