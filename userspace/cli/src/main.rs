@@ -6,6 +6,7 @@ mod doctor;
 mod map;
 mod policies;
 mod profile;
+mod sim;
 mod topo;
 
 use std::process::ExitCode;
@@ -32,6 +33,8 @@ enum Command {
     Policies(policies::Arguments),
     /// See who shares memory with whom and who uses which pages, and where threads should run
     Profile(Box<profile::Arguments>),
+    /// Judge placement policies on a model of a machine, of any size
+    Sim(sim::Arguments),
     /// Show nodes, CPUs, memory and distances of this machine or of a machine file
     Topo(topo::Arguments),
 }
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Command::Map(arguments) => map::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Policies(arguments) => policies::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Profile(arguments) => profile::run(&arguments),
+        Command::Sim(arguments) => sim::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Topo(arguments) => topo::run(&arguments).map(|()| ExitCode::SUCCESS),
     };
     match result {

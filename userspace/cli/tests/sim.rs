@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `tandem sim`, as its users call it.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn sim(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tandem")).arg("sim").args(arguments).output().unwrap()
+}
+
+fn machine(name: &str) -> String {
+    format!("{}/../../vm/machines/{name}.toml", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = sim(&[arguments, &["--json"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stderr.is_empty(), "no bar where there is no terminal: {output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn refusal(arguments: &[&str]) -> String {
+    let output = sim(arguments);
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]), "{output:?}");
+    let sentence = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(sentence.lines().count(), 1, "{sentence}");
+    sentence
+}
+
+#[test]
+fn arms_are_compared_with_the_oracle() {
+    let report =
+        json(&["--machine", &machine("2node"), "--scenario", "crossed", "--policies", "eevdf,oracle,sma+tmma"]);
+    let arms = report["arms"].as_array().unwrap();
+    let names: Vec<&str> = arms.iter().map(|arm| arm["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["eevdf", "oracle", "sma+tmma"]);
+    let ratio = |at: usize| arms[at]["ratio_to_oracle"].as_f64().unwrap();
+    assert!(ratio(0) > ratio(2) && ratio(2) > ratio(1) && ratio(1) == 1.0, "{report}");
+    assert!(arms[2]["policy_ms"].as_f64().unwrap() > 0.0 && arms[2]["plans"].as_f64().unwrap() >= 1.0, "{report}");
+}
+
+#[test]
+fn several_scenarios_are_a_list_and_seconds_set_their_length() {
+    let two = ["--machine", &machine("2node"), "--scenario", "pairs,ring", "--policies", "eevdf", "--seconds", "0.5"];
+    let reports = json(&two);
+    let names: Vec<&str> = reports.as_array().unwrap().iter().map(|one| one["scenario"].as_str().unwrap()).collect();
+    assert_eq!(names, ["pairs", "ring"]);
+    assert_eq!(reports[0]["ideal_seconds"], 0.5);
+}
+
+#[test]
+fn what_is_shown_is_a_scenario_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    std::fs::write(&path, sim(&["--show", "phases"]).stdout).unwrap();
+    let of = |scenario: &str| {
+        let machine = machine("2node");
+        json(&["--machine", &machine, "--scenario", scenario, "--policies", "eevdf", "--seconds", "0.2"])["arms"]
+            .clone()
+    };
+    assert_eq!(of(path.to_str().unwrap()), of("phases"));
+}
+
+#[test]
+fn scenarios_are_listed() {
+    let output = sim(&["--list"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(["crossed", "sam-26", "single-lu", "thanos-queue"].iter().all(|name| text.contains(name)), "{text}");
+}
+
+#[test]
+fn what_is_wrong_is_said_in_one_sentence() {
+    let machine = machine("2node");
+    let refused = |more: &[&str]| refusal(&[&["--machine", &machine][..], more].concat());
+    assert!(refused(&["--scenario", "crosed"]).contains("crosed"));
+    assert!(refused(&["--scenario", "crossed", "--policies", "smb"]).contains("smb"));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bad.toml");
+    std::fs::write(&path, "name = 'x'\nsummary = 'x'\nseconds = 0\nprogram = []").unwrap();
+    let sentence = refused(&["--scenario", path.to_str().unwrap()]);
+    assert!(sentence.contains("bad.toml") && sentence.contains("seconds"), "{sentence}");
+    std::fs::write(&path, "name = 'x'\nsumary = 'x'").unwrap();
+    assert!(refused(&["--scenario", path.to_str().unwrap()]).contains("line 2"));
+}
