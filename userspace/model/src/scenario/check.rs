@@ -53,7 +53,9 @@ fn program(scenario: &Scenario, index: usize, program: &Program) -> Wrong {
     {
         return at(&place("after"), &format!("there is no program '{before}' before this one"));
     }
-    if program.uses.is_empty() == program.phases.is_empty() && (!program.uses.is_empty() || program.compute_ns <= 0.0) {
+    let (has_uses, has_phases) = (!program.uses.is_empty(), !program.phases.is_empty());
+    let only_computes = !has_uses && !has_phases && program.compute_ns > 0.0;
+    if has_uses == has_phases && !only_computes {
         return at(&place("uses"), "give either uses or phases, or compute_ns alone");
     }
     not_negative(&place("cpus"), program.cpus)
@@ -84,7 +86,8 @@ fn region(program: &Program, index: usize, region: &Region) -> Wrong {
 
 fn uses(program: &Program, uses: &[Use]) -> Wrong {
     let all: f64 = uses.iter().map(|one| one.share).sum();
-    if !uses.is_empty() && !(all.is_finite() && all > 0.0) {
+    let adds_up = all.is_finite() && all > 0.0;
+    if !adds_up && !uses.is_empty() {
         return at(&format!("program {}: uses", program.name), "their shares must add up to more than 0");
     }
     uses.iter().find_map(|one| {
