@@ -8,6 +8,7 @@ pub mod cimar;
 pub mod cost;
 pub mod cra;
 pub mod dataset;
+pub mod decider;
 pub mod dyrmma;
 pub mod imar2;
 pub mod interleave;
@@ -32,6 +33,7 @@ pub mod score;
 pub mod shares;
 pub mod sharing;
 pub mod sma;
+pub mod stall;
 pub mod tmma;
 
 mod anneal;

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CpuId, GroupId, NodeIndex, ThreadId};
+use super::{CpuId, GroupId, NodeIndex, ThreadId, Topology};
 
 /// One change of the placement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +52,25 @@ pub struct Move {
     pub gain_ns_per_s: Option<f64>,
     /// One line for people: why.
     pub reason: String,
+}
+
+impl Move {
+    /// One line for people, with the kernel's node ids.
+    pub fn in_words(&self, topology: &Topology) -> String {
+        let id = |node: NodeIndex| topology.nodes.get(node).map_or("?".to_owned(), |node| node.id.to_string());
+        let what = match self.action {
+            Action::MoveThread { thread, from, to, .. } => format!("thread {thread}: node {} -> {}", id(from), id(to)),
+            Action::Interchange { first, second, first_node, second_node } => {
+                format!("threads {first} and {second}: nodes {} <-> {}", id(first_node), id(second_node))
+            }
+            Action::MovePages { group, bytes, to } => {
+                let (start, process) = (group.start, group.process.0);
+                format!("pages at {start:#x} of process {process} ({} KiB) -> node {}", bytes / 1024, id(to))
+            }
+        };
+        let gain = self.gain_ns_per_s.map_or(String::new(), |ns| format!(" (saves {:.3} s/s)", ns / 1e9));
+        format!("{what}: {}{gain}", self.reason)
+    }
 }
 
 /// Moves in the order in which they are to be made. Empty: nothing pays.

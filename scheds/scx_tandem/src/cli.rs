@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use tandem_agent::{AgentConfig, PolicyChoice, Selector};
+use tandem_agent::{AgentConfig, Selector};
+use tandem_policies::decider::PolicyChoice;
 use tandem_policies::registry::Kind;
+use tandem_trace::Recorder;
 
 use crate::tables::QueueSharing;
 
@@ -87,6 +89,10 @@ pub struct Cli {
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
 
+    /// Record what is seen and decided to FILE, which must not exist yet; `tandem replay` reads it
+    #[arg(long, value_name = "FILE", conflicts_with = "unload")]
+    pub record: Option<PathBuf>,
+
     /// Seed of the policies' random choices
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -105,6 +111,11 @@ impl Cli {
     /// Length of an assignment's lease.
     pub fn lease(&self) -> Duration {
         self.interval() * LEASE_INTERVALS
+    }
+
+    /// Begins to record, if that is wanted.
+    pub fn recorder(&self) -> Result<Option<Recorder>> {
+        Ok(self.record.as_deref().map(Recorder::create).transpose()?)
     }
 
     /// What the agent shall do, on a machine of `cpus` CPUs.
@@ -129,6 +140,7 @@ impl Cli {
             dry_run: self.dry_run,
             seed: self.seed,
             stats_interval: self.stats.map(Duration::from_secs),
+            recorder: None,
         })
     }
 

@@ -15,6 +15,7 @@ use std::sync::mpsc;
 use anyhow::{Context, Result};
 use clap::Parser;
 use tandem_agent::Report;
+use tandem_trace::Recorder;
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::Cli;
@@ -46,7 +47,7 @@ fn init_log(verbose: u8) {
 fn run(cli: &Cli) -> Result<()> {
     // Everything that is wrong with the command line comes before anything that is wrong with the machine.
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let config = cli.agent_config(cpus)?;
+    let mut config = cli.agent_config(cpus)?;
     preflight::check_root()?;
     preflight::check_kernel()?;
     let _lock = session::lock()?;
@@ -54,6 +55,7 @@ fn run(cli: &Cli) -> Result<()> {
         return load::unload(&tandem_bpf::Pins::default());
     }
 
+    config.recorder = cli.recorder()?;
     let (stop_sender, stop) = mpsc::channel();
     // The receiver lives to the end of this function: sending can only fail when nobody waits any more.
     ctrlc::set_handler(move || {
@@ -62,6 +64,7 @@ fn run(cli: &Cli) -> Result<()> {
     .context("signals cannot be handled")?;
     let mut report = Report::default();
     let ended = session::run(cli, &config, &stop, &mut report);
+    report.recording = config.recorder.as_ref().map(Recorder::finish);
     if let Some(path) = &cli.report {
         let json = serde_json::to_string_pretty(&report)?;
         fs::write(path, json + "\n").with_context(|| format!("the report {} cannot be written", path.display()))?;

@@ -8,18 +8,21 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tandem_act::{Assignments, Cooldowns, Generation, LinuxMovePages, Mover, MoverConfig, Outcome, PageMove, Purpose};
 use tandem_bpf::{Scheduler, TaskRecord};
+use tandem_policies::decider::Decider;
 use tandem_policies::model::{
-    Action, CpuId, Move, NodeIndex, PAGE_BYTES, PerNode, Plan, ProcessId, Snapshot, ThreadId, Topology,
+    Action, CpuId, NodeIndex, PAGE_BYTES, PerNode, Plan, ProcessId, Snapshot, ThreadId, Topology,
 };
-use tandem_policies::registry::Memory;
+use tandem_policies::stall::latency_ns;
 use tandem_sense::{Sensor, SensorConfig, TaskAccount, monotonic_ns};
+use tandem_trace::{Answer, Decision};
 use tracing::{debug, info, warn};
 
 use crate::config::AgentConfig;
 use crate::leases::{Lease, busy, leases};
 use crate::managed;
+use crate::record::{self, Notes};
 use crate::report::{PagesMove, PlanResult, Report, ThreadMove};
-use crate::verify::{self, Trial, Verdict};
+use crate::verify::{Trial, Verdict};
 
 /// Time between two looks at the samples: what is behind a sample must be read while it is fresh.
 const TICK: Duration = Duration::from_millis(20);
@@ -29,6 +32,8 @@ const COOLDOWNS: usize = 65_536;
 const PATIENCE_INTERVALS: u32 = 10;
 /// A plan that was undone is not tried again for this many cooldowns.
 const HOLD_COOLDOWNS: u64 = 6;
+/// Bound of the policies' search: they search as long as they would.
+const STEPS: u64 = u64::MAX;
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +64,10 @@ pub struct Agent {
     /// When all leases were last renewed.
     renewed_ns: u64,
     last_stats_ns: u64,
-    /// What the policies remember, in the order in which they are asked: threads, pages.
-    memories: [Memory; 2],
+    /// The policies in the order in which they are asked, threads first, with what they remember.
+    decider: Decider,
+    /// What became of plans, for the recording.
+    notes: Notes,
     /// Plans made so far.
     plans: u64,
     /// Intervals in which too little was known to decide.
@@ -80,6 +87,10 @@ impl Agent {
         };
         // Later than anything an agent before this one decided: its generations count from the clock too.
         let generation = Generation(monotonic_ns());
+        let decider = Decider::new(vec![config.thread_policy.clone(), config.page_policy.clone()]);
+        if let Some(recorder) = &config.recorder {
+            recorder.settings(record::settings(&config, &decider, sensor.name(), STEPS));
+        }
         Ok(Self {
             assignments: Assignments::new(config.lease.as_nanos() as u64),
             mover: Mover::new(LinuxMovePages, mover_config),
@@ -89,7 +100,8 @@ impl Agent {
             reasons: BTreeMap::new(),
             renewed_ns: monotonic_ns(),
             last_stats_ns: monotonic_ns(),
-            memories: Default::default(),
+            decider,
+            notes: Notes::new(config.recorder.clone()),
             plans: 0,
             intervals_waited: 0,
             config,
@@ -130,12 +142,14 @@ impl Agent {
             report.intervals += 1;
             let undone = self.verify(&snapshot, report);
             // What was undone is not in the snapshot: a plan made from it would bring it back.
+            let mut decision = None;
             if !undone && self.trial.is_none() && self.knows_enough(&snapshot) {
-                let plan = self.decide(&snapshot);
-                self.act(&snapshot, &plan, report);
+                let decided = decision.insert(self.decide(&snapshot));
+                decided.generation = decided.plan().and_then(|plan| self.act(&snapshot, plan, report));
             }
             self.renew_leases()?;
             self.update_report(&snapshot, report)?;
+            self.notes.record(snapshot, decision);
         }
     }
 
@@ -226,30 +240,26 @@ impl Agent {
         self.intervals_waited > PATIENCE_INTERVALS
     }
 
-    /// Threads first. Pages only once there is no thread to move: they would run after threads that leave.
-    fn decide(&mut self, snapshot: &Snapshot) -> Plan {
+    /// Asks the policies.
+    fn decide(&mut self, snapshot: &Snapshot) -> Decision {
         // A new seed for each plan, the same in each run.
         let seed = self.config.seed.wrapping_add(self.plans);
-        let policies = [&self.config.thread_policy, &self.config.page_policy];
-        for (policy, memory) in policies.into_iter().zip(&mut self.memories) {
-            match policy.decide(snapshot, memory, seed) {
-                Ok(plan) if plan.is_empty() || !verify::is_worth_a_trial(&plan, snapshot) => {}
-                Ok(plan) => return plan,
-                Err(missing) => debug!("{missing}"),
+        let decision = Decision::new(seed, self.decider.decide(snapshot, seed, STEPS));
+        for answer in &decision.answers {
+            if let Answer::Missing(missing) = answer {
+                debug!("{missing}");
             }
         }
-        Plan::default()
+        decision
     }
 
-    fn act(&mut self, snapshot: &Snapshot, plan: &Plan, report: &mut Report) {
-        if plan.is_empty() {
-            return;
-        }
+    /// Carries out a plan; returns its number, none if it was left.
+    fn act(&mut self, snapshot: &Snapshot, plan: &Plan, report: &mut Report) -> Option<u64> {
         for planned in &plan.moves {
-            info!("{}{}", if self.config.dry_run { "would: " } else { "" }, describe(planned, snapshot));
+            info!("{}{}", if self.config.dry_run { "would: " } else { "" }, planned.in_words(&snapshot.topology));
         }
         if self.config.dry_run {
-            return;
+            return None;
         }
         self.plans += 1;
         let generation = self.generation.advance();
@@ -257,9 +267,9 @@ impl Agent {
         let moved = self.act_on_threads(snapshot, plan, generation, now_ns, report);
         let queued = self.act_on_pages(plan, generation, now_ns);
         if moved.is_empty() && queued == 0 {
-            return;
+            return Some(generation.0);
         }
-        let before_ns = verify::latency_ns(snapshot);
+        let before_ns = latency_ns(snapshot);
         report.plans.push(PlanResult {
             time_ns: now_ns,
             generation: generation.0,
@@ -270,6 +280,7 @@ impl Agent {
             undone: false,
         });
         self.trial = Some(Trial::new(generation, before_ns, moved));
+        Some(generation.0)
     }
 
     /// Sets the plan's leases. Returns the threads that change node, with the node before.
@@ -326,6 +337,7 @@ impl Agent {
 
     fn note_outcomes(&mut self, outcomes: Vec<Outcome>, report: &mut Report) {
         for outcome in outcomes {
+            self.notes.pages(&outcome);
             report.mover.moved_pages += outcome.moved_pages;
             report.mover.call_ns += outcome.time_ns;
             let reason = match outcome.purpose {
@@ -351,7 +363,7 @@ impl Agent {
     /// Looks at the plan under trial, and undoes it if it made things worse; returns whether it did.
     fn verify(&mut self, snapshot: &Snapshot, report: &mut Report) -> bool {
         let Some(trial) = &mut self.trial else { return false };
-        let verdict = trial.judge(self.mover.queued_groups() > 0, verify::latency_ns(snapshot));
+        let verdict = trial.judge(self.mover.queued_groups() > 0, latency_ns(snapshot));
         let (after_ns, undone) = match verdict {
             Verdict::Wait => return false,
             Verdict::Keep { after_ns } => (after_ns, false),
@@ -362,6 +374,7 @@ impl Agent {
             result.undone = undone;
         }
         let trial = self.trial.take().expect("looked at above");
+        self.notes.judged(&trial, after_ns, undone);
         if undone {
             self.undo(&trial, report);
         } else {
@@ -395,6 +408,7 @@ impl Agent {
         self.renewed_ns = monotonic_ns();
         for refused in self.assignments.renew(&mut self.scheduler, monotonic_ns())? {
             debug!("thread {}: assignment refused: {}", refused.thread, refused.outcome.name());
+            self.notes.refused(refused.thread, refused.outcome.name());
         }
         Ok(())
     }
@@ -434,7 +448,7 @@ impl Agent {
             return;
         }
         self.last_stats_ns = now_ns;
-        let latency = verify::latency_ns(snapshot).map_or("unknown".to_owned(), |ns| format!("{ns:.0} ns"));
+        let latency = latency_ns(snapshot).map_or("unknown".to_owned(), |ns| format!("{ns:.0} ns"));
         info!(
             "threads {}/{} covered, groups {}, sampling {:.2} of {} % of a CPU, latency {latency}, assigned {}, pages moved {}, \
              queued groups {}",
@@ -465,24 +479,4 @@ fn reasons_by_thread(plan: &Plan) -> BTreeMap<ThreadId, String> {
         }
     }
     reasons
-}
-
-/// A planned move in one line, with the kernel's node ids.
-fn describe(planned: &Move, snapshot: &Snapshot) -> String {
-    let id = |node: NodeIndex| snapshot.topology.nodes[node].id;
-    let what = match planned.action {
-        Action::MoveThread { thread, from, to, .. } => format!("thread {thread}: node {} -> {}", id(from), id(to)),
-        Action::Interchange { first, second, first_node, second_node } => {
-            format!("threads {first} and {second}: nodes {} <-> {}", id(first_node), id(second_node))
-        }
-        Action::MovePages { group, bytes, to } => format!(
-            "pages at {:#x} of process {} ({} KiB) -> node {}",
-            group.start,
-            group.process.0,
-            bytes / 1024,
-            id(to)
-        ),
-    };
-    let gain = planned.gain_ns_per_s.map_or(String::new(), |ns| format!(" (saves {:.3} s/s)", ns / 1e9));
-    format!("{what}: {}{gain}", planned.reason)
 }

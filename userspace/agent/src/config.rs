@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the agent is told.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tandem_policies::model::{Plan, Snapshot};
-use tandem_policies::registry::{self, Inputs, Kind, Memory, MissingSignal, ParameterError, Policy, UnknownPolicy};
+use tandem_policies::decider::PolicyChoice;
+use tandem_trace::Recorder;
 
 use crate::managed::Selector;
 
@@ -36,54 +35,6 @@ pub struct AgentConfig {
     pub seed: u64,
     /// Time between lines of statistics.
     pub stats_interval: Option<Duration>,
-}
-
-/// A policy with its parameters.
-#[derive(Clone, Debug)]
-pub struct PolicyChoice {
-    policy: &'static Policy,
-    given: BTreeMap<String, f64>,
-}
-
-impl PolicyChoice {
-    /// The policy of this kind and name with its defaults.
-    pub fn new(kind: Kind, name: &str) -> Result<Self, UnknownPolicy> {
-        Ok(Self { policy: registry::find(kind, name)?, given: BTreeMap::new() })
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &'static str {
-        self.policy.name
-    }
-
-    /// Sets a parameter.
-    pub fn set(&mut self, name: &str, value: f64) -> Result<(), ParameterError> {
-        let mut given = self.given.clone();
-        given.insert(name.to_owned(), value);
-        self.policy.parameters(&given)?;
-        self.given = given;
-        Ok(())
-    }
-
-    /// Asks the policy for a plan.
-    pub(crate) fn decide(&self, snapshot: &Snapshot, memory: &mut Memory, seed: u64) -> Result<Plan, MissingSignal> {
-        let parameters = &self.policy.parameters(&self.given).expect("checked when they were set");
-        self.policy.decide(&mut Inputs { snapshot, parameters, memory, seed, steps: u64::MAX })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn unknown_policies_and_parameters_are_refused_with_what_there_is() {
-        let error = PolicyChoice::new(Kind::Thread, "smb").unwrap_err().to_string();
-        assert!(error.contains("smb") && error.contains("sma"), "{error}");
-        let mut sma = PolicyChoice::new(Kind::Thread, "sma").unwrap();
-        let error = sma.set("colling", 0.5).unwrap_err().to_string();
-        assert!(error.contains("colling") && error.contains("cooling"), "{error}");
-        assert!(sma.set("cooling", 7.0).is_err(), "out of range");
-        assert!(sma.given.is_empty(), "what is refused is not kept");
-    }
+    /// Takes down what is seen and decided.
+    pub recorder: Option<Recorder>,
 }

@@ -8,12 +8,13 @@ mod agent;
 mod config;
 mod leases;
 mod managed;
+mod record;
 mod report;
 #[cfg(test)]
 mod testing;
 mod verify;
 
 pub use agent::{Agent, Ended};
-pub use config::{AgentConfig, PolicyChoice};
+pub use config::AgentConfig;
 pub use managed::{Selector, SelectorError};
 pub use report::{MoverReport, PagesMove, PlanResult, Recent, Report, SamplerReport, ThreadMove};

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::Serialize;
 use tandem_act::Outcome;
 use tandem_sense::LookaheadCounters;
+use tandem_trace::Recording;
 
 /// Entries of each list that are kept; older ones are dropped and counted.
 const KEPT: usize = 10_000;
@@ -154,6 +155,9 @@ pub struct Report {
     pub assignments: BTreeMap<&'static str, u64>,
     /// Events of the scheduler, since it was loaded.
     pub scheduler: BTreeMap<&'static str, u64>,
+    /// The recording, if there is one; written when it has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recording: Option<Recording>,
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod doctor;
 mod map;
 mod policies;
 mod profile;
+mod replay;
 mod sim;
 mod topo;
 
@@ -33,6 +34,8 @@ enum Command {
     Policies(policies::Arguments),
     /// See who shares memory with whom and who uses which pages, and where threads should run
     Profile(Box<profile::Arguments>),
+    /// Decide again from a recording of scx_tandem, with its policies or others, and compare
+    Replay(replay::Arguments),
     /// Judge placement policies on a model of a machine, of any size
     Sim(sim::Arguments),
     /// Show nodes, CPUs, memory and distances of this machine or of a machine file
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Command::Map(arguments) => map::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Policies(arguments) => policies::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Profile(arguments) => profile::run(&arguments),
+        Command::Replay(arguments) => replay::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Topo(arguments) => topo::run(&arguments).map(|()| ExitCode::SUCCESS),
     };

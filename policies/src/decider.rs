@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! One decision made by several policies: they are asked in order, and the first plan that is worth a trial is taken.
+//!
+//! Usually threads come first, and pages only once there is no thread to move: they would run after threads that leave.
+//! The agent and the replay of a recording decide through this same code, so that one is what the other was.
+
+use std::collections::BTreeMap;
+
+use crate::model::{Plan, Snapshot};
+use crate::registry::{self, Inputs, Kind, Memory, MissingSignal, ParameterError, Parameters, Policy, UnknownPolicy};
+use crate::stall::is_worth_a_trial;
+
+/// A policy with its parameters.
+#[derive(Clone, Debug)]
+pub struct PolicyChoice {
+    policy: &'static Policy,
+    given: BTreeMap<String, f64>,
+}
+
+impl PolicyChoice {
+    /// The policy of this kind and name with its defaults.
+    ///
+    /// # Errors
+    /// [`UnknownPolicy`], which lists the names there are.
+    pub fn new(kind: Kind, name: &str) -> Result<Self, UnknownPolicy> {
+        Ok(Self { policy: registry::find(kind, name)?, given: BTreeMap::new() })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        self.policy.name
+    }
+
+    /// What it decides about.
+    pub fn kind(&self) -> Kind {
+        self.policy.kind
+    }
+
+    /// Sets a parameter.
+    ///
+    /// # Errors
+    /// [`ParameterError`] for an unknown name or a value out of range; then nothing is set.
+    pub fn set(&mut self, name: &str, value: f64) -> Result<(), ParameterError> {
+        let mut given = self.given.clone();
+        given.insert(name.to_owned(), value);
+        self.policy.parameters(&given)?;
+        self.given = given;
+        Ok(())
+    }
+
+    /// All its parameters.
+    pub fn parameters(&self) -> Parameters {
+        self.policy.parameters(&self.given).expect("checked when they were set")
+    }
+}
+
+/// Policies with what they remember.
+#[derive(Debug)]
+pub struct Decider {
+    choices: Vec<PolicyChoice>,
+    memories: Vec<Memory>,
+}
+
+/// What a [`Decider`] came to.
+#[derive(Clone, Debug)]
+pub struct Decision {
+    /// What each policy answered, in the order in which they were asked. Those that were not asked are absent.
+    pub answers: Vec<Result<Plan, MissingSignal>>,
+    /// The answer that was taken; none if no policy had a plan that is worth a trial.
+    pub taken: Option<usize>,
+}
+
+impl Decision {
+    /// The plan that was taken.
+    pub fn plan(&self) -> Option<&Plan> {
+        self.answers.get(self.taken?)?.as_ref().ok()
+    }
+}
+
+impl Decider {
+    /// Asks `choices` in this order; they remember nothing yet.
+    pub fn new(choices: Vec<PolicyChoice>) -> Self {
+        Self { memories: choices.iter().map(|_| Memory::default()).collect(), choices }
+    }
+
+    /// The policies, in the order in which they are asked.
+    pub fn choices(&self) -> &[PolicyChoice] {
+        &self.choices
+    }
+
+    /// What to do about a snapshot. `seed` is of the policies' random choices, `steps` bounds their search.
+    pub fn decide(&mut self, snapshot: &Snapshot, seed: u64, steps: u64) -> Decision {
+        let mut answers = Vec::new();
+        let mut taken = None;
+        for (choice, memory) in self.choices.iter().zip(&mut self.memories) {
+            let parameters = &choice.parameters();
+            let answer = choice.policy.decide(&mut Inputs { snapshot, parameters, memory, seed, steps });
+            let worth = matches!(&answer, Ok(plan) if !plan.is_empty() && is_worth_a_trial(plan, snapshot));
+            answers.push(answer);
+            if worth {
+                taken = Some(answers.len() - 1);
+                break;
+            }
+        }
+        Decision { answers, taken }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{SnapshotBuilder, two_nodes};
+
+    fn decider(thread: &str, page: &str) -> Decider {
+        Decider::new(vec![
+            PolicyChoice::new(Kind::Thread, thread).unwrap(),
+            PolicyChoice::new(Kind::Page, page).unwrap(),
+        ])
+    }
+
+    /// A thread on node 0 whose memory is on node 1.
+    fn remote() -> Snapshot {
+        SnapshotBuilder::new(two_nodes(2)).thread_with_memory_on(1, 0, 1).group_used_by(&[0, 512], &[(1, 1e6)]).build()
+    }
+
+    #[test]
+    fn unknown_policies_and_parameters_are_refused_with_what_there_is() {
+        let error = PolicyChoice::new(Kind::Thread, "smb").unwrap_err().to_string();
+        assert!(error.contains("smb") && error.contains("sma"), "{error}");
+        let mut sma = PolicyChoice::new(Kind::Thread, "sma").unwrap();
+        let error = sma.set("colling", 0.5).unwrap_err().to_string();
+        assert!(error.contains("colling") && error.contains("cooling"), "{error}");
+        assert!(sma.set("cooling", 7.0).is_err(), "out of range");
+        assert!(sma.given.is_empty(), "what is refused is not kept");
+    }
+
+    #[test]
+    fn the_first_plan_that_is_worth_a_trial_is_taken_and_nobody_else_is_asked() {
+        let decision = decider("sma", "tmma").decide(&remote(), 1, u64::MAX);
+        assert_eq!((decision.answers.len(), decision.taken), (1, Some(0)));
+        assert!(!decision.plan().unwrap().is_empty());
+    }
+
+    #[test]
+    fn pages_are_asked_when_there_is_no_thread_to_move() {
+        let decision = decider("none", "tmma").decide(&remote(), 1, u64::MAX);
+        assert_eq!((decision.answers.len(), decision.taken), (2, Some(1)));
+    }
+
+    #[test]
+    fn a_missing_signal_is_an_answer_and_the_next_is_asked() {
+        let blind = SnapshotBuilder::new(two_nodes(2)).thread(1, 0, None).build();
+        let decision = decider("sma", "none").decide(&blind, 1, u64::MAX);
+        assert!(decision.answers[0].is_err() && decision.answers[1].is_ok());
+        assert!(decision.plan().is_none());
+    }
+}
