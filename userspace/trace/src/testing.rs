@@ -205,7 +205,7 @@ impl Synthetic {
         users.sort_by_key(|(user, _)| *user);
         // Everything was touched first on one node, every tenth group on two.
         let number = (id.start / GROUP_BYTES) as usize;
-        let (home, other) = (number % nodes, if number % 10 == 0 { 32 } else { 0 });
+        let (home, other) = (number % nodes, if number.is_multiple_of(10) { 32 } else { 0 });
         let resident = |node: NodeIndex| match node.0 {
             node if node == home => 512 - other,
             node if node == (home + 1) % nodes => other,
