@@ -38,11 +38,8 @@ pub fn lock() -> Result<File> {
 /// Runs until `stop` says so or the scheduler leaves for good. What was done goes into `report` in every case.
 pub fn run(cli: &Cli, config: &AgentConfig, stop: &Receiver<()>, report: &mut Report) -> Result<()> {
     let pins = Pins::default();
+    let (mut scheduler, mut topology) = begin(cli, &pins)?;
     loop {
-        let machine = tandem_machine::read_running().context("the machine's topology cannot be read")?;
-        let tables = Tables::new(&machine, cli.queue, SLICE_NS, cli.lease().as_nanos() as u64 * 2)?;
-        let topology = machine.topology;
-        let scheduler = load_or_take_over(cli, &tables, &topology, &pins)?;
         let ended = serve(scheduler, topology, config.clone(), stop, report);
         match ended {
             Ok(Left::Stopped) => {
@@ -58,12 +55,25 @@ pub fn run(cli: &Cli, config: &AgentConfig, stop: &Receiver<()>, report: &mut Re
                 }
                 info!("a CPU came that this machine did not have: starting again");
             }
-            Err(error) => {
-                // The machine must not stay with a scheduler that nobody looks after.
-                load::unload(&pins)?;
-                return Err(error);
-            }
+            Err(error) => return Err(give_up(&pins, error)),
         }
+        (scheduler, topology) = begin(cli, &pins).map_err(|error| give_up(&pins, error))?;
+    }
+}
+
+/// Reads the machine, and loads the scheduler or takes over the one that is loaded.
+fn begin(cli: &Cli, pins: &Pins) -> Result<(Scheduler, Topology)> {
+    let machine = tandem_machine::read_running().context("the machine's topology cannot be read")?;
+    let tables = Tables::new(&machine, cli.queue, SLICE_NS, cli.lease().as_nanos() as u64 * 2)?;
+    let scheduler = load_or_take_over(cli, &tables, &machine.topology, pins)?;
+    Ok((scheduler, machine.topology))
+}
+
+/// Unloads after an error: the machine must not stay with a scheduler that nobody looks after.
+fn give_up(pins: &Pins, error: anyhow::Error) -> anyhow::Error {
+    match load::unload(pins) {
+        Ok(()) => error,
+        Err(left) => error.context(format!("the scheduler is still loaded ({left:#}) after an error")),
     }
 }
 
