@@ -10,7 +10,7 @@ use tandem_policies::model::Node;
 
 use crate::trial;
 
-const PAGES: usize = 1024;
+pub const PAGES: usize = 1024;
 /// What counts as all of them: the agent leaves a few pages alone where they are not worth a move.
 const MOST_PAGES: usize = PAGES / 10 * 9;
 /// An emulator inside an emulated machine is slow: the default budgets would be a sample or two a second. Intervals are
@@ -24,14 +24,14 @@ pub fn tests() -> Vec<Trial> {
     ]
 }
 
-/// scx_tandem managing this process.
-fn manage_this_process() -> Scx {
+/// scx_tandem managing this process, with more options.
+pub fn manage_this_process(options: &[&str]) -> Scx {
     let process = format!("pid={}", std::process::id());
-    Scx::start(&[&SLOW_MACHINE[..], &["--manage", &process]].concat())
+    Scx::start(&[&SLOW_MACHINE[..], &["--manage", &process], options].concat())
 }
 
 /// The two nodes with CPUs that are farthest from each other.
-fn two_nodes(scx: &Scx) -> [Node; 2] {
+pub fn two_nodes(scx: &Scx) -> [Node; 2] {
     let nodes = &scx.topology.nodes;
     let with_cpus = || scx.topology.nodes_with_cpus();
     let pairs =
@@ -40,12 +40,12 @@ fn two_nodes(scx: &Scx) -> [Node; 2] {
     [nodes[one].clone(), nodes[other].clone()]
 }
 
-fn cpus(node: &Node) -> Vec<u32> {
+pub fn cpus(node: &Node) -> Vec<u32> {
     node.cpus.iter().map(|cpu| cpu.0).collect()
 }
 
 /// Memory of `pages` pages with its home on `node`.
-fn memory_on(node: &Node, pages: usize) -> Arc<Memory> {
+pub fn memory_on(node: &Node, pages: usize) -> Arc<Memory> {
     let memory = Arc::new(Memory::map(pages));
     let (touched, cpus) = (Arc::clone(&memory), cpus(node));
     let touch = move || {
@@ -60,7 +60,7 @@ fn memory_on(node: &Node, pages: usize) -> Arc<Memory> {
 
 /// One thread uses the disputed memory from afar, so that it comes; then three threads where it was use it instead.
 fn page_moves_that_did_not_pay_are_undone() {
-    let scx = manage_this_process();
+    let scx = manage_this_process(&[]);
     let [home, away] = two_nodes(&scx);
     let disputed = memory_on(&home, PAGES);
     let turned = Arc::new(AtomicBool::new(false));
@@ -93,7 +93,7 @@ fn page_moves_that_did_not_pay_are_undone() {
 /// A thread goes to the memory that it uses most, and from then on uses only what it left behind. That memory has
 /// another user where it is, so that it does not come to the thread instead.
 fn thread_moves_that_did_not_pay_are_undone() {
-    let scx = manage_this_process();
+    let scx = manage_this_process(&[]);
     let scheduler = scx.handle();
     let [home, away] = two_nodes(&scx);
     // This thread is managed like the others, and would take the room that is meant for the worker.

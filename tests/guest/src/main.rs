@@ -5,6 +5,7 @@ mod agent;
 mod fuzz;
 mod hotplug;
 mod lifecycle;
+mod recording;
 mod refusals;
 mod scheduling;
 mod transactions;
@@ -33,6 +34,7 @@ fn main() {
             fuzz::tests(),
             scheduling::tests(),
             agent::tests(),
+            recording::tests(),
             refusals::tests(),
         ]
         .into_iter()
