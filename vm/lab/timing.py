@@ -115,7 +115,7 @@ def truth(request, directory):
         "plugin": {"window_ns": WINDOW_NS} | {
             key: [float(word) for word in value.split()] if key.endswith(("latency_ns", "bandwidth_mb_s")) else float(value)
             for key, value in values.items()
-            if key.startswith(("core.", "caches.", "memory.", "coherence.")) or key.endswith(("latency_ns", "bandwidth_mb_s"))
+            if key.startswith(("core.", "caches.", "memory.", "coherence.", "paging.")) or key.endswith(("latency_ns", "bandwidth_mb_s"))
         },
         "records": [record for line in lines if (record := whole(line)) is not None],
     }

@@ -135,6 +135,29 @@ class OneGuest(unittest.TestCase):
                     self.assertGreaterEqual(new, old, counter)
 
 
+class PageWalks(unittest.TestCase):
+    def test_walks_cost_what_the_file_says_and_huge_pages_save_them(self):
+        command = """
+        for pages in always never; do
+            echo $pages > /sys/kernel/mm/transparent_hugepage/enabled
+            tandem-calibrate 131072 0 > /out/$pages
+        done
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            out, paging = Path(folder) / "out", Path(folder) / "paging.toml"
+            paging.write_text(MACHINE.read_text() + "[paging]\ntlb_pages = 64\nwalk_ns = 40\n")
+            done = subprocess.run(
+                [LAB, "run", "--quiet", "--timing", "--machine", paging, "--timeout", "400", "--out", out,
+                 "--add", BUILD / "bin/tandem-calibrate", "--", "sh", "-ec", command],
+                capture_output=True, text=True, check=False,
+            )
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            huge, base = (json.loads((out / pages).read_text())[0]["ns"] for pages in ("always", "never"))
+        self.assertAlmostEqual(huge / 90, 1, delta=0.01)
+        # Of the 2048 base pages 64 are in the TLB.
+        self.assertAlmostEqual(base / (90 + 40 * (1 - 64 / 2048)), 1, delta=0.02)
+
+
 class OtherKernel(unittest.TestCase):
     def test_calibration_holds_on_the_other_pinned_kernel(self):
         done = subprocess.run(

@@ -69,7 +69,7 @@ void caches_init(void)
 		l1s[i].tags = must(malloc(l1_lines * sizeof(uint64_t)));
 		l1s[i].lines = must(malloc(l1_lines * sizeof(uint64_t)));
 		memset(l1s[i].lines, 0xff, l1_lines * sizeof(uint64_t));
-		caches_forget_addresses(i, NULL);
+		caches_forget_addresses(i);
 		l2s[i] = new_set_cache(settings.l2_lines, L2_WAYS);
 	}
 	for (unsigned i = 0; i < settings.llcs; i++)
@@ -89,7 +89,7 @@ void caches_l1_fill(unsigned vcpu, uint64_t address, uint64_t line, bool writabl
 	l1s[vcpu].lines[index] = line;
 }
 
-void caches_forget_addresses(unsigned vcpu, void *unused)
+void caches_forget_addresses(unsigned vcpu)
 {
 	memset(l1s[vcpu].tags, 0xff, (l1_mask + 1) * sizeof(uint64_t));
 	vcpus[vcpu].last = NO_TAG;

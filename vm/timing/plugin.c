@@ -61,7 +61,7 @@ static void missed(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, 
 {
 	struct qemu_plugin_hwaddr *physical = qemu_plugin_get_hwaddr(info, address);
 	struct cost cost;
-	uint64_t line;
+	uint64_t line, at;
 
 	if (!physical)
 		return;
@@ -70,10 +70,12 @@ static void missed(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, 
 			clock_device_written(vcpu);
 		return;
 	}
-	line = memory_line(qemu_plugin_hwaddr_phys_addr(physical));
+	at = qemu_plugin_hwaddr_phys_addr(physical);
+	line = memory_line(at);
 	if (line == NO_LINE)
 		return;
 	cost = directory_access(vcpu, address, line, store);
+	cost.ticks += walks_access(vcpu, address, at);
 	charge(vcpu, access, cost, store);
 	if (cost.source != FROM_OWN_CACHE)
 		ring_miss(vcpu, address, line, &cost, store);
@@ -109,6 +111,12 @@ static void on_load(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address,
 		vcpus[vcpu].last = found;
 	else
 		missed(vcpu, info, address, false, access);
+}
+
+static void on_changed_addresses(unsigned vcpu, void *unused)
+{
+	caches_forget_addresses(vcpu);
+	walks_forget_addresses(vcpu);
 }
 
 static void on_mark(unsigned vcpu, void *mark)
@@ -200,7 +208,7 @@ static void instrument(struct qemu_plugin_insn *instruction, qemu_plugin_u64 sli
 		qemu_plugin_register_vcpu_insn_exec_cb(instruction, on_mark, QEMU_PLUGIN_CB_NO_REGS,
 						       (void *)(intptr_t)mark);
 	if (changes_addresses(code, length))
-		qemu_plugin_register_vcpu_insn_exec_cb(instruction, caches_forget_addresses,
+		qemu_plugin_register_vcpu_insn_exec_cb(instruction, on_changed_addresses,
 						       QEMU_PLUGIN_CB_NO_REGS, NULL);
 	qemu_plugin_register_vcpu_mem_cb(instruction, kind == LOCKED ? on_store : on_load,
 					 QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_R, access);
@@ -265,6 +273,7 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 		refuse("usage: -plugin timing.so,settings=FILE");
 	settings_read(argv[0] + 9);
 	caches_init();
+	walks_init();
 	memory_init();
 	directory_init();
 	truth_open();

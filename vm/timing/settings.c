@@ -162,6 +162,8 @@ void settings_read(const char *path)
 	settings.l1_lines = number("caches.l1_kb") * 1024 / LINE_BYTES;
 	settings.l2_lines = number("caches.l2_kb") * 1024 / LINE_BYTES;
 	settings.l3_lines = number("caches.l3_kb_per_llc") * 1024 / LINE_BYTES;
+	settings.tlb_pages = number("paging.tlb_pages");
+	settings.walk = ticks(number("paging.walk_ns"));
 	settings.sample_period = number("sample_period");
 	settings.ring_path = word("ring");
 	settings.truth_path = word("truth");

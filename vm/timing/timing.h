@@ -4,8 +4,8 @@
  *
  * The plugin gives every vCPU virtual time: instructions cost a fixed time, memory accesses what
  * the machine file says. clock.c owns time, caches.c the caches, directory.c coherence, memory.c
- * what main memory costs, counters.c and truth.c what is told about a run, qemu_hooks.c everything
- * that needs QEMU's inside. plugin.c puts them together.
+ * what main memory costs, walks.c page walks, counters.c and truth.c what is told about a run,
+ * qemu_hooks.c everything that needs QEMU's inside. plugin.c puts them together.
  *
  * QEMU runs all vCPUs in one thread (`-accel tcg,thread=single`), so nothing here needs a lock but
  * the clock's hand-over to the thread that jumps over idle time.
@@ -53,6 +53,8 @@ struct settings {
 	/* Misses that a vCPU has in flight at most. */
 	unsigned outstanding;
 	uint64_t l1_lines, l2_lines, l3_lines;
+	/* Pages in a vCPU's TLB, and what one that is not there costs; 0: nothing. */
+	uint64_t tlb_pages, walk;
 	char *truth_path, *ring_path;
 	/* Of how many misses one is sampled. */
 	unsigned sample_period;
@@ -127,7 +129,7 @@ void caches_init(void);
 uint64_t *caches_l1_tag(unsigned vcpu, uint64_t address);
 void caches_l1_fill(unsigned vcpu, uint64_t address, uint64_t line, bool writable);
 /* The guest's addresses of `vcpu` may mean something else from now on. */
-void caches_forget_addresses(unsigned vcpu, void *unused);
+void caches_forget_addresses(unsigned vcpu);
 bool caches_l2_has(unsigned vcpu, uint64_t line);
 void caches_l2_fill(unsigned vcpu, uint64_t line);
 bool caches_private_has(unsigned vcpu, uint64_t line);
@@ -153,6 +155,11 @@ struct cost {
 };
 void directory_init(void);
 struct cost directory_access(unsigned vcpu, uint64_t address, uint64_t line, bool store);
+
+/* walks.c: the cost in ticks of the translation of the guest's `address`. */
+void walks_init(void);
+void walks_forget_addresses(unsigned vcpu);
+uint64_t walks_access(unsigned vcpu, uint64_t address, uint64_t physical);
 
 /* memory.c: lines are counted through all nodes' memory, without the hole. */
 uint64_t memory_lines(void);

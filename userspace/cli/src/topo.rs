@@ -177,6 +177,8 @@ fn timing_form(text: &mut String, machine: &MachineFile) {
     line(text, format_args!("coherence.same_llc_ns={}", coherence.same_llc_ns));
     line(text, format_args!("coherence.same_node_ns={}", coherence.same_node_ns));
     line(text, format_args!("coherence.cross_node_ns={}", coherence.cross_node_ns));
+    line(text, format_args!("paging.tlb_pages={}", machine.paging.tlb_pages));
+    line(text, format_args!("paging.walk_ns={}", machine.paging.walk_ns));
 }
 
 fn list<'a, T: ToString + 'a>(values: impl IntoIterator<Item = &'a T>) -> String {

@@ -39,6 +39,7 @@ fn the_labs_form_has_every_cost() {
         "core.pause_ns=40",
         "memory.outstanding_misses=10",
         "coherence.cross_node_ns=113.7",
+        "paging.walk_ns=0",
     ] {
         assert!(lines.contains(&line), "{line} in {lines:?}");
     }

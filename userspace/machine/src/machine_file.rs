@@ -112,6 +112,23 @@ impl Default for MemoryTiming {
     }
 }
 
+/// Translation of addresses, in the timing lab.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Paging {
+    /// Pages, base or huge, whose translation a CPU keeps.
+    pub tlb_pages: u32,
+    /// Time of the translation of any other page, in ns; 0: free.
+    pub walk_ns: f64,
+}
+
+/// The second-level TLB of Intel cores from Skylake to Cascade Lake. Walks are free unless the file says otherwise.
+impl Default for Paging {
+    fn default() -> Self {
+        Self { tlb_pages: 1536, walk_ns: 0.0 }
+    }
+}
+
 /// Cost of fetching a line that another core wrote, in ns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -158,6 +175,7 @@ struct Written {
     caches: Option<Caches>,
     memory: Option<MemoryTiming>,
     coherence: Option<Coherence>,
+    paging: Option<Paging>,
 }
 
 /// A checked machine file. Matrices and lists have one entry per node, ascending by node id.
@@ -189,6 +207,8 @@ pub struct MachineFile {
     pub memory: MemoryTiming,
     /// Coherence costs.
     pub coherence: Coherence,
+    /// Page walks; free when absent.
+    pub paging: Paging,
     /// What the file left open and was derived, one sentence each.
     pub derived: Vec<String>,
 }

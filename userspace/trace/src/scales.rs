@@ -4,7 +4,9 @@
 //! Accesses per second are counts of samples that age, times what one sample of that thread stands for. So with one
 //! *ratio* and one *unit* for each thread, nearly every value is
 //!
-//!     ratio * value before + new samples * unit
+//! ```text
+//! ratio * value before + new samples * unit
+//! ```
 //!
 //! but for rounding: a number of samples and some bits instead of eight bytes. Both are found from the values alone, and
 //! whatever does not follow the rule costs more room, no more. Units: accesses per second.

@@ -78,6 +78,7 @@ pub(super) fn checked(written: Written, path: &Path) -> Result<MachineFile, Wron
         caches,
         memory,
         coherence: or_default("[coherence]", written.coherence, &mut derived),
+        paging: written.paging.unwrap_or_default(),
         derived,
     };
     timings(&machine)?;
@@ -230,6 +231,13 @@ fn timings(machine: &MachineFile) -> Result<(), Wrong> {
     }
     if memory.outstanding_misses == 0 {
         return Err(("memory.outstanding_misses", "is 0, must be at least 1".to_owned()));
+    }
+    let paging = &machine.paging;
+    if paging.tlb_pages == 0 {
+        return Err(("paging.tlb_pages", "is 0, must be at least 1".to_owned()));
+    }
+    if !(paging.walk_ns.is_finite() && paging.walk_ns >= 0.0) {
+        return Err(("paging.walk_ns", format!("is {} ns, must be 0 (free) or above", paging.walk_ns)));
     }
     let core = &machine.core;
     let times = [
