@@ -114,7 +114,10 @@ fn each_mistake_names_file_key_and_what_is_right() {
         ),
         (mistake("nodes = 4", "nodes = 4\nllcs_per_node = 0"), "m.toml: llcs_per_node: is 0, must be at least 1"),
         (mistake("name = 'ring'", "paging.tlb_pages = 0"), "m.toml: paging.tlb_pages: is 0, must be at least 1"),
-        (mistake("name = 'ring'", "paging.walk_ns = -1"), "m.toml: paging.walk_ns: is -1 ns, must be 0 (free) or above"),
+        (
+            mistake("name = 'ring'", "paging.walk_ns = -1"),
+            "m.toml: paging.walk_ns: is -1 ns, must be 0 (free) or above",
+        ),
         (mistake("'ring'", "'a b'"), "m.toml: name: is \"a b\", must be letters, digits, '-', '_' and '.' only"),
         (mistake("nodes = 4", "nodes = 4000"), "m.toml: nodes: is 4000, must be 1 to 1024"),
         (
