@@ -37,7 +37,8 @@ cd /root
 echo "lab: guest up $(cut -d' ' -f1 /proc/uptime) s after boot, guest clock $(date -u +%FT%TZ)" > /dev/kmsg
 
 if [ -z "$result" ]; then
-	TERM=linux setsid -c sh -c '. /lab/command' < /dev/ttyS1 > /dev/ttyS1 2>&1
+	# The terminal is hung up when its session's first process ends, and drops what it has not sent: stty waits for that.
+	TERM=linux setsid -c sh -c '(. /lab/command); stty sane' < /dev/ttyS1 > /dev/ttyS1 2>&1
 	sync
 	poweroff -f
 fi

@@ -139,14 +139,15 @@ class Shell(unittest.TestCase):
         text = b""
         while b"# " not in text:
             text += os.read(reader, 4096)
-        os.write(reader, b"echo $((40 + 2)) $(tty); exit\n")
+        os.write(reader, b"tty; seq 10000 14000; exit\n")
         # What it wrote last is still there when it has ended; then the terminal has no other side any more.
         while True:
             try:
                 text += os.read(reader, 4096)
             except OSError:
                 break
-        self.assertIn(b"42 /dev/ttyS1", text)
+        self.assertIn(b"/dev/ttyS1", text)
+        self.assertIn(b"14000\r", text.replace(b"seq 10000 14000", b""))
         self.assertEqual(child.wait(timeout=10), 0)
 
 
