@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 #
 # Gets programs of other projects that workloads start (tandem-load list --json, "needs") or results are compared with
-# (scotch_gmap): installs their Debian packages when they are not here yet. Under CACHE_DIR/programs they have the names by which they are started.
+# (scotch_gmap): installs their Debian packages when they are not here yet. Under CACHE_DIR/programs they have the names
+# by which they are started.
 #
 # usage: programs.sh CACHE_DIR NAME...     prints a line HERE:GUEST for each file or folder that a guest needs
 set -euo pipefail
