@@ -4,15 +4,15 @@
 //! Between two events nothing changes but how far threads are: so a step costs little unless something moved. Threads of a
 //! node share its CPUs evenly. A *debt* is CPU time that a thread owes (moves, faults) before it gets on.
 
-use std::ops::Range;
-
 use crate::machine::Machine;
 use crate::placement::Spread;
 use crate::rates::{Rates, Runner, Target, Use};
 use crate::world::{Start, World};
 
-/// Work of less than this is done: below what is worth a step.
-const LEAST_STEP_NS: f64 = 1.0;
+mod pages;
+mod passing;
+
+pub use pages::RegionState;
 
 /// Where a thread is in its life.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,14 +47,6 @@ pub struct ThreadState {
     /// Since the last [`Sim::start_interval`]: accesses by phase, and CPU time by node.
     pub(crate) recent: Vec<(usize, f64)>,
     pub(crate) ran_ns: Vec<(usize, f64)>,
-}
-
-/// A region's pages.
-#[derive(Clone, Debug, Default)]
-pub struct RegionState {
-    /// Pages by node, of each group; fractions come from baselines that work with expectations.
-    pub groups: Vec<Vec<(usize, f64)>>,
-    pages: Vec<f64>,
 }
 
 /// What was counted.
@@ -282,82 +274,6 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// Gives a region its pages: as `home` says as far as there is room, the rest on the nearest nodes that have any.
-    pub fn fill(&mut self, region: usize, home: &Spread) {
-        let spec = &self.world.regions[region];
-        let nodes = self.machine.nodes();
-        let mut state = RegionState { pages: vec![0.0; nodes], ..RegionState::default() };
-        // Whole groups go round the nodes in proportion to their shares.
-        let mut due: Vec<(usize, f64, f64)> = home.iter().map(|(node, share)| (node, share, 0.0)).collect();
-        for group in 0..spec.groups() {
-            let pages = spec.pages_of_group(group) as f64;
-            let parts: Vec<(usize, f64)> = if spec.groups() < due.len() {
-                due.iter().map(|&(node, share, _)| (node, share * pages)).collect()
-            } else {
-                due.iter_mut().for_each(|(_, share, due)| *due += *share * pages);
-                let most = (0..due.len()).fold(0, |best, at| if due[at].2 > due[best].2 { at } else { best });
-                due[most].2 -= pages;
-                vec![(due[most].0, pages)]
-            };
-            let mut on = Vec::new();
-            for (node, pages) in parts {
-                self.take_pages(node, pages, &mut on);
-            }
-            on.iter().for_each(|&(node, pages)| state.pages[node] += pages);
-            state.groups.push(on);
-        }
-        self.spreads[region] = Spread::of_pages(state.pages.iter().copied());
-        self.regions[region] = state;
-        self.dirty = true;
-    }
-
-    /// Takes free pages of a node, or of the nearest ones with any.
-    fn take_pages(&mut self, node: usize, mut pages: f64, on: &mut Vec<(usize, f64)>) {
-        while pages > 0.0 {
-            let with_room = (0..self.free_pages.len()).filter(|&at| self.free_pages[at] > 0.0);
-            let nearest = with_room.min_by(|&a, &b| {
-                let away = |at: usize| (at != node, self.machine.latency_ns[node][at]);
-                away(a).0.cmp(&away(b).0).then(away(a).1.total_cmp(&away(b).1))
-            });
-            // A scenario too large for the machine: what does not fit is swapped nowhere, it stays where it was wanted.
-            let (at, taken) = nearest.map_or((node, pages), |at| (at, pages.min(self.free_pages[at])));
-            self.free_pages[at] -= taken;
-            pages -= taken;
-            add(on, at, taken);
-        }
-    }
-
-    /// Frees a region's pages; it has none until it is filled again.
-    pub fn lift_region(&mut self, region: usize) {
-        for (node, pages) in self.regions[region].pages.iter().enumerate() {
-            self.free_pages[node] += pages;
-        }
-        self.regions[region] = RegionState::default();
-        self.spreads[region] = Spread::default();
-    }
-
-    /// Moves so many pages of a group from one node to another, as far as there is room; returns how many.
-    pub fn move_pages(&mut self, region: usize, group: usize, from: usize, to: usize, pages: f64) -> f64 {
-        let state = &mut self.regions[region];
-        let here = state.groups[group].iter().find(|on| on.0 == from).map_or(0.0, |on| on.1);
-        let moved = pages.min(here).min(self.free_pages[to].max(0.0));
-        if moved <= 0.0 || from == to {
-            return 0.0;
-        }
-        add(&mut state.groups[group], from, -moved);
-        // What rounding left is no page.
-        state.groups[group].retain(|on| on.1 > 1e-9);
-        add(&mut state.groups[group], to, moved);
-        (state.pages[from], state.pages[to]) = ((state.pages[from] - moved).max(0.0), state.pages[to] + moved);
-        self.spreads[region] =
-            Spread::of_pages(state.pages.iter().map(|&pages| if pages > 1e-6 { pages } else { 0.0 }));
-        self.free_pages[from] += moved;
-        self.free_pages[to] -= moved;
-        self.counts.page_moves += moved;
-        self.dirty = true;
-        moved
-    }
-
     /// Makes the speeds those of the present state.
     pub fn solve(&mut self) {
         if !std::mem::take(&mut self.dirty) {
@@ -398,110 +314,9 @@ impl<'a> Sim<'a> {
         self.dirty
     }
 
-    /// Pages of a region on each node.
-    pub fn pages_of(&self, region: usize) -> &[f64] {
-        &self.regions[region].pages
-    }
-
     /// Accesses that a thread has left.
     pub fn left(&self, thread: usize) -> f64 {
         (self.world.threads[thread].accesses - self.threads[thread].done).max(0.0)
-    }
-
-    /// Time to the next end of a thread or of a phase at the present speeds, or to the next start; at most `most_ns`.
-    pub fn step_ns(&self, most_ns: f64) -> f64 {
-        let mut step_ns = most_ns;
-        for (at, &thread) in self.active.iter().enumerate() {
-            let state = &self.threads[thread];
-            let speed = self.rates.accesses_per_ns[at];
-            let to_go = self.left(thread).min(state.phase_end - state.done).max(0.0);
-            step_ns = step_ns.min(state.debt_ns / self.cpu_share[at] + to_go / speed);
-        }
-        for program in 0..self.world.programs.len() {
-            if self.started_ns[program].is_none()
-                && let Some(due_ns) = self.due_ns(program)
-            {
-                step_ns = step_ns.min(due_ns - self.now_ns);
-            }
-        }
-        step_ns.max(LEAST_STEP_NS)
-    }
-
-    /// Lets so much time pass.
-    pub fn advance(&mut self, step_ns: f64) {
-        let factors = self.working_shares(step_ns);
-        let mut changed = false;
-        for (at, factor) in factors.into_iter().enumerate() {
-            let thread = self.active[at];
-            let accesses = self.rates.accesses_per_ns[at] * step_ns * factor;
-            let (memory, remote) = self.memory_per_access[at];
-            self.counts.memory_accesses += accesses * memory;
-            self.counts.remote_accesses += accesses * remote;
-            let state = &mut self.threads[thread];
-            state.done += accesses;
-            add(&mut state.recent, state.phase, accesses);
-            add(&mut state.ran_ns, state.node, self.cpu_share[at] * step_ns);
-            changed |= self.pass_events(thread, self.rates.accesses_per_ns[at]);
-        }
-        self.now_ns += step_ns;
-        self.counts.steps += 1;
-        if changed {
-            self.end_programs();
-            self.refresh_active();
-            self.events += 1;
-            self.dirty = true;
-        }
-    }
-
-    /// Which share of a step each active thread works and does not pay debts; those that wait for each other all as the
-    /// one that pays longest.
-    fn working_shares(&mut self, step_ns: f64) -> Vec<f64> {
-        let mut factors = Vec::with_capacity(self.active.len());
-        let mut of_group = vec![1.0_f64; self.world.programs.len()];
-        for (&thread, &share) in self.active.iter().zip(&self.cpu_share) {
-            let state = &mut self.threads[thread];
-            let paid_ns = state.debt_ns.min(share * step_ns);
-            state.debt_ns -= paid_ns;
-            let factor = 1.0 - paid_ns / (share * step_ns);
-            factors.push(factor);
-            let program = self.world.threads[thread].program;
-            of_group[program] = of_group[program].min(factor);
-        }
-        for (factor, &thread) in factors.iter_mut().zip(&self.active) {
-            let program = self.world.threads[thread].program;
-            if self.world.programs[program].barrier {
-                *factor = of_group[program];
-            }
-        }
-        factors
-    }
-
-    /// Goes on to the next phase, or ends the thread; whether anything happened.
-    fn pass_events(&mut self, thread: usize, speed: f64) -> bool {
-        let spec = &self.world.threads[thread];
-        let state = &mut self.threads[thread];
-        let slack = speed * LEAST_STEP_NS;
-        if state.done + slack >= spec.accesses {
-            state.status = Status::Done;
-            return true;
-        }
-        if state.done + slack >= state.phase_end {
-            state.phase = (state.phase + 1) % spec.phases.len();
-            state.phase_end += spec.phases[state.phase].accesses;
-            return true;
-        }
-        false
-    }
-
-    fn end_programs(&mut self) {
-        for program in 0..self.world.programs.len() {
-            let Range { start, end } = self.world.programs[program].threads;
-            let done = self.threads[start..end].iter().all(|thread| thread.status == Status::Done);
-            if done && self.ended_ns[program].is_none() {
-                self.ended_ns[program] = Some(self.now_ns);
-                self.world.programs[program].regions.clone().for_each(|region| self.lift_region(region));
-            }
-        }
     }
 
     /// Forgets what was counted for [`ThreadState::recent`] and [`ThreadState::ran_ns`].

@@ -36,9 +36,10 @@ impl Problem<'_, '_> {
                 starts.extend(self.memory.iter().map(on_one));
             }
         }
-        if starts.is_empty() {
-            // More threads than any of these has room for: as they are.
-            starts.push(Choice { nodes: self.as_is(), homes: vec![Home::Everywhere; self.regions.len()] });
+        // What there is; all that is left where none of these has room.
+        let nodes = self.as_is();
+        if starts.is_empty() || self.has_room(&nodes) {
+            starts.push(Choice { nodes, homes: vec![Home::AsItIs; self.regions.len()] });
         }
         starts
     }
