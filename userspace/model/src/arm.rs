@@ -21,7 +21,7 @@ pub enum Arm {
     Oracle,
     /// The worst placement known that fills no node more than it must.
     Worst,
-    /// A thread and a page policy.
+    /// A thread and a page policy; or a joint one and none.
     Policies(&'static Policy, &'static Policy),
 }
 
@@ -50,8 +50,8 @@ const BASELINES: [(&str, Arm); 6] = [
 const USUAL_PAGES: &str = "tmma";
 
 impl Arm {
-    /// The arms of a list, separated by commas. `baselines` are those that are no policies, `all` are they and every
-    /// thread policy alone and with `tmma`, and every page policy alone.
+    /// The arms of a list, separated by commas. `baselines` are those that are no policies, `all` are they, every
+    /// joint policy, every thread policy alone and with `tmma`, and every page policy alone.
     ///
     /// # Errors
     /// [`UnknownArm`] for the first name that is none.
@@ -87,11 +87,15 @@ impl Arm {
                 let of = |kind, name| registry::find(kind, name).map_err(|error| unknown(format!(" ({error})")));
                 (of(Kind::Thread, threads)?, of(Kind::Page, pages)?)
             }
-            None => match (registry::find(Kind::Thread, name), registry::find(Kind::Page, name)) {
-                (Ok(threads), _) => (threads, &registry::NO_PAGES),
-                (_, Ok(pages)) => (&registry::NO_THREADS, pages),
-                _ => return Err(unknown(String::new())),
-            },
+            None => {
+                let [joint, threads, pages] =
+                    [Kind::Joint, Kind::Thread, Kind::Page].map(|kind| registry::find(kind, name));
+                match (joint.or(threads), pages) {
+                    (Ok(threads), _) => (threads, &registry::NO_PAGES),
+                    (_, Ok(pages)) => (&registry::NO_THREADS, pages),
+                    _ => return Err(unknown(String::new())),
+                }
+            }
         };
         Ok(Self::Policies(found.0, found.1))
     }
@@ -109,7 +113,8 @@ impl Arm {
         let alone = of(Kind::Thread).map(|threads| Self::Policies(threads, &registry::NO_PAGES));
         let pages = of(Kind::Page).map(|pages| Self::Policies(&registry::NO_THREADS, pages));
         let both = of(Kind::Thread).map(|threads| Self::Policies(threads, usual));
-        Self::baselines().into_iter().chain(alone).chain(pages).chain(both).collect()
+        let joint = of(Kind::Joint).map(|joint| Self::Policies(joint, &registry::NO_PAGES));
+        Self::baselines().into_iter().chain(joint).chain(alone).chain(pages).chain(both).collect()
     }
 
     /// Whether it places threads itself, so that the scheduler must not.
@@ -127,6 +132,7 @@ impl fmt::Display for Arm {
             Self::Interleave => f.write_str("interleave"),
             Self::Oracle => f.write_str("oracle"),
             Self::Worst => f.write_str("worst"),
+            Self::Policies(joint, _) if joint.kind == Kind::Joint => f.write_str(joint.name),
             Self::Policies(threads, pages) => write!(f, "{}+{}", threads.name, pages.name),
         }
     }

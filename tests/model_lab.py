@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Compares the machine model with the timing lab, workload by workload, and writes the table of docs/machine-model.md.
+
+The lab's side are the experiments in docs/results (tests/results.py). The model runs the scenario of the same name on the same
+machine, made as long as the lab's oracle was; so only ratios between arms are compared. Seconds of one core.
+
+usage: tests/model_lab.py [--tandem PROGRAM] [--seeds N]
+"""
+
+import argparse
+import json
+from pathlib import Path
+import statistics
+import subprocess
+import sys
+
+from policies import put, table
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "docs" / "results"
+DOCUMENT = ROOT / "docs" / "machine-model.md"
+# The lab's arm for each of the model's.
+ARMS = {"eevdf": "stock-nb0", "autonuma": "stock-nb1", "worst": "worst"}
+GOAL = 0.15
+# Arms nearer to each other than this have no order.
+ALIKE = 0.03
+
+
+def lab_times(experiment):
+    """Median seconds of each arm; of a workload that counts something else, of its timed part."""
+
+    def seconds(arm):
+        reports = [boot["report"] for boot in arm["boots"]]
+        return statistics.median(report["value" if report["unit"] == "s" else "seconds"] for report in reports)
+
+    return {arm["name"]: seconds(arm) for arm in experiment["arms"] if arm["boots"]}
+
+
+def lab_ratios(experiment):
+    """Ratio to oracle and remote share by the model's names of the arms; empty if the lab has no oracle."""
+    times = lab_times(experiment)
+    remote = {arm["name"]: arm["remote_share"] for arm in experiment["arms"]}
+    if "oracle" not in times:
+        return {}
+    return {ours: (times[theirs] / times["oracle"], remote[theirs]) for ours, theirs in ARMS.items() if theirs in times}
+
+
+def model_ratios(report):
+    arms = {arm["name"]: arm for arm in report["arms"]}
+    return {name: (arms[name]["time_s"] / arms["oracle"]["time_s"], arms[name]["remote_share"]) for name in ARMS}
+
+
+def same_order(lab, model):
+    """Whether no two arms stand the other way round; such as are alike in one of the two have no order."""
+    names = [name for name in ARMS if name in lab]
+    for at, one in enumerate(names):
+        for other in names[at + 1 :]:
+            in_lab, in_model = (ratios[one][0] / ratios[other][0] for ratios in (lab, model))
+            clear = abs(in_lab - 1) > ALIKE and abs(in_model - 1) > ALIKE
+            if clear and (in_lab > 1) != (in_model > 1):
+                return False
+    return True
+
+
+def misses(lab, model):
+    """Arms whose ratio in the model is off by more than the goal, with the share by which."""
+    off = {name: model[name][0] / lab[name][0] - 1 for name in lab}
+    return {name: share for name, share in off.items() if abs(share) > GOAL}
+
+
+def row(machine, workload, seconds, lab, model):
+    off = misses(lab, model)
+    cells = []
+    for name in ARMS:
+        if name not in lab:
+            cells.append("-")
+            continue
+        (in_lab, remote_lab), (in_model, remote_model) = lab[name], model[name]
+        shares = f" ({100 * remote_lab:.0f} / {100 * remote_model:.0f} %)" if remote_lab is not None else ""
+        mark = "**" if name in off else ""
+        cells.append(f"{in_lab:.2f} / {mark}{in_model:.2f}{mark}{shares}")
+    verdict = "yes" if same_order(lab, model) else "no"
+    furthest = max((model[name][0] / lab[name][0] - 1 for name in lab), key=abs)
+    return [f"{workload}, {machine}", f"{seconds:.2f} s", *cells, verdict, f"{100 * furthest:+.0f} %"]
+
+
+def simulate(tandem, machine, workload, seconds, seeds):
+    words = ["--machine", ROOT / f"vm/machines/{machine}.toml", "--scenario", workload, "--policies", "oracle," + ",".join(ARMS)]
+    words += ["--seconds", f"{seconds:.6f}", "--seeds", str(seeds), "--json"]
+    done = subprocess.run([tandem, "sim", *words], stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)
+
+
+def as_long(tandem, machine, workload, lab_s, seeds):
+    """The model's run whose oracle takes about as long as the lab's: lengths are nearly in proportion."""
+    report = simulate(tandem, machine, workload, lab_s, 1)
+    (oracle_s,) = [arm["time_s"] for arm in report["arms"] if arm["name"] == "oracle"]
+    return simulate(tandem, machine, workload, lab_s * lab_s / oracle_s, seeds)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tandem", type=Path, default=ROOT / "build/bin/tandem")
+    parser.add_argument("--seeds", type=int, default=3)
+    wanted = parser.parse_args()
+    listed = subprocess.run([wanted.tandem, "sim", "--list"], capture_output=True, check=True, text=True).stdout
+    known = {line.split()[0] for line in listed.splitlines()}
+    rows = []
+    for file in sorted(RESULTS.glob("*.json")):
+        experiment = json.loads(file.read_text())
+        machine, workload = experiment["machine"], experiment["workload"].split(":")[0]
+        lab = lab_ratios(experiment)
+        if workload not in known or not lab:
+            continue
+        report = as_long(wanted.tandem, machine, workload, lab_times(experiment)["oracle"], wanted.seeds)
+        rows.append(row(machine, workload, report["ideal_seconds"], lab, model_ratios(report)))
+    if not rows:
+        print(f"no experiment with an oracle in {RESULTS}; measure some: tests/results.py", file=sys.stderr)
+        return 1
+    heads = [f"{ours}, {theirs}" if ours != theirs else ours for ours, theirs in ARMS.items()]
+    content = table(["workload, machine", "length", *heads, "same order", "furthest off"], rows)
+    DOCUMENT.write_text(put(DOCUMENT.read_text(), "lab", content))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

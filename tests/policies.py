@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Runs every policy on every built-in scenario and three machines of the model, and writes the tables of docs/policies.md.
+
+One command, about ten minutes of one core; what is outside of the markers in the document is left alone. Runs are kept
+below build/policies, so that --only-written writes the tables again without running anything.
+
+usage: tests/policies.py [--seeds N] [--tandem PROGRAM] [--only-written]
+"""
+
+import argparse
+import csv
+import json
+import math
+from pathlib import Path
+import statistics
+import subprocess
+import sys
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "build" / "policies"
+DOCUMENT = ROOT / "docs" / "policies.md"
+GRID = ROOT / "docs" / "policies.csv"
+MACHINES = ("2node", "thanos-a", "thanos-b")
+ARMS = "all,kmaf+kmaf,opt+opt"
+REFERENCE = "autonuma"
+ADVERSARIAL = ("all-remote", "phase-thrash", "full-nodes", "oversubscribed")
+FAMILIES = ("lab", "single", "thanos", "sam", "kmaf", "adversarial")
+# Student's t at 97.5 %, by degrees of freedom.
+STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+
+# Times in per cent of the thesis's baseline: Single on its two machines, Interactive (accumulated) and Queue likewise.
+THESIS = {
+    "direct": ("Direct", 179, 275, 85.3, 895, 85, 90),
+    "interleave": ("Interleave", 114, 78, 110.8, 99.7, 130, 117),
+    "cra+none": ("CRA", 110, 91, 121.8, 113.1, 106, 105),
+    "lbma+none": ("LBMA", 107, 93, 126.3, 106.2, 106, 97),
+    "imar2+none": ("IMAR²", 97.5, 89, 105.5, 96.5, 105, 109),
+    "cimar+none": ("CIMAR", 86.9, 86.5, 86.9, 96.6, 96, 93),
+    "nimar+none": ("NIMAR", 86.6, 90, 91.2, 99.7, 89, 93),
+    "sma+none": ("SMA", 87.7, 89, 87.8, 98.1, 89, 98),
+    "dyrmma+none": ("DyRMMA", 92.5, 91, 111.8, 110.6, 117, 93),
+    "none+rmma": ("RMMA", 175, 122, 132.4, 137.1, 121, 105),
+    "none+tmma": ("TMMA", 96.7, 100.5, 97.0, 102.8, 100, 99),
+    "none+lmma": ("LMMA", 96.2, 99, 100.1, 100.1, 99, 100),
+}
+THESIS_COLUMNS = (
+    ("Single", "single"),
+    ("Interactive", "thanos-interactive"),
+    ("Queue", "thanos-queue"),
+)
+
+# What other papers say of time against their operating system, and which runs come nearest: claim, per cent of time in the paper,
+# machine, scenarios, arm, source.
+PAPERS = (
+    ("kMAF, threads and pages", "86.2", "thanos-a", ("kmaf", "single"), "kmaf+kmaf", "kMAF: NAS, PARSEC, HPCC, mean"),
+    ("its thread part alone", "93.6", "thanos-a", ("kmaf", "single"), "kmaf+none", "kMAF"),
+    ("its page part alone", "98.0", "thanos-a", ("kmaf", "single"), "none+kmaf", "kMAF"),
+    ("oracle", "84.7", "thanos-a", ("kmaf", "single"), "oracle", "kMAF: from full traces"),
+    ("compact", "96.8", "thanos-a", ("kmaf", "single"), "compact+none", "kMAF"),
+    ("OPT, threads and pages", "80.1", "thanos-a", ("kmaf", "single"), "opt+opt", "characterization: NAS D, PARSEC, HPCC, mean"),
+    ("its thread part alone", "91.5", "thanos-a", ("kmaf", "single"), "opt+none", "characterization"),
+    ("its page part alone", "96.8", "thanos-a", ("kmaf", "single"), "none+opt", "characterization"),
+    ("autopin", "103.7", "thanos-a", ("kmaf", "single"), "autopin+none", "characterization: compact and 4 random mappings tried"),
+    ("SAM, 26 mixes", "74..98", "2node", ("sam",), "sam+none", "SAM: +2 to +36 % speed"),
+    ("SAM, mixes 1 to 3", "80", "2node", ("sam-1", "sam-2", "sam-3"), "sam+none", "SAM: about +25 % speed"),
+)
+
+
+def family(scenario):
+    """The column in which a scenario is summed up."""
+    if scenario in ADVERSARIAL:
+        return "adversarial"
+    prefix = scenario.partition("-")[0]
+    return prefix if "-" in scenario and prefix in FAMILIES else "lab"
+
+
+def interval(logs):
+    """Mean and half the width of the 95 % interval, in per cent, of ratios given as logarithms, one per seed."""
+    mean = statistics.fmean(logs)
+    if len(logs) < 2:
+        return 100 * math.exp(mean), None
+    half = STUDENT[len(logs) - 1] * statistics.stdev(logs) / math.sqrt(len(logs))
+    return 100 * math.exp(mean), 100 * (math.exp(mean + half) - math.exp(mean - half)) / 2
+
+
+def ratios(reports, arm):
+    """By scenario, the logarithms of the arm's times over the reference's, seed by seed; None where a run was given up."""
+    found = {}
+    for report in reports:
+        times = {entry["name"]: entry["times_s"] for entry in report["arms"]}
+        pairs = zip(times[arm], times[REFERENCE], strict=True)
+        logs = [None if own is None or other is None else math.log(own / other) for own, other in pairs]
+        found[report["scenario"]] = None if None in logs else logs
+    return found
+
+
+def together(found, scenarios):
+    """Geometric mean over scenarios, in per cent of the reference, with its half width; None if a run was given up."""
+    rows = [found[scenario] for scenario in scenarios]
+    if not rows or None in rows:
+        return None
+    return interval([statistics.fmean(seeds) for seeds in zip(*rows, strict=True)])
+
+
+def cell(value):
+    if value is None:
+        return "gave up"
+    middle, half = value
+    return f"{middle:.0f}" if half is None else f"{middle:.0f} ±{half:.1f}" if half < 1 else f"{middle:.0f} ±{half:.0f}"
+
+
+def arms_of(reports):
+    return [arm["name"] for arm in reports[0]["arms"]]
+
+
+def members(reports, wanted):
+    """Names of the scenarios of these families, or of these names."""
+    names = [report["scenario"] for report in reports]
+    return [name for name in names if name in wanted or family(name) in wanted]
+
+
+def losses(found):
+    """In how many scenarios an arm is more than 5 % slower than the reference, over all seeds."""
+    return sum(1 for logs in found.values() if logs is None or statistics.fmean(logs) > math.log(1.05))
+
+
+def summary_table(reports):
+    """Arms by families, the best over all scenarios first."""
+    everything = [report["scenario"] for report in reports]
+    rows = []
+    for arm in arms_of(reports):
+        found = ratios(reports, arm)
+        cells = [cell(together(found, members(reports, (name,)))) for name in FAMILIES]
+        whole = together(found, everything)
+        rows.append((math.inf if whole is None else whole[0], [f"`{arm}`", cell(whole), *cells, f"{losses(found)}"]))
+    head = ["arm", "all", *(f"{name} ({len(members(reports, (name,)))})" for name in FAMILIES), "loses"]
+    return table(head, [row for _, row in sorted(rows, key=lambda row: row[0])])
+
+
+def best_policy(reports, scenario):
+    """The policy with the least time: its name and its value; bounds and baselines are none."""
+    policies = [arm for arm in arms_of(reports) if arm not in ("oracle", "worst", "eevdf", "direct", "interleave", REFERENCE)]
+    values = {arm: together(ratios([report for report in reports if report["scenario"] == scenario], arm), [scenario]) for arm in policies}
+    values = {arm: value for arm, value in values.items() if value is not None}
+    best = min(values, key=lambda arm: (round(values[arm][0], 1), arm))
+    return best, values[best]
+
+
+def scenario_table(by_machine):
+    """Every scenario: the stock scheduler without balancing, the best policy and the oracle."""
+    rows = []
+    machines = list(by_machine)
+    for scenario in (report["scenario"] for report in by_machine[machines[0]]):
+        row = [scenario]
+        for machine in machines:
+            reports = [report for report in by_machine[machine] if report["scenario"] == scenario]
+            value = {arm: cell(together(ratios(reports, arm), [scenario])) for arm in ("eevdf", "oracle")}
+            best, percent = best_policy(reports, scenario)
+            row.append(f"{value['eevdf']} / **{cell(percent)}** `{best}` / {value['oracle']}")
+        rows.append(row)
+    return table(["scenario", *machines], rows)
+
+
+def thesis_table(by_machine):
+    """The thesis's Table of times, its value and ours in each cell."""
+    rows = []
+    for arm, (name, *paper) in THESIS.items():
+        row = [name, f"`{arm}`"]
+        for at, (_, scenarios) in enumerate(THESIS_COLUMNS):
+            for machine, value in zip(("thanos-a", "thanos-b"), paper[2 * at : 2 * at + 2], strict=True):
+                reports = by_machine[machine]
+                ours = together(ratios(reports, arm), members(reports, (scenarios,)))
+                row.append(f"{value:g} / {cell(ours)}")
+        rows.append(row)
+    heads = [f"{name} {machine}" for name, _ in THESIS_COLUMNS for machine in ("a", "b")]
+    return table(["in the thesis", "arm", *heads], rows)
+
+
+def paper_table(by_machine):
+    rows = []
+    for claim, paper, machine, scenarios, arm, source in PAPERS:
+        reports = by_machine[machine]
+        ours = together(ratios(reports, arm), members(reports, scenarios))
+        rows.append([claim, paper, cell(ours), f"`{arm}`, {', '.join(scenarios)} on {machine}", source])
+    return table(["claim", "paper", "here", "runs", "source"], rows)
+
+
+def table(head, rows):
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def put(text, name, content):
+    """The document with what is between the markers of this name replaced."""
+    begin, end = f"<!-- {name} begins -->", f"<!-- {name} ends -->"
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"no lines '{begin}' and '{end}' in the document; put them where the table goes")
+    return f"{before}{begin}\n{content}\n{end}{after}"
+
+
+def write_grid(by_machine):
+    """Every arm on every scenario as CSV, in per cent of the reference with its half width."""
+    with GRID.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        scenarios = [report["scenario"] for report in next(iter(by_machine.values()))]
+        writer.writerow(["machine", "arm", *scenarios])
+        for machine, reports in by_machine.items():
+            for arm in arms_of(reports):
+                found = ratios(reports, arm)
+                writer.writerow([machine, arm, *(cell(together(found, [scenario])) for scenario in scenarios)])
+
+
+def measure(tandem, machine, seeds):
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    listed = subprocess.run([tandem, "sim", "--list"], capture_output=True, check=True, text=True).stdout
+    scenarios = ",".join(line.split()[0] for line in listed.splitlines())
+    words = ["--machine", ROOT / f"vm/machines/{machine}.toml", "--scenario", scenarios, "--policies", ARMS, "--seeds", str(seeds), "--json"]
+    done = subprocess.run([tandem, "sim", *words], stdout=subprocess.PIPE, check=True)
+    (RESULTS / f"{machine}.json").write_bytes(done.stdout)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=3, choices=range(2, 11), metavar="2..10")
+    parser.add_argument("--tandem", type=Path, default=ROOT / "build/bin/tandem")
+    parser.add_argument("--only-written", action="store_true", help="run nothing, write the tables from the last runs")
+    wanted = parser.parse_args()
+    if not wanted.only_written:
+        for machine in MACHINES:
+            measure(wanted.tandem, machine, wanted.seeds)
+    by_machine = {machine: json.loads((RESULTS / f"{machine}.json").read_text()) for machine in MACHINES}
+    text = DOCUMENT.read_text()
+    for machine, reports in by_machine.items():
+        text = put(text, machine, summary_table(reports))
+    text = put(text, "thesis", thesis_table(by_machine))
+    text = put(text, "papers", paper_table(by_machine))
+    text = put(text, "scenarios", scenario_table(by_machine))
+    DOCUMENT.write_text(text)
+    write_grid(by_machine)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The comparison of the model with the lab."""
+
+import unittest
+
+import model_lab
+
+
+def arm(name, remote, *values):
+    boots = [{"report": {"unit": "s", "value": value, "seconds": 99.0}} for value in values]
+    return {"name": name, "remote_share": remote, "boots": boots}
+
+
+class Comparison(unittest.TestCase):
+    def test_ratios_are_of_medians_and_to_the_oracle(self):
+        experiment = {"arms": [arm("oracle", 0.0, 2.0, 2.0, 9.0), arm("stock-nb0", 0.5, 3.0), arm("stock-nb1", 0.1)]}
+        self.assertEqual(model_lab.lab_ratios(experiment), {"eevdf": (1.5, 0.5)})
+        self.assertEqual(model_lab.lab_ratios({"arms": [arm("stock-nb0", 0.5, 3.0)]}), {})
+
+    def test_a_workload_that_counts_no_seconds_is_compared_by_its_timed_part(self):
+        oltp = arm("oracle", 0.0, 5000)
+        oltp["boots"][0]["report"].update(unit="ns", seconds=4.0)
+        self.assertEqual(model_lab.lab_times({"arms": [oltp]}), {"oracle": 4.0})
+
+    def test_order_counts_where_arms_differ_in_both(self):
+        lab = {"eevdf": (1.8, 0.5), "autonuma": (1.2, 0.1), "worst": (1.82, 1.0)}
+        self.assertTrue(model_lab.same_order(lab, {"eevdf": (1.7, 0), "autonuma": (1.1, 0), "worst": (1.6, 0)}))
+        self.assertFalse(model_lab.same_order(lab, {"eevdf": (1.1, 0), "autonuma": (1.2, 0), "worst": (1.6, 0)}))
+
+    def test_more_than_fifteen_per_cent_is_a_miss_and_is_marked(self):
+        lab = {"eevdf": (1.0, 0.5), "autonuma": (2.0, None)}
+        model = {"eevdf": (1.16, 0.25), "autonuma": (1.75, 0.1)}
+        self.assertEqual(list(model_lab.misses(lab, model)), ["eevdf"])
+        cells = model_lab.row("2node", "crossed", 3.5, lab, model)
+        self.assertEqual(cells, ["crossed, 2node", "3.50 s", "1.00 / **1.16** (50 / 25 %)", "2.00 / 1.75", "-", "yes", "+16 %"])
+
+
+if __name__ == "__main__":
+    unittest.main()
