@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Measures every workload under the stock scheduler and between its bounds, on two machines, and writes docs/results.md.
 
-Takes hours. What is measured is kept in the store of `tandem ab`, so after an interruption the same command goes on.
+Takes hours. Finished runs are kept in the store of `tandem ab`, so after an interruption the same command goes on, and finished
+experiments in docs/results, so that it may go on elsewhere: what is there is measured again only with --again.
 
-usage: tests/results.py [--machine NAME]... [--workload NAME]... [--boots N] [--only-written]
+usage: tests/results.py [--machine NAME]... [--workload NAME]... [--boots N] [--again] [--only-written]
 """
 
 import argparse
@@ -11,9 +12,10 @@ import json
 from pathlib import Path
 import subprocess
 import sys
+import tempfile
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "build" / "results"
+RESULTS = ROOT / "docs" / "results"
 DOCUMENT = ROOT / "docs" / "results.md"
 MACHINES = ("2node", "ring4")
 STOCK = ("stock-nb0", "stock-nb1", "stock-nb0-thp", "stock-nb1-thp")
@@ -75,13 +77,30 @@ def words(machine, workload, boots):
     return ["--machine", machine, "--workload", text_of(workload["name"]), "--arms", ",".join(arms_of(workload)), "--boots", str(boots)]
 
 
+def result_file(machine, name):
+    return RESULTS / f"{machine}-{name}.json"
+
+
+def without_series(experiment):
+    """The experiment less the placement by time of each boot, which is most of its size and is not needed for the table."""
+    for arm in experiment["arms"]:
+        for boot in arm["boots"]:
+            if boot["placement"]:
+                boot["placement"].pop("series", None)
+    return experiment
+
+
 def measure(machine, workload, boots):
-    """Runs the experiment; whether all of it is valid. Its result is below build/results."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    file = RESULTS / f"{machine}-{workload['name']}.json"
-    done = subprocess.run([ROOT / "build/bin/tandem", "ab", *words(machine, workload, boots), "--json", file], check=False)
-    if done.returncode == 130:
-        raise KeyboardInterrupt
+    """Runs the experiment and keeps its result; whether all of it is valid."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as whole:
+        command = [ROOT / "build/bin/tandem", "ab", *words(machine, workload, boots), "--json", whole.name]
+        done = subprocess.run(command, check=False)
+        if done.returncode == 130:
+            raise KeyboardInterrupt
+        text = Path(whole.name).read_text(encoding="utf-8")
+    if text:
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        result_file(machine, workload["name"]).write_text(json.dumps(without_series(json.loads(text)), indent=1) + "\n")
     return done.returncode == 0
 
 
@@ -111,7 +130,7 @@ def written(known):
     """The document, from the results that there are."""
     parts = [HEAD]
     for machine in MACHINES:
-        found = [(known[name], RESULTS / f"{machine}-{name}.json") for name in SIZES]
+        found = [(known[name], result_file(machine, name)) for name in SIZES]
         found = [(workload, json.loads(file.read_text())) for workload, file in found if file.exists()]
         if not found:
             continue
@@ -130,6 +149,7 @@ def main():
     parser.add_argument("--machine", action="append", choices=MACHINES)
     parser.add_argument("--workload", action="append", choices=list(SIZES))
     parser.add_argument("--boots", type=int, default=3)
+    parser.add_argument("--again", action="store_true", help="measure also what is in docs/results")
     parser.add_argument("--only-written", action="store_true", help="measure nothing, write the document from what there is")
     wanted = parser.parse_args()
     known = workloads_known()
@@ -137,7 +157,9 @@ def main():
     if not wanted.only_written:
         for name in wanted.workload or SIZES:
             for machine in wanted.machine or MACHINES:
-                valid &= measure(machine, known[name], wanted.boots)
+                if wanted.again or not result_file(machine, name).exists():
+                    valid &= measure(machine, known[name], wanted.boots)
+                    DOCUMENT.write_text(written(known))
     DOCUMENT.write_text(written(known))
     return 0 if valid else 1
 
