@@ -46,8 +46,13 @@ class Tables(unittest.TestCase):
         self.assertEqual([row.split("`")[1] for row in rows], ["oracle", "cra+none", "autonuma", "eevdf", "sma+none"])
         self.assertIn("| 150 ±0.0 |", rows[1])
 
-    def test_neither_bounds_nor_baselines_are_the_best_policy(self):
-        self.assertEqual(policies.best_policy(REPORTS, "crossed"), ("sma+none", (75.0, 0.0)))
+    def test_neither_bounds_nor_the_systems_arms_are_the_best_policy(self):
+        self.assertEqual(policies.best_policy(REPORTS[0]), ("sma+none", (75.0, 0.0)))
+
+    def test_no_policy_is_best_that_is_no_faster_than_the_system(self):
+        idle = report("all-shared", eevdf=(2.0,), autonuma=(2.01,), oracle=(2.0,), sma_none=(1.99,))
+        self.assertIsNone(policies.best_policy(idle))
+        self.assertIn("| all-shared | 100 / - / 100 |", policies.scenario_table({"2node": [idle]}))
 
     def test_what_is_outside_of_the_markers_stays(self):
         text = "a\n<!-- x begins -->\nold\n<!-- x ends -->\nb\n"

@@ -142,11 +142,6 @@ impl Rates {
         (lines > 0.0).then(|| stall / lines)
     }
 
-    /// Accesses per ns to a set of lines by threads of `node`.
-    pub fn line_rate(&self, set: usize, node: usize) -> f64 {
-        self.line_rates[set * self.nodes + node]
-    }
-
     fn prepare(&mut self, runners: &[Runner], regions: usize, sets: usize) {
         self.cell_of.clear();
         self.cell_of.resize(self.nodes * regions, 0);
@@ -229,16 +224,30 @@ impl Rates {
         access_ns
     }
 
-    /// Mean time to get a line of a set: whoever used it last has it, and a thread that used it last itself pays nothing.
+    /// Mean time to get a line of a set. Threads go round its lines in one order, so one that another used meanwhile is
+    /// that thread's; only a thread that is faster than all others together meets lines that it used last itself.
     fn transfer_ns(&self, machine: &Machine, set: usize, node: usize, own: f64) -> f64 {
-        let rates = &self.line_rates[set * self.nodes..][..self.nodes];
-        let all: f64 = rates.iter().sum();
+        let others = self.others(set, node, own);
+        let all: f64 = others.clone().map(|(_, rate)| rate).sum();
         if all <= 0.0 {
             return 0.0;
         }
-        let from = |(other, rate): (usize, &f64)| rate * machine.transfer_ns(other, node);
-        let from_all: f64 = rates.iter().enumerate().map(from).sum();
-        ((from_all - own * machine.transfer_ns(node, node)) / all).max(0.0)
+        let stall: f64 = others.map(|(other, rate)| rate * machine.transfer_ns(other, node)).sum();
+        stall / all.max(own)
+    }
+
+    /// Accesses per ns to a set of lines by node, those of one thread of `node` left out, which makes `own` of them.
+    fn others(&self, set: usize, node: usize, own: f64) -> impl Iterator<Item = (usize, f64)> + Clone + '_ {
+        let rates = self.line_rates[set * self.nodes..][..self.nodes].iter().enumerate();
+        rates.map(move |(other, rate)| (other, if other == node { (rate - own).max(0.0) } else { *rate }))
+    }
+
+    /// Lines per ns that a thread of `node` which makes `own` accesses to a set gets from each node's caches.
+    pub fn transfers(&self, set: usize, node: usize, own: f64) -> impl Iterator<Item = (usize, f64)> + '_ {
+        let others = self.others(set, node, own);
+        let all: f64 = others.clone().map(|(_, rate)| rate).sum();
+        let share = if all > 0.0 { own / all.max(own) } else { 0.0 };
+        others.map(move |(other, rate)| (other, rate * share))
     }
 
     fn add_load(&mut self, runner: &Runner, at: usize, first_use: usize) {

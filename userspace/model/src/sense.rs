@@ -350,12 +350,9 @@ fn transfers(sim: &Sim, at: usize) -> Transfers {
     let node = sim.threads[thread].node;
     for one in sim.uses(thread) {
         let Target::Lines { set } = one.target else { continue };
-        let own = speed * one.share;
-        let rate = |node: usize| sim.rates.line_rate(set, node);
-        let all: f64 = (0..sim.machine.nodes()).map(rate).sum();
-        if all > 0.0 {
-            transfers.within_node += own * ((rate(node) - own) / all).max(0.0) * 1e9;
-            transfers.across_nodes += own * ((all - rate(node)) / all).max(0.0) * 1e9;
+        for (other, lines_per_ns) in sim.rates.transfers(set, node, speed * one.share) {
+            let to = if other == node { &mut transfers.within_node } else { &mut transfers.across_nodes };
+            *to += lines_per_ns * 1e9;
         }
     }
     transfers

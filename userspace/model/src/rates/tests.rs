@@ -101,15 +101,28 @@ fn write_backs_load_memory_and_cost_no_time_of_their_own() {
 }
 
 #[test]
-fn two_threads_that_write_the_same_lines_pay_half_a_transfer_each() {
+fn threads_that_write_the_same_lines_pay_a_transfer_for_each() {
     let machine = two_nodes();
-    // The last to use the line was the other one half of the time.
-    let together = [runner(0, &ALL_LINES), runner(0, &ALL_LINES)].map(|one| Runner { compute_ns: 10.0, ..one });
-    assert!((solved(&machine, &together, &[]).access_ns[0] - 30.0).abs() < 1e-5);
-    let apart = [runner(0, &ALL_LINES), runner(1, &ALL_LINES)].map(|one| Runner { compute_ns: 10.0, ..one });
-    assert!((solved(&machine, &apart, &[]).access_ns[0] - 85.0).abs() < 1e-5);
-    let alone = [Runner { compute_ns: 10.0, ..runner(0, &ALL_LINES) }];
-    assert!((solved(&machine, &alone, &[]).access_ns[0] - 10.0).abs() < 1e-5);
+    let at = |node: usize| Runner { compute_ns: 10.0, ..runner(node, &ALL_LINES) };
+    let access_ns = |runners: &[Runner]| solved(&machine, runners, &[]).access_ns[0];
+    assert!((access_ns(&[at(0), at(0)]) - 50.0).abs() < 1e-5);
+    assert!((access_ns(&[at(0), at(1)]) - 160.0).abs() < 1e-5);
+    // One of three others is here.
+    assert!((access_ns(&[at(0), at(0), at(1), at(1)]) - (10.0 + (40.0 + 2.0 * 150.0) / 3.0)).abs() < 1e-4);
+    assert_eq!(access_ns(&[at(0)]), 10.0);
+}
+
+#[test]
+fn a_thread_pays_for_no_more_lines_than_others_used_meanwhile() {
+    let machine = two_nodes();
+    let fast = Runner { compute_ns: 10.0, ..runner(0, &ALL_LINES) };
+    let slow = Runner { compute_ns: 1000.0, ..runner(1, &ALL_LINES) };
+    let rates = solved(&machine, &[fast, slow], &[]);
+    // The slow one makes an access in 1150 ns; each costs the fast one a transfer.
+    assert!((rates.access_ns[1] - 1150.0).abs() < 1e-3, "{:?}", rates.access_ns);
+    let taken = rates.accesses_per_ns[1] / rates.accesses_per_ns[0];
+    assert!((rates.access_ns[0] - (10.0 + 150.0 * taken)).abs() < 1e-3, "{:?}", rates.access_ns);
+    assert!((rates.transfers(0, 0, rates.accesses_per_ns[0]).nth(1).unwrap().1 * 1150.0 - 1.0).abs() < 1e-3);
 }
 
 #[test]

@@ -232,7 +232,7 @@ fn sam(number: usize, mix: &[u32; 4]) -> String {
     let source = if number <= 3 { "SAM, its mix of this number" } else { "SAM, a mix in kind" };
     let mut text = head(&format!("sam-{number}"), &summary, source, 20.0, "");
     let cpus = |threads: u32| f64::from(threads) / 20.0;
-    for (name, compute_ns, threads) in [("hubench", 300.0, mix[1]), ("lubench", 1740.0, mix[2])] {
+    for (name, compute_ns, threads) in [("hubench", 317.0, mix[1]), ("lubench", 1757.0, mix[2])] {
         if threads > 0 {
             writeln!(
                 text,

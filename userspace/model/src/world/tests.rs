@@ -93,3 +93,20 @@ fn groups_cover_a_region_and_grow_with_it() {
     assert_eq!((big.group_pages, big.groups()), (2048, 250));
     assert_eq!(big.start, small.start + (6 << 20), "regions begin at a multiple of 2 MiB");
 }
+
+#[test]
+fn every_built_in_scenario_has_room_in_the_memory_of_the_labs_machines() {
+    for file in ["2node", "ring4", "8node", "thanos-a", "thanos-b", "cascadelake"] {
+        let path = format!("{}/../../vm/machines/{file}.toml", env!("CARGO_MANIFEST_DIR"));
+        let machine = Machine::new(&tandem_machine::MachineFile::load(path).unwrap()).unwrap();
+        let memory: u64 = (0..machine.nodes()).map(|node| machine.memory_pages(node)).sum();
+        for scenario in scenario::builtins() {
+            let world = World::new(&machine, &scenario, 0);
+            // A program that starts after another has its memory.
+            let starts = |region: &&Region| matches!(world.programs[region.program].start, Start::At(_));
+            let pages: u64 = world.regions.iter().filter(starts).map(|region| region.pages).sum();
+            let free = memory as f64 * (1.0 - scenario.occupied);
+            assert!(pages as f64 <= free, "{} on {file}: {pages} of {free} pages", scenario.name);
+        }
+    }
+}
