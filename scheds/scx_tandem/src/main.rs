@@ -3,25 +3,36 @@
 
 mod cli;
 mod load;
+mod monitor;
 mod preflight;
 mod session;
 mod tables;
 
 use std::fs;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
 use std::process::ExitCode;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::Parser;
-use tandem_agent::Report;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tandem_agent::{Order, Report};
 use tandem_trace::Recorder;
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::Cli;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::read() {
+        Ok(cli) => cli,
+        Err(tandem_config::Error::Arguments(error)) => error.exit(),
+        Err(error) => {
+            eprintln!("scx_tandem: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     init_log(cli.verbose);
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
@@ -45,9 +56,12 @@ fn init_log(verbose: u8) {
 }
 
 fn run(cli: &Cli) -> Result<()> {
-    // Everything that is wrong with the command line comes before anything that is wrong with the machine.
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut config = cli.agent_config(cpus)?;
+    if cli.help_stats {
+        return Ok(std::io::stdout().write_all(tandem_view::describe()?.as_bytes())?);
+    }
+    if let Some(seconds) = cli.monitor {
+        return monitor::run(Duration::from_secs(seconds), &orders()?);
+    }
     preflight::check_root()?;
     preflight::check_kernel()?;
     let _lock = session::lock()?;
@@ -55,19 +69,29 @@ fn run(cli: &Cli) -> Result<()> {
         return load::unload(&tandem_bpf::Pins::default());
     }
 
-    config.recorder = cli.recorder()?;
-    let (stop_sender, stop) = mpsc::channel();
-    // The receiver lives to the end of this function: sending can only fail when nobody waits any more.
-    ctrlc::set_handler(move || {
-        let _ = stop_sender.send(());
-    })
-    .context("signals cannot be handled")?;
+    let recorder = cli.recorder()?;
+    let orders = orders()?;
     let mut report = Report::default();
-    let ended = session::run(cli, &config, &stop, &mut report);
-    report.recording = config.recorder.as_ref().map(Recorder::finish);
-    if let Some(path) = &cli.report {
+    let ended = session::run(cli, recorder.clone(), &orders, &mut report);
+    report.recording = recorder.as_ref().map(Recorder::finish);
+    if let Some(path) = &cli.options.report {
         let json = serde_json::to_string_pretty(&report)?;
         fs::write(path, json + "\n").with_context(|| format!("the report {} cannot be written", path.display()))?;
     }
     ended
+}
+
+/// What the signals of the service say: SIGHUP to read the configuration again, SIGINT and SIGTERM to stop.
+fn orders() -> Result<Receiver<Order>> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals cannot be handled")?;
+    let (sender, orders) = mpsc::channel();
+    thread::spawn(move || {
+        for signal in signals.forever() {
+            let order = if signal == SIGHUP { Order::Reload } else { Order::Stop };
+            if sender.send(order).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(orders)
 }

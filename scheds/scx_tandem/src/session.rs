@@ -6,13 +6,16 @@
 //! loaded anew.
 
 use std::fs::{File, TryLockError};
+use std::path::Path;
 use std::sync::mpsc::Receiver;
 
 use anyhow::{Context, Result, bail};
 use scx_utils::UserExitInfo;
-use tandem_agent::{Agent, AgentConfig, Ended, Report};
+use tandem_agent::{Agent, Ended, Order, Report};
 use tandem_bpf::{Pins, Scheduler};
 use tandem_policies::model::Topology;
+use tandem_trace::Recorder;
+use tandem_view::{Board, SOCKET, Server};
 use tracing::{info, warn};
 
 use crate::cli::Cli;
@@ -35,12 +38,16 @@ pub fn lock() -> Result<File> {
     }
 }
 
-/// Runs until `stop` says so or the scheduler leaves for good. What was done goes into `report` in every case.
-pub fn run(cli: &Cli, config: &AgentConfig, stop: &Receiver<()>, report: &mut Report) -> Result<()> {
+/// Runs until it is told to stop or the scheduler leaves for good. What was done goes into `report` in every case.
+pub fn run(cli: &Cli, recorder: Option<Recorder>, orders: &Receiver<Order>, report: &mut Report) -> Result<()> {
     let pins = Pins::default();
-    let (mut scheduler, mut topology) = begin(cli, &pins)?;
+    let mut cli = cli.clone();
+    let board = Board::default();
+    let _server = Server::start(Path::new(SOCKET), board.clone()).context("the socket of statistics cannot be made")?;
+    let (mut scheduler, mut topology) = begin(&cli, &pins)?;
     loop {
-        let ended = serve(scheduler, topology, config.clone(), stop, report);
+        let ended =
+            serve(scheduler, topology, &mut cli, Sinks { recorder: recorder.clone(), board: &board, report }, orders);
         match ended {
             Ok(Left::Stopped) => {
                 load::unload(&pins)?;
@@ -48,6 +55,7 @@ pub fn run(cli: &Cli, config: &AgentConfig, stop: &Receiver<()>, report: &mut Re
                 return Ok(());
             }
             Ok(Left::MachineChanged) => info!("CPUs came or went: going on with the machine as it is now"),
+            Ok(Left::Reconfigured) => info!("going on with the new configuration"),
             Ok(Left::Scheduler(exit)) => {
                 load::unload(&pins)?;
                 if !exit.should_restart() {
@@ -57,14 +65,14 @@ pub fn run(cli: &Cli, config: &AgentConfig, stop: &Receiver<()>, report: &mut Re
             }
             Err(error) => return Err(give_up(&pins, error)),
         }
-        (scheduler, topology) = begin(cli, &pins).map_err(|error| give_up(&pins, error))?;
+        (scheduler, topology) = begin(&cli, &pins).map_err(|error| give_up(&pins, error))?;
     }
 }
 
 /// Reads the machine, and loads the scheduler or takes over the one that is loaded.
 fn begin(cli: &Cli, pins: &Pins) -> Result<(Scheduler, Topology)> {
     let machine = tandem_machine::read_running().context("the machine's topology cannot be read")?;
-    let tables = Tables::new(&machine, cli.queue, SLICE_NS, cli.lease().as_nanos() as u64 * 2)?;
+    let tables = Tables::new(&machine, cli.options.queue, SLICE_NS, cli.options.lease().as_nanos() as u64 * 2)?;
     let scheduler = load_or_take_over(cli, &tables, &machine.topology, pins)?;
     Ok((scheduler, machine.topology))
 }
@@ -83,27 +91,57 @@ enum Left {
     Stopped,
     /// CPUs came or went; the scheduler is still loaded.
     MachineChanged,
+    /// There is a new configuration; the scheduler is still loaded.
+    Reconfigured,
     /// The scheduler left, for this reason.
     Scheduler(UserExitInfo),
 }
 
+/// Where an agent says what it does.
+struct Sinks<'a> {
+    recorder: Option<Recorder>,
+    board: &'a Board,
+    report: &'a mut Report,
+}
+
+/// Runs an agent. When there is a new configuration, it is in `cli` afterwards.
 fn serve(
     scheduler: Scheduler,
     topology: Topology,
-    config: AgentConfig,
-    stop: &Receiver<()>,
-    report: &mut Report,
+    cli: &mut Cli,
+    sinks: Sinks<'_>,
+    orders: &Receiver<Order>,
 ) -> Result<Left> {
-    let mut agent = Agent::new(config, topology, scheduler)?;
-    let ended = agent.run(stop, report)?;
-    match ended {
-        Ended::Stopped => Ok(Left::Stopped),
-        Ended::MachineChanged => Ok(Left::MachineChanged),
-        Ended::SchedulerLeft => {
-            let exit = load::exit_info(agent.scheduler())?;
-            Ok(Left::Scheduler(exit.context("the scheduler left without a reason")?))
+    let Sinks { recorder, board, report } = sinks;
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut agent = Agent::new(cli.agent_config(cpus, recorder, board)?, topology, scheduler)?;
+    loop {
+        match agent.run(orders, report)? {
+            Ended::Stopped => return Ok(Left::Stopped),
+            Ended::MachineChanged => return Ok(Left::MachineChanged),
+            Ended::Reload => match reread(cli) {
+                Ok(new) => {
+                    *cli = new;
+                    agent.make_room(report);
+                    return Ok(Left::Reconfigured);
+                }
+                Err(error) => warn!("the configuration stays as it is: {error:#}"),
+            },
+            Ended::SchedulerLeft => {
+                let exit = load::exit_info(agent.scheduler())?;
+                return Ok(Left::Scheduler(exit.context("the scheduler left without a reason")?));
+            }
         }
     }
+}
+
+/// The configuration as it is now, if it can take effect while the scheduler is loaded.
+fn reread(running: &Cli) -> Result<Cli> {
+    let new = Cli::read()?;
+    if let Some(name) = new.options.needs_restart(&running.options) {
+        bail!("{name} takes effect only when scx_tandem starts: restart it, or take back that change");
+    }
+    Ok(new)
 }
 
 fn load_or_take_over(cli: &Cli, tables: &Tables, topology: &Topology, pins: &Pins) -> Result<Scheduler> {
@@ -122,10 +160,10 @@ fn load_or_take_over(cli: &Cli, tables: &Tables, topology: &Topology, pins: &Pin
         }
         load::unload(pins)?;
     }
-    if cli.partial {
+    if cli.options.partial {
         warn!("partial mode: tasks of the class SCHED_EXT starve beside normal tasks; use it on dedicated CPUs only");
     }
-    load::load(tables, LoadOptions { partial: cli.partial, verbose: cli.verbose > 1 }, pins)?;
+    load::load(tables, LoadOptions { partial: cli.options.partial, verbose: cli.verbose > 1 }, pins)?;
     let scheduler = Scheduler::open(pins, topology.len())?;
     scheduler.set_identity(identity)?;
     info!("loaded");

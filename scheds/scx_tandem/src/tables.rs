@@ -9,9 +9,9 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-use clap::ValueEnum;
 use tandem_bpf::skeleton::types;
 use tandem_bpf::{MAX_CPUS, MAX_NODES, MAX_QUEUES, NO_NODE, NO_QUEUE};
+use tandem_config::QueueSharing;
 use tandem_machine::RunningMachine;
 use tandem_policies::model::{CpuId, NodeIndex, Topology};
 use thiserror::Error;
@@ -36,18 +36,6 @@ pub enum TablesError {
         "this machine has CPUs on one NUMA node only: there is nothing for scx_tandem to place, keep the stock scheduler"
     )]
     OneNode,
-}
-
-/// Which CPUs share a queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum)]
-pub enum QueueSharing {
-    /// Those below one last-level cache
-    #[default]
-    Auto,
-    /// Those of a node
-    Node,
-    /// Those below one last-level cache
-    Llc,
 }
 
 /// What is written into the object before it is loaded.

@@ -2,6 +2,7 @@
 //! Tests of a loaded scheduler, in a guest. They take turns: there is one kernel.
 
 mod agent;
+mod configuration;
 mod fuzz;
 mod hotplug;
 mod lifecycle;
@@ -36,6 +37,7 @@ fn main() {
             agent::tests(),
             recording::tests(),
             refusals::tests(),
+            configuration::tests(),
         ]
         .into_iter()
         .flatten()

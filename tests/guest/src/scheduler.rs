@@ -113,6 +113,14 @@ impl Scx {
         self.child.wait().expect("a child can be waited for");
     }
 
+    /// Asks it to read its configuration again.
+    ///
+    /// # Panics
+    /// If it cannot be asked.
+    pub fn reload(&self) {
+        self.signal(libc::SIGHUP);
+    }
+
     fn signal(&self, signal: i32) {
         // SAFETY: the child is ours and was not waited for yet.
         let result = unsafe { libc::kill(self.child.id() as i32, signal) };

@@ -15,13 +15,14 @@ use tandem_policies::model::{
 use tandem_policies::stall::latency_ns;
 use tandem_sense::{Sensor, SensorConfig, TaskAccount, monotonic_ns};
 use tandem_trace::{Answer, Decision};
+use tandem_view::Status;
 use tracing::{debug, info, warn};
 
 use crate::config::AgentConfig;
 use crate::leases::{Lease, busy, leases};
-use crate::managed;
 use crate::record::{self, Notes};
 use crate::report::{PagesMove, PlanResult, Report, ThreadMove};
+use crate::status::{UnderWay, status};
 use crate::verify::{Trial, Verdict};
 
 /// Time between two looks at the samples: what is behind a sample must be read while it is fresh.
@@ -35,11 +36,22 @@ const HOLD_COOLDOWNS: u64 = 6;
 /// Bound of the policies' search: they search as long as they would.
 const STEPS: u64 = u64::MAX;
 
+/// What a running agent may be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Withdraw everything and end.
+    Stop,
+    /// End, so that an agent with another configuration may take over. Assignments stay until their leases end.
+    Reload,
+}
+
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// It was told to stop.
     Stopped,
+    /// It was told to make room. It may be run again.
+    Reload,
     /// CPUs came or went: what it knows of the machine is not true any more.
     MachineChanged,
     /// The kernel ejected the scheduler.
@@ -72,6 +84,8 @@ pub struct Agent {
     plans: u64,
     /// Intervals in which too little was known to decide.
     intervals_waited: u32,
+    /// When it was made.
+    started_ns: u64,
 }
 
 impl Agent {
@@ -104,6 +118,7 @@ impl Agent {
             notes: Notes::new(config.recorder.clone()),
             plans: 0,
             intervals_waited: 0,
+            started_ns: monotonic_ns(),
             config,
             topology,
             scheduler,
@@ -117,18 +132,27 @@ impl Agent {
         &self.scheduler
     }
 
-    /// Works until `stop` gets a message or the scheduler leaves.
-    pub fn run(&mut self, stop: &Receiver<()>, report: &mut Report) -> Result<Ended> {
-        report.loaded_at_ns = monotonic_ns();
+    /// Gives up the moves that are queued, so that another agent can take over.
+    pub fn make_room(&mut self, report: &mut Report) {
+        let cancelled = self.mover.cancel_all(monotonic_ns(), &mut self.cooldowns);
+        self.note_outcomes(cancelled, report);
+    }
+
+    /// Works until it gets an order or the scheduler leaves.
+    pub fn run(&mut self, orders: &Receiver<Order>, report: &mut Report) -> Result<Ended> {
+        if report.loaded_at_ns == 0 {
+            report.loaded_at_ns = monotonic_ns();
+        }
         self.observe_tasks()?;
         loop {
             let interval_start_ns = monotonic_ns();
-            match self.pass_interval(stop, interval_start_ns, report)? {
+            match self.pass_interval(orders, interval_start_ns, report)? {
                 None => {}
                 Some(Ended::Stopped) => {
                     self.finish(report)?;
                     return Ok(Ended::Stopped);
                 }
+                Some(Ended::Reload) => return Ok(Ended::Reload),
                 Some(ended) => {
                     self.mover.cancel_all(monotonic_ns(), &mut self.cooldowns);
                     return Ok(ended);
@@ -161,15 +185,16 @@ impl Agent {
     }
 
     /// Lets an interval pass, looking at samples and moving pages meanwhile, unless the run ends in it.
-    fn pass_interval(&mut self, stop: &Receiver<()>, start_ns: u64, report: &mut Report) -> Result<Option<Ended>> {
+    fn pass_interval(&mut self, orders: &Receiver<Order>, start_ns: u64, report: &mut Report) -> Result<Option<Ended>> {
         let end_ns = start_ns + self.config.interval.as_nanos() as u64;
         loop {
             let now_ns = monotonic_ns();
             if now_ns >= end_ns {
                 return Ok(None);
             }
-            match stop.recv_timeout(TICK.min(Duration::from_nanos(end_ns - now_ns))) {
-                Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(Some(Ended::Stopped)),
+            match orders.recv_timeout(TICK.min(Duration::from_nanos(end_ns - now_ns))) {
+                Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(Some(Ended::Stopped)),
+                Ok(Order::Reload) => return Ok(Some(Ended::Reload)),
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if self.scheduler.exit(|_, _| ())?.is_some() {
@@ -188,7 +213,7 @@ impl Agent {
     /// What every task did since the last call, and which processes are managed.
     fn observe_tasks(&mut self) -> Result<Vec<TaskAccount>> {
         let tasks = self.scheduler.tasks()?;
-        let managed = managed::select(&self.config.managed, &tasks, std::process::id());
+        let managed = self.config.managed.select(&tasks, std::process::id());
         self.sensor.set_managed(managed.iter().copied().map(ProcessId).collect());
         let mut ran_ns = BTreeMap::new();
         let mut accounts = Vec::new();
@@ -277,6 +302,7 @@ impl Agent {
             predicted_gain_ns_per_s: plan.moves.iter().map(|planned| planned.gain_ns_per_s).sum(),
             before_ns,
             after_ns: None,
+            judged: false,
             undone: false,
         });
         self.trial = Some(Trial::new(generation, before_ns, moved));
@@ -371,11 +397,13 @@ impl Agent {
         };
         if let Some(result) = report.plans.iter_mut().rev().find(|plan| plan.generation == trial.generation.0) {
             result.after_ns = after_ns;
+            result.judged = true;
             result.undone = undone;
         }
         let trial = self.trial.take().expect("looked at above");
         self.notes.judged(&trial, after_ns, undone);
         if undone {
+            report.undone_plans += 1;
             self.undo(&trial, report);
         } else {
             self.mover.forget_before(trial.generation);
@@ -435,32 +463,25 @@ impl Agent {
         report.sampler.name = self.sensor.name();
         report.sampler.budget_percent = self.config.sampler_budget * 100.0;
         report.sampler.counters = self.sensor.counters();
-        let elapsed_ns = monotonic_ns() - report.loaded_at_ns;
+        let elapsed_ns = monotonic_ns() - self.started_ns;
         report.sampler.used_percent = report.sampler.counters.cost_ns as f64 / elapsed_ns.max(1) as f64 * 100.0;
-        self.print_stats(snapshot, report);
+        let under_way =
+            UnderWay { assigned_threads: self.assignments.len(), queued_groups: self.mover.queued_groups() };
+        let status = status(&self.config, snapshot, report, under_way);
+        self.print_stats(&status);
+        if let Some(board) = &self.config.board {
+            board.publish(status);
+        }
         Ok(())
     }
 
-    fn print_stats(&mut self, snapshot: &Snapshot, report: &Report) {
+    fn print_stats(&mut self, status: &Status) {
         let Some(every) = self.config.stats_interval else { return };
         let now_ns = monotonic_ns();
-        if now_ns - self.last_stats_ns < every.as_nanos() as u64 {
-            return;
+        if now_ns - self.last_stats_ns >= every.as_nanos() as u64 {
+            self.last_stats_ns = now_ns;
+            info!("{}", tandem_view::line(status));
         }
-        self.last_stats_ns = now_ns;
-        let latency = latency_ns(snapshot).map_or("unknown".to_owned(), |ns| format!("{ns:.0} ns"));
-        info!(
-            "threads {}/{} covered, groups {}, sampling {:.2} of {} % of a CPU, latency {latency}, assigned {}, pages moved {}, \
-             queued groups {}",
-            report.sampler.covered_threads,
-            report.sampler.busy_threads,
-            report.sampler.groups,
-            report.sampler.used_percent,
-            report.sampler.budget_percent,
-            self.assignments.len(),
-            report.mover.moved_pages,
-            self.mover.queued_groups(),
-        );
     }
 }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tandem_policies::decider::PolicyChoice;
 use tandem_trace::Recorder;
+use tandem_view::Board;
 
-use crate::managed::Selector;
+use crate::managed::ManagedSet;
 
 /// Everything that can be chosen about an agent.
 #[derive(Clone, Debug)]
@@ -21,8 +22,8 @@ pub struct AgentConfig {
     pub thread_policy: PolicyChoice,
     /// Places pages.
     pub page_policy: PolicyChoice,
-    /// What is managed; a thread is if any selector matches it.
-    pub managed: Vec<Selector>,
+    /// What is managed.
+    pub managed: ManagedSet,
     /// CPU time for sampling, as a share of one CPU.
     pub sampler_budget: f64,
     /// Memory moved per second at most.
@@ -35,6 +36,8 @@ pub struct AgentConfig {
     pub seed: u64,
     /// Time between lines of statistics.
     pub stats_interval: Option<Duration>,
+    /// Where the state is shown after each interval.
+    pub board: Option<Board>,
     /// Takes down what is seen and decided.
     pub recorder: Option<Recorder>,
 }

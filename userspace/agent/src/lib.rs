@@ -10,11 +10,12 @@ mod leases;
 mod managed;
 mod record;
 mod report;
+mod status;
 #[cfg(test)]
 mod testing;
 mod verify;
 
-pub use agent::{Agent, Ended};
+pub use agent::{Agent, Ended, Order};
 pub use config::AgentConfig;
-pub use managed::{Selector, SelectorError};
+pub use managed::ManagedSet;
 pub use report::{MoverReport, PagesMove, PlanResult, Recent, Report, SamplerReport, ThreadMove};

@@ -41,7 +41,17 @@ impl<T> Recent<T> {
         self.entries.iter()
     }
 
-    /// The same, to be changed.
+    /// The last `count` entries that are kept, from the oldest on.
+    pub fn last(&self, count: usize) -> impl Iterator<Item = &T> {
+        self.entries.iter().skip(self.entries.len().saturating_sub(count))
+    }
+
+    /// Entries that were ever added.
+    pub fn total(&self) -> u64 {
+        self.dropped + self.entries.len() as u64
+    }
+
+    /// Entries from the oldest on, to be changed.
     pub fn iter_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut T> {
         self.entries.iter_mut()
     }
@@ -96,6 +106,8 @@ pub struct PlanResult {
     pub before_ns: Option<f64>,
     /// See `before_ns`.
     pub after_ns: Option<f64>,
+    /// Whether it was judged; before that it is on trial.
+    pub judged: bool,
     /// Whether it was rolled back.
     pub undone: bool,
 }
@@ -151,6 +163,8 @@ pub struct Report {
     pub page_moves: Recent<PagesMove>,
     /// Plans.
     pub plans: Recent<PlanResult>,
+    /// Plans that were rolled back.
+    pub undone_plans: u64,
     /// Assignments by outcome, since the scheduler was loaded.
     pub assignments: BTreeMap<&'static str, u64>,
     /// Events of the scheduler, since it was loaded.
@@ -171,6 +185,7 @@ mod tests {
             recent.push(number);
         }
         assert_eq!(recent.iter().next(), Some(&3));
-        assert_eq!(recent.dropped, 3);
+        assert_eq!(recent.total(), KEPT as u64 + 3);
+        assert_eq!(recent.last(2).copied().collect::<Vec<_>>(), [KEPT + 1, KEPT + 2]);
     }
 }

@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `tandem doctor`: what works on this machine, and why the rest does not.
 
+mod checks;
+
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use serde::Serialize;
 use tandem_sense::doctor::{CounterPmu, Examination, SamplerState, examine};
+
+use checks::{Check, Verdict};
 
 /// How to show what was found.
 #[derive(Args)]
@@ -21,9 +27,37 @@ pub struct Arguments {
 /// # Errors
 /// Standard output cannot be written.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let found = examine();
-    let text = if arguments.json { serde_json::to_string_pretty(&found)? + "\n" } else { words(&found)? };
+    let found = Found { checks: checks::checks(Path::new("/")), examination: examine() };
+    let text = if arguments.json {
+        serde_json::to_string_pretty(&found)? + "\n"
+    } else {
+        check_words(&found.checks)? + "\n" + &words(&found.examination)?
+    };
     std::io::stdout().write_all(text.as_bytes()).context("standard output cannot be written")
+}
+
+/// Everything that was looked at.
+#[derive(Serialize)]
+struct Found {
+    checks: Vec<Check>,
+    #[serde(flatten)]
+    examination: Examination,
+}
+
+fn check_words(checks: &[Check]) -> Result<String> {
+    let mut text = "scx_tandem on this machine\n".to_owned();
+    for check in checks {
+        let verdict = match check.verdict {
+            Verdict::Good => "good",
+            Verdict::Warning => "WARNING",
+            Verdict::Bad => "BAD",
+        };
+        writeln!(text, "    {verdict:<8} {}: {}", check.name, check.found)?;
+        if let Some(remedy) = &check.remedy {
+            writeln!(text, "             remedy: {remedy}")?;
+        }
+    }
+    Ok(text)
 }
 
 fn words(found: &Examination) -> Result<String> {

@@ -2,12 +2,16 @@
 //! `tandem`: the toolbox.
 
 mod ab;
+mod config;
 mod doctor;
+mod explain;
 mod map;
+mod observe;
 mod policies;
 mod profile;
 mod replay;
 mod sim;
+mod top;
 mod topo;
 
 use std::process::ExitCode;
@@ -26,8 +30,12 @@ struct Arguments {
 enum Command {
     /// Compare ways of scheduling and placing a workload, in the lab or on this machine
     Ab(Box<ab::Arguments>),
-    /// Tell which samplers and counters work on this machine, and why others do not
+    /// Check a configuration file of scx_tandem, or show every option's value and where it comes from
+    Config(config::Arguments),
+    /// Tell what keeps scx_tandem from running here, what works against it, and which samplers and counters work
     Doctor(doctor::Arguments),
+    /// Say why threads are where they are, what was moved and what that brought
+    Explain(explain::Arguments),
     /// Find the node each thread should run on, from what the threads share
     Map(map::Arguments),
     /// List the placement policies, what they need and what can be set
@@ -38,6 +46,8 @@ enum Command {
     Replay(replay::Arguments),
     /// Judge placement policies on a model of a machine, of any size
     Sim(sim::Arguments),
+    /// Watch nodes, processes, threads and moves live, of a running scx_tandem or without one
+    Top(top::Arguments),
     /// Show nodes, CPUs, memory and distances of this machine or of a machine file
     Topo(topo::Arguments),
 }
@@ -48,12 +58,15 @@ const BAD_INPUT: u8 = 2;
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Ab(arguments) => ab::run(&arguments),
+        Command::Config(arguments) => config::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Explain(arguments) => explain::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Map(arguments) => map::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Policies(arguments) => policies::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Profile(arguments) => profile::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Top(arguments) => top::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Topo(arguments) => topo::run(&arguments).map(|()| ExitCode::SUCCESS),
     };
     match result {

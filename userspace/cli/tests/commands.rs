@@ -102,6 +102,23 @@ fn the_doctor_says_of_every_sampler_whether_it_works_or_why_not() {
 }
 
 #[test]
+fn the_doctor_names_a_remedy_for_all_that_is_not_good() {
+    let output = tandem(&["doctor", "--json"]);
+    let value: serde_json::Value = serde_json::from_str(stdout(&output)).unwrap();
+    let words = tandem(&["doctor"]);
+    let checks = value["checks"].as_array().unwrap();
+    for name in
+        ["kernel", "type information", "rights", "BPF file system", "nodes", "other scheduler", "numa_balancing"]
+    {
+        assert!(checks.iter().any(|check| check["name"] == name), "{name}");
+    }
+    for check in checks {
+        assert_eq!(check["verdict"] == "good", check["remedy"].is_null(), "{check}");
+        assert!(stdout(&words).contains(check["found"].as_str().unwrap()), "{check}");
+    }
+}
+
+#[test]
 fn bad_input_is_one_sentence_and_exit_code_2() {
     let output = tandem(&["topo", "--machine", "/no/such.toml"]);
     assert_eq!(output.status.code(), Some(2));

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The agent's state, for those who ask while it runs.
+
+use std::collections::BTreeMap;
+
+use tandem_policies::model::Snapshot;
+use tandem_policies::stall::latency_ns;
+use tandem_view::{Activity, Maybe, MoveView, PlanView, SamplerView, Status, Survey, survey};
+
+use crate::config::AgentConfig;
+use crate::report::{PlanResult, Report};
+
+/// Moves and plans that are shown.
+const SHOWN_MOVES: usize = 200;
+const SHOWN_PLANS: usize = 50;
+
+/// What is under way.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UnderWay {
+    /// Threads that are assigned.
+    pub assigned_threads: usize,
+    /// Page groups that wait to be moved.
+    pub queued_groups: usize,
+}
+
+/// The state after the interval of `snapshot`.
+pub fn status(config: &AgentConfig, snapshot: &Snapshot, report: &Report, under_way: UnderWay) -> Status {
+    let Survey { nodes, processes, mut threads, local_share } = survey(snapshot);
+    let mut moved = BTreeMap::new();
+    for one in report.thread_moves.iter() {
+        moved.insert(u64::from(one.tid), (one.time_ns, &one.reason));
+    }
+    for thread in &mut threads {
+        if let Some(&(time_ns, reason)) = moved.get(&thread.tid) {
+            thread.moved_at_ns = Maybe(Some(time_ns));
+            thread.moved_why.clone_from(reason);
+        }
+    }
+    let processes_of = threads.iter().map(|thread| (thread.tid, thread.pid)).collect();
+    Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        time_ns: snapshot.time_ns,
+        loaded_at_ns: report.loaded_at_ns,
+        interval_ns: snapshot.interval_ns,
+        mode: if config.dry_run { "dry-run" } else { "acting" }.to_owned(),
+        thread_policy: config.thread_policy.name().to_owned(),
+        page_policy: config.page_policy.name().to_owned(),
+        local_share,
+        latency_ns: latency_ns(snapshot).into(),
+        sampler: sampler(report),
+        activity: activity(report, under_way),
+        nodes,
+        processes,
+        threads,
+        moves: moves(report, &processes_of),
+        plans: report.plans.last(SHOWN_PLANS).map(plan).collect(),
+    }
+}
+
+fn sampler(report: &Report) -> SamplerView {
+    let sampler = &report.sampler;
+    SamplerView {
+        name: sampler.name.to_owned(),
+        budget_percent: sampler.budget_percent,
+        used_percent: sampler.used_percent,
+        busy_threads: sampler.busy_threads as u64,
+        covered_threads: sampler.covered_threads as u64,
+        groups: sampler.groups as u64,
+    }
+}
+
+fn activity(report: &Report, under_way: UnderWay) -> Activity {
+    Activity {
+        intervals: report.intervals,
+        assigned_threads: under_way.assigned_threads as u64,
+        thread_moves: report.thread_moves.total(),
+        moved_pages: report.mover.moved_pages,
+        queued_groups: under_way.queued_groups as u64,
+        plans: report.plans.total(),
+        undone_plans: report.undone_plans,
+    }
+}
+
+/// Moves of threads and of pages in the order in which they were made.
+fn moves(report: &Report, processes: &BTreeMap<u64, u64>) -> Vec<MoveView> {
+    let threads = report.thread_moves.last(SHOWN_MOVES).map(|one| MoveView {
+        time_ns: one.time_ns,
+        pid: processes.get(&u64::from(one.tid)).copied().into(),
+        tid: Some(u64::from(one.tid)).into(),
+        from: Some(u64::from(one.from)).into(),
+        to: u64::from(one.to),
+        pages: 0,
+        reason: one.reason.clone(),
+    });
+    let pages = report.page_moves.last(SHOWN_MOVES).map(|one| MoveView {
+        time_ns: one.time_ns,
+        pid: Some(u64::from(one.process)).into(),
+        tid: Maybe(None),
+        from: Maybe(None),
+        to: u64::from(one.to),
+        pages: one.moved_pages,
+        reason: one.reason.clone(),
+    });
+    let mut all: Vec<MoveView> = threads.chain(pages).collect();
+    all.sort_by_key(|one| one.time_ns);
+    all.split_off(all.len().saturating_sub(SHOWN_MOVES))
+}
+
+fn plan(result: &PlanResult) -> PlanView {
+    PlanView {
+        time_ns: result.time_ns,
+        generation: result.generation,
+        moves: result.moves as u64,
+        predicted_gain_ns_per_s: result.predicted_gain_ns_per_s.into(),
+        before_ns: result.before_ns.into(),
+        after_ns: result.after_ns.into(),
+        verdict: match (result.judged, result.undone) {
+            (false, _) => "trial",
+            (true, false) => "kept",
+            (true, true) => "undone",
+        }
+        .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tandem_policies::decider::PolicyChoice;
+    use tandem_policies::registry::Kind;
+
+    use super::*;
+    use crate::managed::ManagedSet;
+    use crate::report::ThreadMove;
+    use crate::testing::{SECOND_NS, snapshot};
+
+    fn config() -> AgentConfig {
+        AgentConfig {
+            interval: Default::default(),
+            lease: Default::default(),
+            cooldown: Default::default(),
+            thread_policy: PolicyChoice::new(Kind::Thread, "sma").unwrap(),
+            page_policy: PolicyChoice::new(Kind::Page, "none").unwrap(),
+            managed: ManagedSet { include: vec![], exclude: vec![] },
+            sampler_budget: 0.01,
+            page_rate_bytes_per_s: 1,
+            mover_budget: 0.1,
+            dry_run: true,
+            seed: 1,
+            stats_interval: None,
+            recorder: None,
+            board: None,
+        }
+    }
+
+    fn moved(tid: u32, time_ns: u64, reason: &str) -> ThreadMove {
+        ThreadMove { time_ns, tid, from: 0, to: 1, reason: reason.to_owned() }
+    }
+
+    fn result(judged: bool, undone: bool) -> PlanResult {
+        PlanResult {
+            time_ns: 1,
+            generation: 1,
+            moves: 1,
+            predicted_gain_ns_per_s: Some(2.0),
+            before_ns: Some(100.0),
+            after_ns: None,
+            judged,
+            undone,
+        }
+    }
+
+    #[test]
+    fn a_thread_bears_its_last_move() {
+        let mut report = Report::default();
+        for one in [moved(2, 10, "first"), moved(2, 30, "second"), moved(9, 20, "of a thread that is gone")] {
+            report.thread_moves.push(one);
+        }
+        let status = status(&config(), &snapshot(&[(0, SECOND_NS), (1, SECOND_NS)]), &report, UnderWay::default());
+        assert_eq!(status.threads[0].moved_at_ns, Maybe(None));
+        assert_eq!((status.threads[1].moved_at_ns, status.threads[1].moved_why.as_str()), (Maybe(Some(30)), "second"));
+        let order: Vec<_> = status.moves.iter().map(|one| (one.time_ns, one.pid.0)).collect();
+        assert_eq!(order, [(10, Some(1)), (20, None), (30, Some(1))]);
+        assert_eq!((status.activity.thread_moves, status.mode.as_str()), (3, "dry-run"));
+    }
+
+    #[test]
+    fn a_plan_is_on_trial_until_it_is_judged() {
+        let mut report = Report::default();
+        for one in [result(true, true), result(true, false), result(false, false)] {
+            report.plans.push(one);
+        }
+        let status = status(&config(), &snapshot(&[]), &report, UnderWay::default());
+        let verdicts: Vec<_> = status.plans.iter().map(|plan| plan.verdict.as_str()).collect();
+        assert_eq!(verdicts, ["undone", "kept", "trial"]);
+    }
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What scx_tandem needs of a machine, and what would get in its way, each with its remedy. Nothing is changed or loaded.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Serialize;
+
+/// CAP_SYS_ADMIN, CAP_PERFMON and CAP_BPF.
+const CAPABILITIES: [(u32, &str); 3] = [(21, "CAP_SYS_ADMIN"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
+/// Programs that place threads or pages themselves, and how each is stopped.
+const RIVALS: [(&str, &str); 3] = [
+    ("numad", "systemctl stop numad"),
+    ("memtierd", "systemctl stop memtierd"),
+    ("scx_loader", "systemctl stop scx_loader, or let it start scx_tandem"),
+];
+
+/// How serious a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// As it should be.
+    Good,
+    /// scx_tandem works, but not as well as it could.
+    Warning,
+    /// scx_tandem refuses to run.
+    Bad,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What.
+    pub name: &'static str,
+    /// How it is.
+    pub verdict: Verdict,
+    /// In words.
+    pub found: String,
+    /// What to do; none if nothing is to be done.
+    pub remedy: Option<String>,
+}
+
+fn good(name: &'static str, found: impl Into<String>) -> Check {
+    Check { name, verdict: Verdict::Good, found: found.into(), remedy: None }
+}
+
+fn not_good(name: &'static str, verdict: Verdict, found: impl Into<String>, remedy: impl Into<String>) -> Check {
+    Check { name, verdict, found: found.into(), remedy: Some(remedy.into()) }
+}
+
+/// Looks at everything below `root`, which is `/` but for tests.
+pub fn checks(root: &Path) -> Vec<Check> {
+    let mut checks =
+        vec![kernel(root), type_information(root), rights(root), file_system(root), nodes(root), other_scheduler(root)];
+    checks.push(numa_balancing(root));
+    checks.extend(rivals(root));
+    checks.push(zone_reclaim(root));
+    checks
+}
+
+fn text(root: &Path, path: &str) -> Option<String> {
+    Some(fs::read_to_string(root.join(path)).ok()?.trim().to_owned())
+}
+
+fn kernel(root: &Path) -> Check {
+    let release = text(root, "proc/sys/kernel/osrelease").unwrap_or_else(|| "of unknown release".to_owned());
+    if root.join("sys/kernel/sched_ext").exists() {
+        return good("kernel", format!("Linux {release} has sched_ext"));
+    }
+    not_good(
+        "kernel",
+        Verdict::Bad,
+        format!("Linux {release} has no sched_ext"),
+        "boot a kernel of version 6.15 or later that is built with CONFIG_SCHED_CLASS_EXT",
+    )
+}
+
+fn type_information(root: &Path) -> Check {
+    if root.join("sys/kernel/btf/vmlinux").exists() {
+        return good("type information", "the kernel describes its types (BTF)");
+    }
+    not_good(
+        "type information",
+        Verdict::Bad,
+        "the kernel does not describe its types: /sys/kernel/btf/vmlinux is missing",
+        "boot a kernel that is built with CONFIG_DEBUG_INFO_BTF",
+    )
+}
+
+fn rights(root: &Path) -> Check {
+    let status = text(root, "proc/self/status").unwrap_or_default();
+    let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let held = line("CapEff:").and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or(0);
+    let missing: Vec<&str> =
+        CAPABILITIES.iter().filter(|(bit, _)| held & (1 << bit) == 0).map(|&(_, name)| name).collect();
+    let root_user = line("Uid:").and_then(|ids| ids.split_whitespace().nth(1)) == Some("0");
+    match (root_user, missing.is_empty()) {
+        (true, true) => good("rights", "root, with all that is needed"),
+        (false, _) => not_good("rights", Verdict::Bad, "not root", "run scx_tandem as root"),
+        (true, false) => not_good(
+            "rights",
+            Verdict::Bad,
+            format!("root without {}", missing.join(", ")),
+            "give the container or service these capabilities",
+        ),
+    }
+}
+
+fn file_system(root: &Path) -> Check {
+    let mounts = text(root, "proc/mounts").unwrap_or_default();
+    if mounts.lines().any(|line| line.split_whitespace().nth(1) == Some("/sys/fs/bpf")) {
+        return good("BPF file system", "mounted");
+    }
+    not_good(
+        "BPF file system",
+        Verdict::Bad,
+        "not mounted: a loaded scheduler has no place to stay",
+        "mount -t bpf bpf /sys/fs/bpf",
+    )
+}
+
+fn nodes(root: &Path) -> Check {
+    let Ok(entries) = fs::read_dir(root.join("sys/devices/system/node")) else {
+        return not_good(
+            "nodes",
+            Verdict::Bad,
+            "the kernel shows no NUMA nodes",
+            "boot a kernel that is built with CONFIG_NUMA, without numa=off",
+        );
+    };
+    let lists = entries.flatten().filter(|entry| {
+        entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.strip_prefix("node"))
+            .is_some_and(|id| id.parse::<u32>().is_ok())
+    });
+    let with_cpus = lists
+        .filter(|entry| fs::read_to_string(entry.path().join("cpulist")).is_ok_and(|list| !list.trim().is_empty()));
+    match with_cpus.count() {
+        count @ (0 | 1) => not_good(
+            "nodes",
+            Verdict::Bad,
+            format!("{count} node with CPUs: there is nothing to place"),
+            "keep the stock scheduler; if the machine has several sockets, look in the firmware's settings for node interleaving, and turn it off",
+        ),
+        count => good("nodes", format!("{count} nodes with CPUs")),
+    }
+}
+
+fn other_scheduler(root: &Path) -> Check {
+    match text(root, "sys/kernel/sched_ext/root/ops") {
+        None => good("other scheduler", "no sched_ext scheduler is loaded"),
+        Some(name) if name == "tandem" || name.starts_with("tandem_") => {
+            good("other scheduler", "scx_tandem is loaded")
+        }
+        Some(name) => not_good(
+            "other scheduler",
+            Verdict::Bad,
+            format!("the sched_ext scheduler {name} is loaded"),
+            "stop the program that loaded it",
+        ),
+    }
+}
+
+/// Under a sched_ext scheduler the kernel's balancing stops by itself, except for tasks that it does not take.
+fn numa_balancing(root: &Path) -> Check {
+    match text(root, "proc/sys/kernel/numa_balancing").as_deref() {
+        Some("0") | None => good("numa_balancing", "off"),
+        Some("1") => good(
+            "numa_balancing",
+            "on; it acts on tasks that scx_tandem does not take only: all of them with --partial",
+        ),
+        Some(mode) => not_good(
+            "numa_balancing",
+            Verdict::Warning,
+            format!("in mode {mode}: the kernel demotes and promotes pages between tiers, also under scx_tandem"),
+            "sysctl kernel.numa_balancing=0 if pages go back and forth",
+        ),
+    }
+}
+
+/// Programs that would work against it.
+fn rivals(root: &Path) -> Vec<Check> {
+    let Ok(entries) = fs::read_dir(root.join("proc")) else { return Vec::new() };
+    let commands: Vec<String> = entries
+        .flatten()
+        .filter(|entry| entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok()))
+        .filter_map(|entry| fs::read_to_string(entry.path().join("comm")).ok())
+        .map(|command| command.trim().to_owned())
+        .collect();
+    let running = RIVALS.iter().filter(|(name, _)| commands.iter().any(|command| command == name));
+    let found: Vec<Check> = running
+        .map(|(name, remedy)| {
+            let found = format!("{name} is running: it places programs too, and would undo what scx_tandem does");
+            not_good("rivals", Verdict::Warning, found, *remedy)
+        })
+        .collect();
+    if found.is_empty() { vec![good("rivals", "nobody else places threads or pages")] } else { found }
+}
+
+fn zone_reclaim(root: &Path) -> Check {
+    match text(root, "proc/sys/vm/zone_reclaim_mode").as_deref() {
+        Some("0") | None => good("zone_reclaim_mode", "off"),
+        Some(mode) => not_good(
+            "zone_reclaim_mode",
+            Verdict::Warning,
+            format!(
+                "{mode}: a full node evicts pages before another node's memory is used, also for pages that are moved to it"
+            ),
+            "sysctl vm.zone_reclaim_mode=0",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A machine on which all is well.
+    fn machine() -> TempDir {
+        let machine = tempfile::tempdir().unwrap();
+        for (path, text) in [
+            ("proc/sys/kernel/osrelease", "7.3.4\n"),
+            ("proc/sys/kernel/numa_balancing", "0\n"),
+            ("proc/sys/vm/zone_reclaim_mode", "0\n"),
+            ("proc/self/status", "Name:\ttandem\nUid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n"),
+            ("proc/mounts", "bpf /sys/fs/bpf bpf rw 0 0\n"),
+            ("proc/1/comm", "systemd\n"),
+            ("sys/kernel/sched_ext/state", "disabled\n"),
+            ("sys/kernel/btf/vmlinux", ""),
+            ("sys/devices/system/node/node0/cpulist", "0-3\n"),
+            ("sys/devices/system/node/node5/cpulist", "4-7\n"),
+        ] {
+            write(&machine, path, text);
+        }
+        machine
+    }
+
+    fn write(machine: &TempDir, path: &str, text: &str) {
+        let path = machine.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn not_good_ones(machine: &TempDir) -> Vec<(&'static str, Verdict)> {
+        let all = checks(machine.path());
+        for check in &all {
+            assert_eq!(
+                check.verdict == Verdict::Good,
+                check.remedy.is_none(),
+                "a remedy for what is not good: {check:?}"
+            );
+        }
+        all.iter().filter(|check| check.verdict != Verdict::Good).map(|check| (check.name, check.verdict)).collect()
+    }
+
+    #[test]
+    fn a_fit_machine_has_no_findings() {
+        assert_eq!(not_good_ones(&machine()), []);
+    }
+
+    #[test]
+    fn what_keeps_it_from_running_is_bad() {
+        for (path, text, name) in [
+            ("proc/self/status", "Uid:\t1000\t1000\t0\t0\nCapEff:\t0\n", "rights"),
+            ("proc/self/status", "Uid:\t0\t0\t0\t0\nCapEff:\t00000000a80425fb\n", "rights"),
+            ("proc/mounts", "sysfs /sys sysfs rw 0 0\n", "BPF file system"),
+            ("sys/kernel/sched_ext/root/ops", "layered_1.1\n", "other scheduler"),
+            ("sys/devices/system/node/node5/cpulist", "\n", "nodes"),
+        ] {
+            let machine = machine();
+            write(&machine, path, text);
+            assert_eq!(not_good_ones(&machine), [(name, Verdict::Bad)], "{path}");
+        }
+        for (path, name) in [("sys/kernel/sched_ext", "kernel"), ("sys/kernel/btf", "type information")] {
+            let machine = machine();
+            fs::remove_dir_all(machine.path().join(path)).unwrap();
+            assert_eq!(not_good_ones(&machine), [(name, Verdict::Bad)], "{path}");
+        }
+    }
+
+    #[test]
+    fn what_works_against_it_is_a_warning() {
+        for (path, text, name) in [
+            ("proc/77/comm", "numad\n", "rivals"),
+            ("proc/sys/kernel/numa_balancing", "2\n", "numa_balancing"),
+            ("proc/sys/vm/zone_reclaim_mode", "1\n", "zone_reclaim_mode"),
+        ] {
+            let machine = machine();
+            write(&machine, path, text);
+            assert_eq!(not_good_ones(&machine), [(name, Verdict::Warning)], "{path}");
+        }
+        let machine = machine();
+        write(&machine, "sys/kernel/sched_ext/root/ops", "tandem_0.1\n");
+        write(&machine, "proc/sys/kernel/numa_balancing", "1\n");
+        write(&machine, "proc/78/comm", "irqbalance\n");
+        assert_eq!(not_good_ones(&machine), [], "none of these does");
+    }
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Observing without a scheduler: the sampler of scx_tandem, and CPU time from /proc in the place of BPF's accounts.
+//!
+//! The time that a thread ran between two looks counts for the node of the CPU on which it was last.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use procfs::process::{Process, StatFlags, Task, all_processes};
+use tandem_machine::{parse_cpu_list, read_running, refresh_free_memory};
+use tandem_policies::model::{CpuId, NodeIndex, PerNode, ProcessId, ThreadId, Topology};
+use tandem_policies::stall::latency_ns;
+use tandem_sense::{Sensor, SensorConfig, TaskAccount, monotonic_ns};
+use tandem_view::{Activity, SamplerView, Status, Survey, survey};
+
+/// Share of one CPU per CPU of the machine that sampling may take, as in scx_tandem.
+const BUDGET_PER_CPU: f64 = 0.01 / 8.0;
+/// Time between two looks at the samples: what is behind a sample must be read while it is fresh.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Watches all processes, or one with its descendants.
+pub struct Observer {
+    topology: Topology,
+    sensor: Sensor,
+    budget: f64,
+    tree: Option<u32>,
+    ran_ns: BTreeMap<ThreadId, u64>,
+    looked_ns: u64,
+    opened_ns: u64,
+    looks: u64,
+}
+
+impl Observer {
+    /// Begins to observe all processes, or the process `tree` and its descendants.
+    ///
+    /// # Errors
+    /// The sampler cannot be used, or there is no such process.
+    pub fn open(tree: Option<u32>) -> Result<Self> {
+        if let Some(pid) = tree
+            && Process::new(pid as i32).is_err()
+        {
+            bail!("there is no process {pid}");
+        }
+        let topology = read_running().context("the machine's topology cannot be read")?.topology;
+        let cpus: Vec<CpuId> = topology.nodes.values().flat_map(|node| node.cpus.iter().copied()).collect();
+        let budget = BUDGET_PER_CPU * cpus.len() as f64;
+        let config = SensorConfig { budget, ..SensorConfig::default() };
+        let sensor = Sensor::open(config, &topology, &cpus)
+            .context("no scx_tandem answers, and the sampler cannot be used to observe alone")?;
+        let now_ns = monotonic_ns();
+        let ran_ns = BTreeMap::new();
+        let mut observer =
+            Self { topology, sensor, budget, tree, ran_ns, looked_ns: now_ns, opened_ns: now_ns, looks: 0 };
+        observer.accounts()?;
+        Ok(observer)
+    }
+
+    /// Takes in what the sampler saw. Call often.
+    ///
+    /// # Errors
+    /// The sampler cannot go on.
+    pub fn sample(&mut self) -> Result<()> {
+        Ok(self.sensor.sample(monotonic_ns())?)
+    }
+
+    /// Observes for `duration`.
+    ///
+    /// # Errors
+    /// The sampler cannot go on.
+    pub fn observe(&mut self, duration: Duration) -> Result<()> {
+        let start = Instant::now();
+        while start.elapsed() < duration {
+            std::thread::sleep(TICK.min(duration.saturating_sub(start.elapsed())));
+            self.sample()?;
+        }
+        Ok(())
+    }
+
+    /// What was seen since the last look.
+    ///
+    /// # Errors
+    /// /proc cannot be read.
+    pub fn look(&mut self) -> Result<Status> {
+        let accounts = self.accounts()?;
+        refresh_free_memory(&mut self.topology, None)?;
+        let (start_ns, now_ns) = (self.looked_ns, monotonic_ns());
+        self.looked_ns = now_ns;
+        self.looks += 1;
+        let snapshot = self.sensor.snapshot(&self.topology, accounts, start_ns, now_ns, |_, _| false);
+        let Survey { nodes, processes, threads, local_share } = survey(&snapshot);
+        let busy = || threads.iter().filter(|thread| thread.load_cpus >= 0.01);
+        let cost_ns = self.sensor.counters().cost_ns as f64;
+        let sampler = SamplerView {
+            name: self.sensor.name().to_owned(),
+            budget_percent: self.budget * 100.0,
+            used_percent: cost_ns / (now_ns - self.opened_ns).max(1) as f64 * 100.0,
+            busy_threads: busy().count() as u64,
+            covered_threads: busy().filter(|thread| thread.local_share.0.is_some()).count() as u64,
+            groups: snapshot.groups.len() as u64,
+        };
+        Ok(Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            time_ns: now_ns,
+            loaded_at_ns: self.opened_ns,
+            interval_ns: now_ns - start_ns,
+            mode: "observing".to_owned(),
+            thread_policy: "none".to_owned(),
+            page_policy: "none".to_owned(),
+            local_share,
+            latency_ns: latency_ns(&snapshot).into(),
+            sampler,
+            activity: Activity { intervals: self.looks, ..Activity::default() },
+            nodes,
+            processes,
+            threads,
+            ..Status::default()
+        })
+    }
+
+    /// What every observed thread ran since the last call; tells the sampler whom to watch.
+    fn accounts(&mut self) -> Result<Vec<TaskAccount>> {
+        let processes = observed(self.tree)?;
+        self.sensor.set_managed(processes.keys().map(|&pid| ProcessId(pid)).collect());
+        let mut ran_ns = BTreeMap::new();
+        let mut accounts = Vec::new();
+        for (pid, process) in processes {
+            // A process or thread that ends while it is read is left out.
+            let Ok(tasks) = process.tasks() else { continue };
+            for task in tasks.flatten() {
+                if let Some((account, total_ns)) = self.account(pid, &task) {
+                    ran_ns.insert(account.id, total_ns);
+                    accounts.push(account);
+                }
+            }
+        }
+        self.ran_ns = ran_ns;
+        accounts.sort_by_key(|account| account.id);
+        Ok(accounts)
+    }
+
+    fn account(&self, pid: u32, task: &Task) -> Option<(TaskAccount, u64)> {
+        let stat = task.stat().ok()?;
+        let total_ns = task.schedstat().ok()?.sum_exec_runtime;
+        let ticks_ns = 1_000_000_000 / procfs::ticks_per_second();
+        let id = ThreadId { tid: task.tid as u32, start_boottime_ns: stat.starttime * ticks_ns };
+        let cpu = CpuId(stat.processor? as u32);
+        let node = self.topology.nodes.iter().find(|(_, node)| node.cpus.contains(&cpu)).map(|(index, _)| index)?;
+        let ran_ns = self.ran_ns.get(&id).map_or(0, |before| total_ns.saturating_sub(*before));
+        let account = TaskAccount {
+            id,
+            process: ProcessId(pid),
+            command: stat.comm,
+            node,
+            cpu,
+            allowed: self.allowed(pid, task.tid),
+            run_ns: PerNode::from_fn(self.topology.len(), |at| if at == node { ran_ns } else { 0 }),
+            on_cooldown: false,
+        };
+        Some((account, total_ns))
+    }
+
+    fn allowed(&self, pid: u32, tid: i32) -> PerNode<bool> {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default();
+        let cpus: BTreeSet<u32> = parse_cpu_list(list.trim()).unwrap_or_default().into_iter().collect();
+        let on = |node: NodeIndex| self.topology.nodes[node].cpus.iter().any(|cpu| cpus.contains(&cpu.0));
+        PerNode::from_fn(self.topology.len(), on)
+    }
+}
+
+/// The processes to observe: no kernel threads, and not this one.
+fn observed(tree: Option<u32>) -> Result<BTreeMap<u32, Process>> {
+    let mut parents = BTreeMap::new();
+    let mut processes = BTreeMap::new();
+    for process in all_processes().context("/proc cannot be read")?.flatten() {
+        let Ok(stat) = process.stat() else { continue };
+        let is_kernels = StatFlags::from_bits_truncate(stat.flags).contains(StatFlags::PF_KTHREAD);
+        parents.insert(stat.pid as u32, stat.ppid as u32);
+        if !is_kernels && stat.pid as u32 != std::process::id() {
+            processes.insert(stat.pid as u32, process);
+        }
+    }
+    if let Some(root) = tree {
+        processes.retain(|&pid, _| is_below(&parents, pid, root));
+    }
+    Ok(processes)
+}
+
+fn is_below(parents: &BTreeMap<u32, u32>, mut pid: u32, root: u32) -> bool {
+    // Parents are read one after the other, so that they may form a circle: never go round in it.
+    for _ in 0..=parents.len() {
+        if pid == root {
+            return true;
+        }
+        match parents.get(&pid) {
+            Some(&parent) => pid = parent,
+            None => return false,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descendants_are_found_and_circles_end() {
+        let parents = BTreeMap::from([(11, 10), (12, 11), (20, 1), (30, 31), (31, 30)]);
+        assert!([10, 11, 12].iter().all(|&pid| is_below(&parents, pid, 10)));
+        assert!(!is_below(&parents, 20, 10) && !is_below(&parents, 30, 10));
+    }
+
+    #[test]
+    fn the_parent_of_this_process_is_observed_and_this_one_is_not() {
+        let all = observed(None).unwrap();
+        assert!(!all.contains_key(&std::process::id()));
+        let parent = std::os::unix::process::parent_id();
+        assert!(all.contains_key(&parent));
+        assert!(observed(Some(parent)).unwrap().contains_key(&parent));
+    }
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A scx_tandem that lives as long as the program it is for.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use super::summary::Report;
+
+/// What scx_tandem prints when the program may start.
+const READY: [&str; 2] = ["loaded", "took over the scheduler"];
+
+/// A running scx_tandem.
+pub struct Scheduler {
+    child: Child,
+    directory: TempDir,
+}
+
+impl Scheduler {
+    /// Starts it, and waits until it is loaded. What it says goes to `log`.
+    ///
+    /// # Errors
+    /// Its own sentence, if it ends instead.
+    pub fn start(flags: &[OsString], log: Option<&Path>) -> Result<Self> {
+        let directory = tempfile::tempdir().context("there is no place for a report")?;
+        let log = match log {
+            Some(path) => Some(File::create(path).with_context(|| format!("{}: cannot be made", path.display()))?),
+            None => None,
+        };
+        let program = program()?;
+        let mut command = Command::new(&program);
+        command.args(flags).arg("--report").arg(report_in(&directory)).env("RUST_LOG", "info,scx_utils=warn");
+        // In a group of its own: Ctrl-C is for the program, and the scheduler ends after it.
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        // SAFETY: between fork and exec only a system call is made.
+        unsafe { command.pre_exec(end_with_parent) };
+        let mut child = command.spawn().with_context(|| format!("{}: cannot be started", program.display()))?;
+        let mut errors = child.stderr.take().expect("it is piped");
+        if !ready(child.stdout.take().expect("it is piped"), log) {
+            let mut said = String::new();
+            errors.read_to_string(&mut said).context("what scx_tandem says cannot be read")?;
+            child.wait().context("scx_tandem cannot be waited for")?;
+            let sentence = said.lines().next().unwrap_or("scx_tandem ended before it was loaded, without a word");
+            bail!("{}", sentence.trim_start_matches("error: "));
+        }
+        std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::stderr()));
+        Ok(Self { child, directory })
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it, which unloads it, and returns what it did.
+    ///
+    /// # Errors
+    /// It did not end well.
+    pub fn stop(mut self) -> Result<Report> {
+        // SAFETY: the child is ours and was not waited for.
+        unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
+        let status = self.child.wait().context("scx_tandem cannot be waited for")?;
+        if !status.success() {
+            bail!("scx_tandem did not end well ({status}): look at the kernel log, and run `scx_tandem --unload`");
+        }
+        let path = report_in(&self.directory);
+        let text = fs::read_to_string(&path).with_context(|| format!("{}: cannot be read", path.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("{}: is no report", path.display()))
+    }
+}
+
+fn report_in(directory: &TempDir) -> PathBuf {
+    directory.path().join("report.json")
+}
+
+/// The scx_tandem beside this program, else the one in the path.
+fn program() -> Result<PathBuf> {
+    let beside = std::env::current_exe().context("this program's own path cannot be read")?.with_file_name("scx_tandem");
+    Ok(if beside.exists() { beside } else { PathBuf::from("scx_tandem") })
+}
+
+/// The scheduler must not stay when this process is killed.
+fn end_with_parent() -> std::io::Result<()> {
+    // SAFETY: this operation takes plain numbers and concerns the calling process only.
+    match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM, 0, 0, 0) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// Waits until scx_tandem says that it is loaded; false if it ends instead. Goes on to take down what it says.
+fn ready(output: impl Read + Send + 'static, mut log: Option<File>) -> bool {
+    let (sender, ready) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if READY.iter().any(|word| line.ends_with(word) || line.contains(&format!("{word} that"))) {
+                // Only the first time somebody waits for it.
+                let _ = sender.send(());
+            }
+            // A full disk must not stop the program that runs.
+            if log.as_mut().is_some_and(|log| writeln!(log, "{line}").is_err()) {
+                log = None;
+            }
+        }
+    });
+    ready.recv().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_ready_when_it_says_so_and_not_when_it_ends() {
+        for said in ["  INFO loaded\n", "x\n INFO took over the scheduler that is loaded\n"] {
+            assert!(ready(said.as_bytes(), None), "{said}");
+        }
+        for said in ["", "  WARN the loaded scheduler was made for another version: loading anew\n", " INFO unloaded soon\n"] {
+            assert!(!ready(said.as_bytes(), None), "{said}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What a run brought.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use serde::{Deserialize, Serialize};
+use tandem_view::Status;
+
+/// What is needed of scx_tandem's report.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Report {
+    intervals: u64,
+    thread_moves: Vec<serde::de::IgnoredAny>,
+    mover: Mover,
+    plans: Vec<Plan>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Mover {
+    moved_pages: u64,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Plan {
+    predicted_gain_ns_per_s: Option<f64>,
+    before_ns: Option<f64>,
+    after_ns: Option<f64>,
+    judged: bool,
+    undone: bool,
+}
+
+/// Remote shares and access rates over the run.
+#[derive(Clone, Debug, Default)]
+pub struct Shares {
+    first: Option<f64>,
+    last: Option<f64>,
+    accesses_per_s: f64,
+}
+
+impl Shares {
+    /// Takes a look into account.
+    pub fn note(&mut self, status: &Status) {
+        let Some(local) = status.local_share.0 else { return };
+        self.first.get_or_insert(1.0 - local);
+        self.last = Some(1.0 - local);
+        self.accesses_per_s = status.nodes.iter().filter_map(|node| node.accesses_per_s.0).sum();
+    }
+}
+
+/// The summary. Shares are between 0 and 1; what could not be measured is null.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    command: Vec<String>,
+    exit_code: Option<i32>,
+    signal: Option<i32>,
+    seconds: f64,
+    dry_run: bool,
+    intervals: u64,
+    /// Of accesses, when they were seen for the first and for the last time.
+    remote_share_before: Option<f64>,
+    remote_share_after: Option<f64>,
+    thread_moves: u64,
+    moved_pages: u64,
+    plans: u64,
+    undone_plans: u64,
+    /// Plans whose outcome was not known when the program ended.
+    unjudged_plans: u64,
+    /// Of the plans that were kept: what they should save, and what follows from the latencies measured.
+    predicted_gain_ns_per_s: Option<f64>,
+    measured_gain_ns_per_s: Option<f64>,
+}
+
+impl Summary {
+    /// Draws it up.
+    pub fn new(
+        command: &[OsString],
+        status: ExitStatus,
+        seconds: f64,
+        shares: Shares,
+        report: &Report,
+        dry_run: bool,
+    ) -> Self {
+        let kept = || report.plans.iter().filter(|plan| plan.judged && !plan.undone);
+        let saved_ns = kept().filter_map(|plan| Some(plan.before_ns? - plan.after_ns?)).reduce(|one, two| one + two);
+        Self {
+            command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            exit_code: status.code(),
+            signal: status.signal(),
+            seconds,
+            dry_run,
+            intervals: report.intervals,
+            remote_share_before: shares.first,
+            remote_share_after: shares.last,
+            thread_moves: report.thread_moves.len() as u64,
+            moved_pages: report.mover.moved_pages,
+            plans: report.plans.len() as u64,
+            undone_plans: report.plans.iter().filter(|plan| plan.undone).count() as u64,
+            unjudged_plans: report.plans.iter().filter(|plan| !plan.judged).count() as u64,
+            predicted_gain_ns_per_s: kept()
+                .filter_map(|plan| plan.predicted_gain_ns_per_s)
+                .reduce(|one, two| one + two),
+            measured_gain_ns_per_s: saved_ns.map(|ns| ns * shares.accesses_per_s),
+        }
+    }
+
+    /// The summary for people.
+    pub fn in_words(&self) -> String {
+        let mut text = String::new();
+        let percent = |share: Option<f64>| share.map_or("unknown".to_owned(), |share| format!("{:.1} %", share * 100.0));
+        let gain = |ns: Option<f64>| ns.map_or("unknown".to_owned(), |ns| format!("{:.3} s/s", ns / 1e9));
+        let ended = match (self.exit_code, self.signal) {
+            (Some(code), _) => format!("exit code {code}"),
+            (None, Some(signal)) => format!("ended by signal {signal}"),
+            (None, None) => "ended".to_owned(),
+        };
+        let mut line = |words: String| writeln!(text, "tandem: {words}").expect("a String takes all");
+        line(format!("{}: {:.2} s, {ended}", self.command.join(" "), self.seconds));
+        if self.dry_run {
+            line("dry run: nothing was moved".to_owned());
+        }
+        let (before, after) = (percent(self.remote_share_before), percent(self.remote_share_after));
+        line(format!("remote share of accesses: {before} at first, {after} at last"));
+        line(format!("moves: {} of threads, {} pages", self.thread_moves, self.moved_pages));
+        let (plans, undone, unjudged) = (self.plans, self.undone_plans, self.unjudged_plans);
+        line(format!("plans: {plans}, of which {undone} were undone and {unjudged} not judged yet"));
+        let (predicted, measured) = (gain(self.predicted_gain_ns_per_s), gain(self.measured_gain_ns_per_s));
+        line(format!("stall saved by plans that were kept: {predicted} predicted, {measured} measured"));
+        if self.remote_share_before.is_none() {
+            line("too few accesses were sampled: the program was too short, or hardly used memory".to_owned());
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tandem_view::{Maybe, NodeView};
+
+    use super::*;
+
+    fn plan(predicted: f64, before: Option<f64>, after: Option<f64>, judged: bool, undone: bool) -> Plan {
+        Plan { predicted_gain_ns_per_s: Some(predicted), before_ns: before, after_ns: after, judged, undone }
+    }
+
+    fn status(local: Option<f64>) -> Status {
+        let node = NodeView { accesses_per_s: Maybe(Some(1e6)), ..NodeView::default() };
+        Status { local_share: Maybe(local), nodes: vec![node.clone(), node], ..Status::default() }
+    }
+
+    fn summary(plans: Vec<Plan>, shares: Shares) -> Summary {
+        let report = Report { plans, ..Report::default() };
+        Summary::new(&["x".into()], ExitStatus::from_raw(0), 1.0, shares, &report, false)
+    }
+
+    #[test]
+    fn only_plans_that_were_kept_count_as_gain() {
+        let mut shares = Shares::default();
+        [None, Some(0.25), Some(0.5), None].map(|local| shares.note(&status(local)));
+        let plans = vec![
+            plan(3e8, Some(200.0), Some(150.0), true, false),
+            plan(1e8, None, Some(150.0), true, false),
+            plan(5e8, Some(150.0), Some(190.0), true, true),
+            plan(7e8, Some(150.0), None, false, false),
+        ];
+        let summary = summary(plans, shares);
+        assert_eq!((summary.remote_share_before, summary.remote_share_after), (Some(0.75), Some(0.5)));
+        assert_eq!((summary.plans, summary.undone_plans, summary.unjudged_plans), (4, 1, 1));
+        assert_eq!(summary.predicted_gain_ns_per_s, Some(4e8));
+        assert_eq!(summary.measured_gain_ns_per_s, Some(50.0 * 2e6), "50 ns less for 2 million accesses a second");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_said_to_be_unknown() {
+        let words = summary(vec![], Shares::default()).in_words();
+        assert!(words.contains("unknown at first, unknown at last") && words.contains("too few accesses"), "{words}");
+        assert!(words.starts_with("tandem: x: 1.00 s, exit code 0\n"), "{words}");
+    }
+}

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Flags over environment over file over defaults.
+//!
+//! What a file says is put before the arguments as flags, as far as neither an argument nor the environment says
+//! otherwise, so that one parser judges everything. A file is judged alone first: its mistakes are told with their lines.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::error::ContextKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Parser};
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::file::{ConfigFile, FileError};
+use crate::options::Options;
+
+/// Id of the argument that names the configuration file, in every program that reads one.
+const CONFIG: &str = "config";
+
+/// Why there are no settings.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The command line or the environment is wrong; also how clap says that help was asked for.
+    #[error(transparent)]
+    Arguments(#[from] clap::Error),
+    /// The configuration file is.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Each word is right, but not together.
+    #[error("{0}")]
+    Settings(String),
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// An argument.
+    Flag,
+    /// A variable of the environment.
+    Environment,
+    /// The configuration file.
+    File,
+    /// Nobody said it.
+    Default,
+}
+
+/// One option as it is in effect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Setting {
+    /// Its name in a configuration file.
+    pub name: String,
+    /// Its flag.
+    pub flag: String,
+    /// Its variable of the environment.
+    pub environment: String,
+    /// Its values; none if it is not set and has no default, several only for lists.
+    pub values: Vec<String>,
+    /// Whether it takes several.
+    pub list: bool,
+    /// Where they come from.
+    pub source: Source,
+    /// What it is.
+    pub help: String,
+}
+
+/// All options as they are in effect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Effective {
+    /// The configuration file, if there is one.
+    pub file: Option<PathBuf>,
+    /// By name, in the order of the help.
+    pub settings: Vec<Setting>,
+}
+
+/// The variable of the environment that sets the option `name`.
+pub fn environment_of(name: &str) -> String {
+    format!("TANDEM_{}", name.to_uppercase())
+}
+
+/// The flag of the option `name`; `None` if there is no such option.
+pub fn flag_of(name: &str) -> Option<String> {
+    let options = options();
+    let arg = options.get_arguments().find(|arg| arg.get_id() == name)?;
+    Some(format!("--{}", arg.get_long().expect("every option has a long flag")))
+}
+
+/// The options alone.
+fn options() -> Command {
+    Options::augment_args(Command::new("options").no_binary_name(true))
+}
+
+fn names() -> Vec<String> {
+    options().get_arguments().map(|arg| arg.get_id().to_string()).collect()
+}
+
+/// `P`'s command line with a variable of the environment for each option.
+fn command<P: Parser>() -> Command {
+    let names = names();
+    P::command().mut_args(|arg| {
+        let id = arg.get_id().to_string();
+        if id == CONFIG || names.contains(&id) { arg.env(environment_of(&id)).hide_env_values(true) } else { arg }
+    })
+}
+
+/// Reads `arguments` (with the program's name), the environment, and the file that `--config` names. `P` flattens
+/// [`Options`], and may have an argument `config`.
+///
+/// # Errors
+/// Any [`Error`]; all that can be said without looking at the machine is checked.
+pub fn parse<P: Parser>(arguments: &[OsString]) -> Result<(P, Effective), Error> {
+    let given = command::<P>().try_get_matches_from(arguments).map_err(|error| blame(error, arguments))?;
+    let path: Option<&PathBuf> = given.try_get_one(CONFIG).ok().flatten();
+    let file = path.map(|path| ConfigFile::read(path)).transpose()?;
+    let mut all: Vec<OsString> = arguments.iter().take(1).cloned().collect();
+    if let Some(file) = &file {
+        check(file)?;
+        all.extend(flags(file, &given));
+    }
+    all.extend(arguments.iter().skip(1).cloned());
+    let matches = command::<P>().try_get_matches_from(all)?;
+    let parsed = P::from_arg_matches(&matches)?;
+    Options::from_arg_matches(&matches)?.policies().map_err(Error::Settings)?;
+    let settings = options().get_arguments().map(|arg| setting(arg, &given, &matches)).collect();
+    Ok((parsed, Effective { file: path.cloned(), settings }))
+}
+
+/// Says so if it was the environment that gave a wrong value, which clap does not.
+fn blame(error: clap::Error, arguments: &[OsString]) -> Error {
+    let variable = || {
+        let wrong = error.get(ContextKind::InvalidArg)?.to_string();
+        let flag = wrong.split([' ', '=', '[']).next()?;
+        let is_given = arguments.iter().any(|given| given.to_string_lossy().split('=').next() == Some(flag));
+        let arg = options().get_arguments().find(|arg| arg.get_long() == flag.strip_prefix("--"))?.clone();
+        let variable = environment_of(arg.get_id().as_str());
+        (!is_given && std::env::var_os(&variable).is_some()).then_some(variable)
+    };
+    match variable() {
+        Some(variable) => Error::Settings(format!("{variable} in the environment: {}", reason(&error))),
+        None => error.into(),
+    }
+}
+
+/// Judges a file alone, key by key and then together.
+///
+/// # Errors
+/// The first mistake, with its line.
+pub fn check(file: &ConfigFile) -> Result<(), Error> {
+    let command = options();
+    for (name, entry) in &file.entries {
+        let Some(arg) = command.get_arguments().find(|arg| arg.get_id() == name.as_str()) else {
+            let known = names().join(", ");
+            return Err(file.wrong(entry, format!("{name}: there is no such option; there are {known}")).into());
+        };
+        if entry.values.len() != 1 && !is_list(arg) {
+            return Err(file.wrong(entry, format!("{name}: takes one value, not a list")).into());
+        }
+        if let Err(error) = options().try_get_matches_from(words(arg, &entry.values)) {
+            return Err(file.wrong(entry, format!("{name}: {}", reason(&error))).into());
+        }
+    }
+    let words = file.entries.iter().flat_map(|(name, entry)| words_of(&command, name, &entry.values));
+    let alone = |what| Error::Settings(format!("{}: {what}", file.path().display()));
+    let matches = options().try_get_matches_from(words).map_err(|error| alone(reason(&error)))?;
+    Options::from_arg_matches(&matches)?.policies().map_err(alone)?;
+    Ok(())
+}
+
+/// The flags that say what a file says, without those that `given` overrides.
+fn flags(file: &ConfigFile, given: &ArgMatches) -> Vec<OsString> {
+    let command = options();
+    let is_set = |id: &str| !matches!(given.value_source(id), None | Some(ValueSource::DefaultValue));
+    let is_overridden = |arg: &Arg| {
+        is_set(arg.get_id().as_str())
+            || command.get_arguments().any(|other| {
+                let conflicts = |one: &Arg, two: &Arg| command.get_arg_conflicts_with(one).contains(&two);
+                (conflicts(arg, other) || conflicts(other, arg)) && is_set(other.get_id().as_str())
+            })
+    };
+    let mut flags = Vec::new();
+    for (name, entry) in &file.entries {
+        let arg = command.get_arguments().find(|arg| arg.get_id() == name.as_str());
+        if arg.is_some_and(|arg| !is_overridden(arg)) {
+            flags.extend(words_of(&command, name, &entry.values));
+        }
+    }
+    flags
+}
+
+fn words_of(command: &Command, name: &str, values: &[String]) -> Vec<OsString> {
+    let arg = command.get_arguments().find(|arg| arg.get_id() == name);
+    arg.map_or_else(Vec::new, |arg| words(arg, values))
+}
+
+fn words(arg: &Arg, values: &[String]) -> Vec<OsString> {
+    let flag = arg.get_long().expect("every option has a long flag");
+    values.iter().map(|value| format!("--{flag}={value}").into()).collect()
+}
+
+fn is_list(arg: &Arg) -> bool {
+    matches!(arg.get_action(), clap::ArgAction::Append)
+}
+
+/// What clap says, without its headings and hints.
+fn reason(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    line.strip_prefix("error: ").unwrap_or(line).to_owned()
+}
+
+fn setting(arg: &Arg, given: &ArgMatches, all: &ArgMatches) -> Setting {
+    let id = arg.get_id().as_str();
+    let source = match (given.value_source(id), all.value_source(id)) {
+        (Some(ValueSource::CommandLine), _) => Source::Flag,
+        (Some(ValueSource::EnvVariable), _) => Source::Environment,
+        (_, Some(ValueSource::CommandLine)) => Source::File,
+        _ => Source::Default,
+    };
+    let raw = all.get_raw(id).into_iter().flatten();
+    Setting {
+        name: id.to_owned(),
+        flag: format!("--{}", arg.get_long().expect("every option has a long flag")),
+        environment: environment_of(id),
+        values: raw.map(|value| value.to_string_lossy().into_owned()).collect(),
+        list: is_list(arg),
+        source,
+        help: arg.get_help().map(ToString::to_string).unwrap_or_default(),
+    }
+}
+
+impl Effective {
+    /// The setting of this name.
+    pub fn get(&self, name: &str) -> Option<&Setting> {
+        self.settings.iter().find(|setting| setting.name == name)
+    }
+
+    /// The configuration file, if there is one.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[arg(long)]
+        config: Option<PathBuf>,
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn file(text: &str) -> ConfigFile {
+        ConfigFile::parse(Path::new("tandem.toml"), text).unwrap()
+    }
+
+    fn wrong(text: &str) -> String {
+        check(&file(text)).unwrap_err().to_string()
+    }
+
+    /// The options that a file and flags give together.
+    fn layered(text: &str, arguments: &[&str]) -> (Options, Vec<OsString>) {
+        let arguments: Vec<OsString> = ["test"].iter().chain(arguments).map(Into::into).collect();
+        let given = command::<Program>().try_get_matches_from(&arguments).unwrap();
+        let flags = flags(&file(text), &given);
+        let all = arguments[..1].iter().chain(&flags).chain(&arguments[1..]);
+        (Program::try_parse_from(all).unwrap().options, flags)
+    }
+
+    #[test]
+    fn every_option_can_stand_in_a_file_and_in_the_environment() {
+        for arg in options().get_arguments() {
+            assert!(arg.get_long().is_some(), "{} has a flag", arg.get_id());
+        }
+        let command = command::<Program>();
+        for name in names() {
+            let arg = command.get_arguments().find(|arg| arg.get_id() == name.as_str()).unwrap();
+            assert_eq!(arg.get_env().unwrap().to_str(), Some(environment_of(&name).as_str()));
+        }
+    }
+
+    #[test]
+    fn options_are_found_by_their_names_in_a_file() {
+        assert_eq!(flag_of("parameters").as_deref(), Some("--parameter"));
+        assert_eq!(flag_of("page-rate"), None);
+    }
+
+    #[test]
+    fn a_flag_overrides_the_file_and_the_file_the_default() {
+        let (options, _) = layered("page_rate = 64\ncooldown_s = 3\n", &["--page-rate", "7"]);
+        assert_eq!((options.page_rate, options.cooldown_s, options.seed), (7, 3, 1));
+    }
+
+    #[test]
+    fn a_list_replaces_the_list_below() {
+        let (options, _) = layered("manage = ['uid=1', 'uid=2']\nexclude = ['uid=3']", &["--manage", "comm=x"]);
+        assert_eq!(options.manage, ["comm=x".parse().unwrap()]);
+        assert_eq!(options.exclude, ["uid=3".parse().unwrap()]);
+    }
+
+    #[test]
+    fn a_flag_silences_what_contradicts_it_in_the_file() {
+        let (options, flags) = layered("policy = 'sam+none'\n", &["--thread-policy", "nimar"]);
+        assert!(flags.is_empty(), "{flags:?}");
+        assert_eq!((options.policy, options.thread_policy.as_str()), (None, "nimar"));
+        let (options, _) = layered("thread_policy = 'nimar'\npage_policy = 'none'\n", &["--policy", "sam+none"]);
+        assert_eq!(options.policy.as_deref(), Some("sam+none"));
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_lines() {
+        for (text, expected) in [
+            ("\npage_rat = 1\n", "tandem.toml:2: page_rat: there is no such option; there are interval_ms, "),
+            ("interval_ms = 5\n", "tandem.toml:1: interval_ms: invalid value '5'"),
+            ("interval_ms = -5\n", "tandem.toml:1: interval_ms: invalid value '-5'"),
+            ("page_rate = [1, 2]\n", "tandem.toml:1: page_rate: takes one value"),
+            ("seed = []\n", "tandem.toml:1: seed: takes one value"),
+            ("dry_run = 1\n", "tandem.toml:1: dry_run: invalid value '1'"),
+            ("seed = 1\nmanage = ['user=1']\n", "tandem.toml:2: manage: invalid value 'user=1'"),
+            ("mover_budget = 1000\n", "tandem.toml:1: mover_budget: invalid value '1000'"),
+            ("thread_policy = 'smb'\n", "tandem.toml: "),
+            ("policy = 'sma+tmma'\npage_policy = 'tmma'\n", "tandem.toml: "),
+        ] {
+            let error = wrong(text);
+            assert!(error.starts_with(expected) && error.lines().count() == 1, "{error}");
+        }
+    }
+
+    #[test]
+    fn settings_say_where_they_come_from() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tandem.toml");
+        fs::write(&path, "page_rate = 64\nmanage = ['uid=1', 'uid=2']\n").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let arguments: Vec<OsString> =
+            ["test", "--config", path.to_str().unwrap(), "--seed", "9"].iter().map(Into::into).collect();
+        let parsed = parse::<Program>(&arguments);
+        if fs::metadata(&path).unwrap().uid() != 0 {
+            assert!(matches!(parsed, Err(Error::File(FileError::NotRoots { .. }))), "{parsed:?}");
+            return;
+        }
+        let (program, effective) = parsed.unwrap();
+        assert_eq!(program.config.as_deref(), effective.file());
+        let setting = |name: &str| {
+            let setting = effective.get(name).unwrap();
+            (setting.values.join(" "), setting.source)
+        };
+        assert_eq!(setting("seed"), ("9".to_owned(), Source::Flag));
+        assert_eq!(setting("page_rate"), ("64".to_owned(), Source::File));
+        assert_eq!(setting("manage"), ("uid=1 uid=2".to_owned(), Source::File));
+        assert_eq!(setting("cooldown_s"), ("10".to_owned(), Source::Default));
+        assert_eq!(setting("record"), (String::new(), Source::Default));
+    }
+}

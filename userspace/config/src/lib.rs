@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What scx_tandem is told, from wherever it is told.
+//!
+//! There is one list of options, [`Options`]. Each of them can be given as a flag (`--page-rate 64`), in the environment
+//! (`TANDEM_PAGE_RATE=64`) and in a configuration file (`page_rate = 64`), in this order of precedence; then come the
+//! defaults. All of them go through the same parser, so that what is valid in one place is valid in the others, and a
+//! list that is given in one place replaces the list of the places below it.
+
+mod file;
+mod layers;
+mod options;
+mod selector;
+
+pub use file::{ConfigFile, FileError};
+pub use layers::{Effective, Error, Setting, Source, check, environment_of, flag_of, parse};
+pub use options::{Options, QueueSharing};
+pub use selector::{Selector, SelectorError};

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The options of scx_tandem. The name of a field is its name in a configuration file.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use tandem_policies::decider::PolicyChoice;
+use tandem_policies::registry::Kind;
+
+use crate::selector::Selector;
+
+/// Intervals that an assignment outlives its last renewal.
+const LEASE_INTERVALS: u32 = 3;
+/// Bounds of a budget, in percent of one CPU.
+const BUDGET_PERCENT: std::ops::RangeInclusive<f64> = 0.01..=100.0;
+
+/// Which CPUs share a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum)]
+pub enum QueueSharing {
+    /// Those below one last-level cache
+    #[default]
+    Auto,
+    /// Those of a node
+    Node,
+    /// Those below one last-level cache
+    Llc,
+}
+
+/// Everything that can be chosen about scx_tandem.
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Length of an interval: observe, decide, act [ms, at least 100]
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=60_000))]
+    pub interval_ms: u64,
+
+    /// Thread and page policy in one, as THREAD+PAGE
+    #[arg(long, value_name = "THREAD+PAGE", conflicts_with_all = ["thread_policy", "page_policy"])]
+    pub policy: Option<String>,
+
+    /// Policy that places threads (`tandem policies` lists them)
+    #[arg(long, value_name = "NAME", default_value = "sma")]
+    pub thread_policy: String,
+
+    /// Policy that places pages
+    #[arg(long, value_name = "NAME", default_value = "tmma")]
+    pub page_policy: String,
+
+    /// Set a policy's parameter (repeatable)
+    #[arg(long = "parameter", value_name = "POLICY.NAME=VALUE", value_delimiter = ',')]
+    pub parameters: Vec<String>,
+
+    /// What to manage: comm=NAME, pid=PID (with its descendants), uid=UID, cgroup=/PATH (with those below) or all
+    /// (repeatable); everything else is scheduled neutrally
+    #[arg(long, value_name = "WHAT", default_value = "all", value_delimiter = ',')]
+    pub manage: Vec<Selector>,
+
+    /// What not to manage though --manage chooses it, in the same words (repeatable)
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    pub exclude: Vec<Selector>,
+
+    /// CPU time for sampling, in percent of one CPU [default: 1 per 8 CPUs]
+    #[arg(long, value_name = "PERCENT", value_parser = percent_of_a_cpu)]
+    pub sampler_budget: Option<f64>,
+
+    /// Memory moved per second at most
+    #[arg(long, value_name = "MIB_PER_S", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
+    pub page_rate: u64,
+
+    /// Time in system calls that move pages, in percent of one CPU
+    #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = percent_of_a_cpu)]
+    pub mover_budget: f64,
+
+    /// How long a thread or page that was moved stays where it is
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    pub cooldown_s: u64,
+
+    /// Which CPUs share a queue
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = QueueSharing::Auto)]
+    pub queue: QueueSharing,
+
+    /// Observe and decide, but change nothing
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
+    pub dry_run: bool,
+
+    /// Schedule only tasks of the class SCHED_EXT. They starve beside normal tasks: for dedicated CPUs only
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
+    pub partial: bool,
+
+    /// Print a line of statistics every SECONDS
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub stats: Option<u64>,
+
+    /// Write what was seen and done to FILE on exit, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+
+    /// Record what is seen and decided to FILE, which must not exist yet; `tandem replay` reads it
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+
+    /// Seed of the policies' random choices
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+fn percent_of_a_cpu(text: &str) -> Result<f64, String> {
+    let percent: f64 = text.parse().map_err(|_| format!("{text} is no number"))?;
+    if BUDGET_PERCENT.contains(&percent) {
+        Ok(percent)
+    } else {
+        let (least, most) = (BUDGET_PERCENT.start(), BUDGET_PERCENT.end());
+        Err(format!("must be between {least} and {most} percent of one CPU"))
+    }
+}
+
+impl Options {
+    /// Length of an interval.
+    pub fn interval(&self) -> Duration {
+        Duration::from_millis(self.interval_ms)
+    }
+
+    /// Length of an assignment's lease.
+    pub fn lease(&self) -> Duration {
+        self.interval() * LEASE_INTERVALS
+    }
+
+    /// The thread policy and the page policy with their parameters.
+    ///
+    /// # Errors
+    /// One sentence: no such policy, no such parameter, or a value that it does not take.
+    pub fn policies(&self) -> Result<(PolicyChoice, PolicyChoice), String> {
+        let (thread, page) = match &self.policy {
+            Some(both) => both
+                .split_once('+')
+                .ok_or_else(|| format!("policy {both}: expected THREAD+PAGE, for example sma+tmma"))?,
+            None => (self.thread_policy.as_str(), self.page_policy.as_str()),
+        };
+        let choice = |kind, name| PolicyChoice::new(kind, name).map_err(|error| error.to_string());
+        let mut choices = [choice(Kind::Thread, thread)?, choice(Kind::Page, page)?];
+        for given in &self.parameters {
+            set_parameter(&mut choices, given).map_err(|why| format!("parameter {given}: {why}"))?;
+        }
+        let [thread, page] = choices;
+        Ok((thread, page))
+    }
+
+    /// The first option that differs from `running` and takes effect only when scx_tandem starts.
+    pub fn needs_restart(&self, running: &Self) -> Option<&'static str> {
+        [
+            ("interval_ms", self.interval_ms != running.interval_ms),
+            ("queue", self.queue != running.queue),
+            ("partial", self.partial != running.partial),
+            ("report", self.report != running.report),
+            ("record", self.record != running.record),
+        ]
+        .into_iter()
+        .find_map(|(name, differs)| differs.then_some(name))
+    }
+}
+
+fn set_parameter(choices: &mut [PolicyChoice], given: &str) -> Result<(), String> {
+    let (policy, name, value) = given
+        .split_once('=')
+        .and_then(|(key, value)| key.split_once('.').map(|(policy, name)| (policy, name, value)))
+        .ok_or("expected POLICY.NAME=VALUE, for example sma.gate_percent=1")?;
+    let value: f64 = value.parse().map_err(|_| format!("{value} is no number"))?;
+    let chosen = choices
+        .iter_mut()
+        .find(|choice| choice.name() == policy)
+        .ok_or_else(|| format!("the policy {policy} is not in use; `tandem policies` lists them all"))?;
+    chosen.set(name, value).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn options(arguments: &[&str]) -> Result<Options, clap::Error> {
+        Program::try_parse_from(["test"].iter().chain(arguments)).map(|program| program.options)
+    }
+
+    #[test]
+    fn a_switch_may_be_turned_off_again() {
+        assert!(!options(&[]).unwrap().dry_run);
+        assert!(options(&["--dry-run"]).unwrap().dry_run);
+        assert!(!options(&["--dry-run=false"]).unwrap().dry_run);
+    }
+
+    #[test]
+    fn budgets_outside_their_range_are_refused() {
+        for bad in ["0", "101", "NaN", "much"] {
+            assert!(options(&["--mover-budget", bad]).is_err(), "{bad}");
+        }
+        assert_eq!(options(&["--sampler-budget", "2.5"]).unwrap().sampler_budget, Some(2.5));
+    }
+
+    #[test]
+    fn policies_come_with_their_parameters_or_a_sentence() {
+        let (thread, page) = options(&["--policy", "sam+none"]).unwrap().policies().unwrap();
+        assert_eq!((thread.name(), page.name()), ("sam", "none"));
+        for (arguments, expected) in [
+            (&["--policy", "sma"][..], "THREAD+PAGE"),
+            (&["--thread-policy", "smb"], "smb"),
+            (&["--parameter", "sma.colling=1"], "colling"),
+            (&["--parameter", "sma.cooling=seven"], "seven"),
+            (&["--parameter", "lmma.x=1"], "lmma is not in use"),
+        ] {
+            let error = options(arguments).unwrap().policies().unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_the_loaded_scheduler_was_made_from_needs_a_restart() {
+        let running = options(&[]).unwrap();
+        assert_eq!(options(&["--page-rate", "1", "--manage", "uid=0"]).unwrap().needs_restart(&running), None);
+        assert_eq!(options(&["--queue", "node"]).unwrap().needs_restart(&running), Some("queue"));
+    }
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Words that choose processes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// Chooses processes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selector {
+    /// All processes.
+    All,
+    /// Processes with a thread of this command name.
+    Command(String),
+    /// A process and its descendants.
+    Tree(u32),
+    /// Processes of this control group and of those below it, by its path from the root of the hierarchy.
+    ControlGroup(String),
+    /// Processes of this user (the real user id).
+    User(u32),
+}
+
+/// A text that chooses nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}: expected all, comm=NAME, pid=PID, uid=UID or cgroup=/PATH")]
+pub struct SelectorError(String);
+
+impl FromStr for Selector {
+    type Err = SelectorError;
+
+    fn from_str(text: &str) -> Result<Self, SelectorError> {
+        let bad = || SelectorError(text.to_owned());
+        match text.split_once('=') {
+            None if text == "all" => Ok(Self::All),
+            Some(("comm", name)) if !name.is_empty() => Ok(Self::Command(name.to_owned())),
+            Some(("pid", pid)) => pid.parse().map(Self::Tree).map_err(|_| bad()),
+            Some(("uid", uid)) => uid.parse().map(Self::User).map_err(|_| bad()),
+            Some(("cgroup", path)) if path.starts_with('/') => {
+                Ok(Self::ControlGroup(path.trim_end_matches('/').to_owned()))
+            }
+            _ => Err(bad()),
+        }
+    }
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::Command(name) => write!(f, "comm={name}"),
+            Self::Tree(pid) => write!(f, "pid={pid}"),
+            Self::ControlGroup(path) if path.is_empty() => f.write_str("cgroup=/"),
+            Self::ControlGroup(path) => write!(f, "cgroup={path}"),
+            Self::User(uid) => write!(f, "uid={uid}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_are_read_from_text_and_written_back() {
+        for (text, selector) in [
+            ("all", Selector::All),
+            ("comm=a b", Selector::Command("a b".to_owned())),
+            ("pid=12", Selector::Tree(12)),
+            ("uid=1000", Selector::User(1000)),
+            ("cgroup=/system.slice/db.service", Selector::ControlGroup("/system.slice/db.service".to_owned())),
+            ("cgroup=/", Selector::ControlGroup(String::new())),
+        ] {
+            assert_eq!(text.parse(), Ok(selector.clone()));
+            assert_eq!(selector.to_string(), text);
+        }
+        assert_eq!("cgroup=/a/".parse(), Ok(Selector::ControlGroup("/a".to_owned())));
+    }
+
+    #[test]
+    fn what_chooses_nothing_is_refused_with_what_could_be_said() {
+        for bad in ["", "comm", "comm=", "pid=x", "uid=-1", "uid=root", "cgroup=system.slice", "everything"] {
+            let error = bad.parse::<Selector>().unwrap_err().to_string();
+            assert!(error.contains("expected all, comm=NAME"), "{error}");
+        }
+    }
+}

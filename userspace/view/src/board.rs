@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Where the agent leaves its state for those who ask. It never waits for them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::Status;
+
+/// The last state, none before the end of the first interval. Clones are the same board.
+#[derive(Clone, Debug, Default)]
+pub struct Board(Arc<Mutex<Option<Arc<Status>>>>);
+
+impl Board {
+    /// Replaces the state.
+    pub fn publish(&self, status: Status) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(status));
+    }
+
+    /// The state that was published last.
+    pub fn read(&self) -> Option<Arc<Status>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

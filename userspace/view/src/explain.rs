@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Why a thread is where it is, in sentences. Nothing is said that the state does not show.
+
+use crate::{Maybe, PlanView, ProcessView, Status, ThreadView, percent};
+
+/// From this share on a thread's memory counts as local.
+const MOSTLY: f64 = 0.5;
+
+impl Status {
+    /// The plan that a move at `time_ns` belonged to.
+    pub fn plan_at(&self, time_ns: u64) -> Option<&PlanView> {
+        self.plans.iter().find(|plan| plan.time_ns == time_ns)
+    }
+
+    /// Sentences about a managed thread: where it is, why, what was moved, and what that brought.
+    pub fn explain(&self, thread: &ThreadView) -> Vec<String> {
+        let mut said = vec![self.where_it_is(thread)];
+        said.push(self.why_there(thread));
+        said.extend(self.group_of(thread));
+        match thread.moved_at_ns.0 {
+            Some(time_ns) => said.extend(self.last_move(thread, time_ns)),
+            None => said.push("It was not moved since the scheduler was loaded.".to_owned()),
+        }
+        said
+    }
+
+    /// Sentences about the memory of a managed process.
+    pub fn explain_memory(&self, process: &ProcessView) -> Vec<String> {
+        let known: u64 = process.known_mib.iter().sum();
+        let by_node = self.nodes.iter().zip(&process.known_mib).filter(|&(_, &mib)| mib > 0);
+        let by_node: Vec<String> = by_node.map(|(node, mib)| format!("{mib} MiB on node {}", node.id)).collect();
+        let mut said = vec![if known == 0 {
+            "No memory of it is known yet: none of its accesses was sampled.".to_owned()
+        } else {
+            format!("Of its memory {known} MiB are known by samples: {}.", by_node.join(", "))
+        }];
+        let mut moves = self.moves.iter().filter(|one| one.pages > 0 && one.pid == Maybe(Some(process.pid)));
+        let pages: u64 = moves.clone().map(|one| one.pages).sum();
+        if let Some(last) = moves.next_back() {
+            let (ago, to, reason) = (self.ago(last.time_ns), last.to, sentence(&last.reason));
+            said.push(format!("Of it {pages} pages were moved lately, the last ones {ago} to node {to}: {reason}"));
+        }
+        said
+    }
+
+    fn where_it_is(&self, thread: &ThreadView) -> String {
+        let (tid, command, pid, node) = (thread.tid, &thread.command, thread.pid, thread.node);
+        let placed = format!(
+            "Thread {tid} ({command}) of process {pid} is on node {node} and uses {:.2} CPUs",
+            thread.load_cpus
+        );
+        match thread.local_share.0 {
+            Some(_) => format!("{placed}; {} of its accesses are local.", percent(thread.local_share)),
+            None => format!("{placed}; what it accesses is not known yet, since too few of its accesses were sampled."),
+        }
+    }
+
+    fn why_there(&self, thread: &ThreadView) -> String {
+        let (Some(preferred), here) = (thread.preferred_node.0, thread.node) else {
+            return format!("Without that the scheduler keeps it on node {}, where it ran most.", thread.node);
+        };
+        if preferred == here {
+            let share = thread.local_share.0.unwrap_or_default();
+            let much = if share >= MOSTLY { "most" } else { "more than any other node" };
+            return format!("Node {here} holds {much} of what it uses, so it is beside its memory.");
+        }
+        let at = |id| self.nodes.iter().position(|node| node.id == id);
+        let all: f64 = thread.accesses_per_s.iter().sum();
+        let share = at(preferred).and_then(|at| thread.accesses_per_s.get(at)).map(|there| there / all);
+        let remote = format!("It uses memory of node {preferred} most ({} of its accesses)", percent(Maybe(share)));
+        let node = at(preferred).map(|at| &self.nodes[at]);
+        let because = match node {
+            _ if !thread.allowed_nodes.contains(&preferred) => {
+                "its affinity or cpuset forbids it to run there".to_owned()
+            }
+            Some(node) if node.cpus == 0 => "that node has no CPU".to_owned(),
+            Some(node) if node.busy_threads >= node.cpus => {
+                format!("that node has {} busy threads for its {} CPUs already", node.busy_threads, node.cpus)
+            }
+            _ if thread.load_cpus < 0.01 => "it hardly runs, so that moving it would bring nothing".to_owned(),
+            _ => format!(
+                "neither {} nor {} has found a move for it yet that is worth a trial",
+                self.thread_policy, self.page_policy
+            ),
+        };
+        format!("{remote}, but {because}.")
+    }
+
+    fn group_of(&self, thread: &ThreadView) -> Option<String> {
+        let group = thread.group.0?;
+        let others =
+            || self.threads.iter().filter(|other| other.group == Maybe(Some(group)) && other.tid != thread.tid);
+        let beside = others().filter(|other| other.node == thread.node).count();
+        Some(match others().count() {
+            1 if beside == 1 => "It shares memory with one other thread, which is on the same node.".to_owned(),
+            1 => "It shares memory with one other thread, which is on another node.".to_owned(),
+            count => format!("It shares memory with {count} other threads, {beside} of which are on the same node."),
+        })
+    }
+
+    fn last_move(&self, thread: &ThreadView, time_ns: u64) -> Vec<String> {
+        let last = self.moves.iter().rev().find(|one| one.time_ns == time_ns && one.tid == Maybe(Some(thread.tid)));
+        let from = last.and_then(|one| one.from.0).map_or(String::new(), |from| format!(" from node {from}"));
+        let to = last.map_or(thread.node, |one| one.to);
+        let (ago, why) = (self.ago(time_ns), sentence(&thread.moved_why));
+        let mut said = vec![format!("It was moved {ago}{from} to node {to}: {why}")];
+        said.extend(self.plan_at(time_ns).map(plan_in_words));
+        said
+    }
+
+    fn ago(&self, time_ns: u64) -> String {
+        format!("{:.0} s ago", self.time_ns.saturating_sub(time_ns) as f64 / 1e9)
+    }
+}
+
+/// What a plan promised and what was measured.
+fn plan_in_words(plan: &PlanView) -> String {
+    let predicted = match plan.predicted_gain_ns_per_s.0 {
+        Some(ns) => format!("should save {:.3} s of stall per second", ns / 1e9),
+        None => "did not say what it would save".to_owned(),
+    };
+    let many = if plan.moves == 1 { "1 move".to_owned() } else { format!("{} moves", plan.moves) };
+    let measured = match (plan.verdict.as_str(), plan.before_ns.0, plan.after_ns.0) {
+        ("trial", ..) => "it is still on trial".to_owned(),
+        (verdict, Some(before), Some(after)) => {
+            let change = (after - before) / before * 100.0;
+            format!(
+                "an access took {before:.0} ns before and {after:.0} ns after ({change:+.0} %), and it was {verdict}"
+            )
+        }
+        (verdict, ..) => format!("what it brought could not be measured, and it was {verdict}"),
+    };
+    format!("That plan ({many}) {predicted}; {measured}.")
+}
+
+/// A reason as the end of a sentence.
+fn sentence(reason: &str) -> String {
+    match reason.trim_end_matches('.') {
+        "" => "no reason was noted.".to_owned(),
+        reason => format!("{reason}."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MoveView, NodeView};
+
+    fn thread() -> ThreadView {
+        ThreadView {
+            tid: 7,
+            pid: 5,
+            command: "worker".to_owned(),
+            node: 0,
+            preferred_node: Maybe(Some(2)),
+            load_cpus: 0.98,
+            local_share: Maybe(Some(0.25)),
+            accesses_per_s: vec![25.0, 75.0],
+            allowed_nodes: vec![0, 2],
+            ..ThreadView::default()
+        }
+    }
+
+    fn status() -> Status {
+        let node = |id| NodeView { id, cpus: 2, busy_threads: 1, ..NodeView::default() };
+        Status {
+            time_ns: 20_000_000_000,
+            thread_policy: "sma".to_owned(),
+            page_policy: "tmma".to_owned(),
+            nodes: vec![node(0), node(2)],
+            ..Status::default()
+        }
+    }
+
+    fn said(status: &Status, thread: &ThreadView) -> String {
+        status.explain(thread).join(" ")
+    }
+
+    #[test]
+    fn a_thread_far_from_its_memory_has_a_reason() {
+        let mut status = status();
+        let far = "It uses memory of node 2 most (75.0% of its accesses), but ";
+        assert!(said(&status, &thread()).contains(&format!("{far}neither sma nor tmma has found a move")));
+        let idle = ThreadView { load_cpus: 0.0, ..thread() };
+        assert!(said(&status, &idle).contains(&format!("{far}it hardly runs")));
+        status.nodes[1].busy_threads = 2;
+        assert!(said(&status, &thread()).contains(&format!("{far}that node has 2 busy threads for its 2 CPUs")));
+        status.nodes[1].cpus = 0;
+        assert!(said(&status, &thread()).contains(&format!("{far}that node has no CPU.")));
+        let bound = ThreadView { allowed_nodes: vec![0], ..thread() };
+        assert!(said(&status, &bound).contains(&format!("{far}its affinity or cpuset forbids")));
+    }
+
+    #[test]
+    fn a_thread_beside_its_memory_and_one_without_a_signal_are_told_apart() {
+        let beside = ThreadView { node: 2, local_share: Maybe(Some(0.75)), ..thread() };
+        assert!(
+            said(&status(), &beside).contains("75.0% of its accesses are local. Node 2 holds most of what it uses")
+        );
+        let unknown = ThreadView { preferred_node: Maybe(None), local_share: Maybe(None), ..thread() };
+        assert!(said(&status(), &unknown).contains("what it accesses is not known yet"));
+    }
+
+    #[test]
+    fn a_move_comes_with_its_reason_and_with_what_the_plan_brought() {
+        let mut status = status();
+        let time_ns = 8_000_000_000;
+        let moved =
+            ThreadView { moved_at_ns: Maybe(Some(time_ns)), moved_why: "memory is there".to_owned(), ..thread() };
+        let from = Maybe(Some(2));
+        status.moves = vec![MoveView { time_ns, tid: Maybe(Some(7)), from, to: 0, ..MoveView::default() }];
+        status.plans = vec![PlanView {
+            time_ns,
+            moves: 3,
+            predicted_gain_ns_per_s: Maybe(Some(5e8)),
+            before_ns: Maybe(Some(200.0)),
+            after_ns: Maybe(Some(150.0)),
+            verdict: "kept".to_owned(),
+            ..PlanView::default()
+        }];
+        let text = said(&status, &moved);
+        assert!(text.contains("It was moved 12 s ago from node 2 to node 0: memory is there."), "{text}");
+        let plan = "That plan (3 moves) should save 0.500 s of stall per second; an access took 200 ns before and \
+                    150 ns after (-25 %), and it was kept.";
+        assert!(text.ends_with(plan), "{text}");
+        status.plans[0].verdict = "trial".to_owned();
+        assert!(said(&status, &moved).ends_with("it is still on trial."));
+    }
+
+    #[test]
+    fn sharers_are_counted_by_where_they_are() {
+        let mut status = status();
+        let shares = |tid, node| ThreadView { tid, node, group: Maybe(Some(7)), ..thread() };
+        status.threads = vec![shares(7, 0), shares(8, 0), shares(9, 2)];
+        assert!(said(&status, &status.threads[0]).contains("shares memory with 2 other threads, 1 of which"));
+        status.threads.truncate(2);
+        assert!(said(&status, &status.threads[0]).contains("one other thread, which is on the same node"));
+    }
+
+    #[test]
+    fn memory_is_told_by_node_with_its_moves() {
+        let mut status = status();
+        let process = ProcessView { pid: 5, known_mib: vec![0, 12], ..ProcessView::default() };
+        let one = MoveView { time_ns: 19_000_000_000, pid: Maybe(Some(5)), to: 2, pages: 64, ..MoveView::default() };
+        status.moves = vec![MoveView { time_ns: 1, ..one.clone() }, one];
+        let text = status.explain_memory(&process).join(" ");
+        assert!(text.contains("12 MiB are known by samples: 12 MiB on node 2."), "{text}");
+        assert!(text.contains("Of it 128 pages were moved lately, the last ones 1 s ago to node 2"), "{text}");
+    }
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The shapes. Nodes are named by the kernel's ids, rows by node are in the order of [`Status::nodes`]. Times are on
+//! CLOCK_MONOTONIC, shares between 0 and 1, CPU use in CPUs.
+
+use scx_stats_derive::{Stats, stat_doc};
+use serde::{Deserialize, Serialize};
+
+use crate::Maybe;
+
+/// The whole state of a running scx_tandem after an interval.
+#[stat_doc]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Stats)]
+#[stat(top, desc = "state after the last interval")]
+pub struct Status {
+    #[stat(desc = "version of the program")]
+    pub version: String,
+    #[stat(desc = "end of the interval [ns on CLOCK_MONOTONIC]")]
+    pub time_ns: u64,
+    #[stat(desc = "when the scheduler was there [ns on CLOCK_MONOTONIC]")]
+    pub loaded_at_ns: u64,
+    #[stat(desc = "length of the interval [ns]")]
+    pub interval_ns: u64,
+    #[stat(desc = "what is done: acting, dry-run or observing")]
+    pub mode: String,
+    #[stat(desc = "policy that places threads")]
+    pub thread_policy: String,
+    #[stat(desc = "policy that places pages")]
+    pub page_policy: String,
+    #[stat(desc = "share of accesses that go to the own node's memory, all managed threads")]
+    pub local_share: Maybe<f64>,
+    #[stat(desc = "estimated mean latency of an access [ns]")]
+    pub latency_ns: Maybe<f64>,
+    #[stat(desc = "sampling")]
+    pub sampler: SamplerView,
+    #[stat(desc = "what was done since the scheduler was there")]
+    pub activity: Activity,
+    #[stat(desc = "nodes, ascending by id")]
+    pub nodes: Vec<NodeView>,
+    #[stat(desc = "managed processes, ascending by id")]
+    pub processes: Vec<ProcessView>,
+    #[stat(desc = "managed threads, ascending by id")]
+    pub threads: Vec<ThreadView>,
+    #[stat(desc = "the last moves, oldest first")]
+    pub moves: Vec<MoveView>,
+    #[stat(desc = "the last plans and what they brought, oldest first")]
+    pub plans: Vec<PlanView>,
+}
+
+/// Sampling.
+#[stat_doc]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Stats)]
+#[stat(desc = "sampling")]
+pub struct SamplerView {
+    #[stat(desc = "name of the sampler")]
+    pub name: String,
+    #[stat(desc = "CPU time allowed [percent of one CPU]")]
+    pub budget_percent: f64,
+    #[stat(desc = "CPU time used [percent of one CPU]")]
+    pub used_percent: f64,
+    #[stat(desc = "managed threads that used a CPU in the interval")]
+    pub busy_threads: u64,
+    #[stat(desc = "those of them with a signal")]
+    pub covered_threads: u64,
+    #[stat(desc = "page groups known")]
+    pub groups: u64,
+}
+
+/// Counts since the scheduler was there.
+#[stat_doc]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Stats)]
+#[stat(desc = "counts since the scheduler was there")]
+pub struct Activity {
+    #[stat(desc = "intervals")]
+    pub intervals: u64,
+    #[stat(desc = "threads that are assigned to a node now")]
+    pub assigned_threads: u64,
+    #[stat(desc = "threads sent to another node")]
+    pub thread_moves: u64,
+    #[stat(desc = "pages moved")]
+    pub moved_pages: u64,
+    #[stat(desc = "page groups that wait to be moved")]
+    pub queued_groups: u64,
+    #[stat(desc = "plans carried out")]
+    pub plans: u64,
+    #[stat(desc = "plans undone because they did not pay")]
+    pub undone_plans: u64,
+}
+
+/// A node.
+#[stat_doc]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Stats)]
+#[stat(desc = "a node", _om_prefix = "node_", _om_label = "node")]
+pub struct NodeView {
+    #[stat(desc = "the kernel's id")]
+    pub id: u64,
+    #[stat(desc = "CPUs online")]
+    pub cpus: u64,
+    #[stat(desc = "CPUs used by all tasks")]
+    pub load_cpus: f64,
+    #[stat(desc = "CPUs used by tasks that are not managed")]
+    pub unmanaged_cpus: f64,
+    #[stat(desc = "managed threads placed here that used a CPU")]
+    pub busy_threads: u64,
+    #[stat(desc = "installed memory [MiB]")]
+    pub memory_mib: u64,
+    #[stat(desc = "free memory [MiB]")]
+    pub free_mib: u64,
+    #[stat(desc = "known resident memory of managed processes [MiB]")]
+    pub known_mib: u64,
+    #[stat(desc = "accesses per second to this node's memory, by managed threads")]
+    pub accesses_per_s: Maybe<f64>,
+    #[stat(desc = "share of its threads' accesses that stay on this node")]
+    pub local_share: Maybe<f64>,
+}
+
+/// A managed process.
+#[stat_doc]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Stats)]
+#[stat(desc = "a managed process", _om_prefix = "process_", _om_label = "pid")]
+pub struct ProcessView {
+    #[stat(desc = "process id")]
+    pub pid: u64,
+    #[stat(desc = "command name of its first thread")]
+    pub command: String,
+    #[stat(desc = "managed threads")]
+    pub threads: u64,
+    #[stat(desc = "CPUs used")]
+    pub load_cpus: f64,
+    #[stat(desc = "share of accesses that are local")]
+    pub local_share: Maybe<f64>,
+    #[stat(desc = "known resident memory by node [MiB]")]
+    pub known_mib: Vec<u64>,
+    #[stat(desc = "busy threads by node")]
+    pub busy_threads: Vec<u64>,
+}
+
+/// A managed thread.
+#[stat_doc]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Stats)]
+#[stat(desc = "a managed thread", _om_prefix = "thread_", _om_label = "tid")]
+pub struct ThreadView {
+    #[stat(desc = "thread id")]
+    pub tid: u64,
+    #[stat(desc = "process id")]
+    pub pid: u64,
+    #[stat(desc = "command name")]
+    pub command: String,
+    #[stat(desc = "node it is placed on")]
+    pub node: u64,
+    #[stat(desc = "CPU it ran on last")]
+    pub cpu: u64,
+    #[stat(desc = "node whose memory it uses most")]
+    pub preferred_node: Maybe<u64>,
+    #[stat(desc = "CPUs used")]
+    pub load_cpus: f64,
+    #[stat(desc = "share of accesses that are local")]
+    pub local_share: Maybe<f64>,
+    #[stat(desc = "accesses per second by node of the memory; empty if unknown")]
+    pub accesses_per_s: Vec<f64>,
+    #[stat(desc = "nodes it may run on, by id")]
+    pub allowed_nodes: Vec<u64>,
+    #[stat(desc = "sharing group: the lowest thread id of those that share memory directly or through others")]
+    pub group: Maybe<u64>,
+    #[stat(desc = "threads of that group")]
+    pub group_threads: u64,
+    #[stat(desc = "when it was moved last [ns on CLOCK_MONOTONIC]")]
+    pub moved_at_ns: Maybe<u64>,
+    #[stat(desc = "why")]
+    pub moved_why: String,
+}
+
+/// A move.
+#[stat_doc]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Stats)]
+#[stat(desc = "a move of a thread or of pages")]
+pub struct MoveView {
+    #[stat(desc = "when [ns on CLOCK_MONOTONIC]")]
+    pub time_ns: u64,
+    #[stat(desc = "process id; null for a thread whose process is not managed any more")]
+    pub pid: Maybe<u64>,
+    #[stat(desc = "thread id; null if pages were moved")]
+    pub tid: Maybe<u64>,
+    #[stat(desc = "node before; null for pages")]
+    pub from: Maybe<u64>,
+    #[stat(desc = "node after")]
+    pub to: u64,
+    #[stat(desc = "pages moved")]
+    pub pages: u64,
+    #[stat(desc = "why")]
+    pub reason: String,
+}
+
+/// A plan and what it brought.
+#[stat_doc]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Stats)]
+#[stat(desc = "a plan and what it brought")]
+pub struct PlanView {
+    #[stat(desc = "when it was decided [ns on CLOCK_MONOTONIC]")]
+    pub time_ns: u64,
+    #[stat(desc = "its number, ascending")]
+    pub generation: u64,
+    #[stat(desc = "moves of threads and page groups in it")]
+    pub moves: u64,
+    #[stat(desc = "stall it should save [ns per s]")]
+    pub predicted_gain_ns_per_s: Maybe<f64>,
+    #[stat(desc = "estimated mean latency of an access before [ns]")]
+    pub before_ns: Maybe<f64>,
+    #[stat(desc = "and after [ns]; null while the plan is on trial")]
+    pub after_ns: Maybe<f64>,
+    #[stat(desc = "what became of it: trial, kept or undone")]
+    pub verdict: String,
+}

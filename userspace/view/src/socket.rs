@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The socket of scx_tandem, as scx schedulers have it: a line of JSON asks, a line of JSON answers.
+//!
+//! Only root can connect: the socket shows what all users run.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use scx_stats::prelude::*;
+
+use crate::{Activity, Board, MoveView, NodeView, PlanView, ProcessView, SamplerView, Status, ThreadView};
+
+/// Where schedulers of scx have it.
+pub const SOCKET: &str = "/var/run/scx/root/stats";
+/// Answers take less than a millisecond; a stopped process must not hold up who asks.
+const PATIENCE_MS: u64 = 5_000;
+
+fn data(board: Option<Board>) -> StatsServerData<(), ()> {
+    let read = move |_: &_, _: (&_, &_)| {
+        let status =
+            board.as_ref().and_then(Board::read).context("there is no state yet: the first interval is under way")?;
+        status.to_json()
+    };
+    StatsServerData::new()
+        .add_meta(Status::meta())
+        .add_meta(SamplerView::meta())
+        .add_meta(Activity::meta())
+        .add_meta(NodeView::meta())
+        .add_meta(ProcessView::meta())
+        .add_meta(ThreadView::meta())
+        .add_meta(MoveView::meta())
+        .add_meta(PlanView::meta())
+        .add_stats("top", Box::new(read))
+}
+
+/// Every field of the state with what it means, for `--help-stats`.
+///
+/// # Errors
+/// Never for the shapes of this crate.
+pub fn describe() -> Result<String> {
+    let mut text = Vec::new();
+    let names = ["Status", "SamplerView", "Activity", "NodeView", "ProcessView", "ThreadView", "MoveView", "PlanView"];
+    let data = data(None);
+    for (at, name) in names.iter().enumerate() {
+        let mut part = Vec::new();
+        data.describe_meta_inner(&mut part, name)?;
+        // What is nested in one is described after it, but only lists are.
+        let part = String::from_utf8(part)?;
+        let own = part.split("\n\n").next().unwrap_or_default().trim_end();
+        if at > 0 {
+            text.push(String::new());
+        }
+        text.push(own.to_owned());
+    }
+    Ok(text.join("\n") + "\n")
+}
+
+/// Answers while it lives.
+pub struct Server {
+    _server: StatsServer<(), ()>,
+}
+
+impl Server {
+    /// Begins to answer at `path` with what is on `board`. The directory of the socket is made if it is not there.
+    ///
+    /// # Errors
+    /// The socket cannot be made.
+    pub fn start(path: &Path, board: Board) -> Result<Self> {
+        if let Some(directory) = path.parent() {
+            // Others may have theirs below it: what is there stays as it is.
+            DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
+        }
+        let server = StatsServer::new(data(Some(board))).set_path(path).launch()?;
+        fs::set_permissions(path, Permissions::from_mode(0o600))?;
+        Ok(Self { _server: server })
+    }
+}
+
+/// Asks a running scx_tandem.
+pub struct Client(StatsClient);
+
+impl Client {
+    /// Connects to the scheduler whose socket is at `path`.
+    ///
+    /// # Errors
+    /// Nobody answers there, or this user may not ask.
+    pub fn connect(path: &Path) -> Result<Self> {
+        let client = StatsClient::new().set_path(path).connect(Some(PATIENCE_MS)).with_context(|| {
+            format!("no scx_tandem answers at {}: is it running, and are you root?", path.display())
+        })?;
+        Ok(Self(client))
+    }
+
+    /// The state now. `None` before the end of the first interval.
+    ///
+    /// # Errors
+    /// The scheduler is gone, or is not scx_tandem.
+    pub fn status(&mut self) -> Result<Option<Status>> {
+        match self.0.request::<Status>("stats", Vec::new()) {
+            Ok(status) => Ok(Some(status)),
+            Err(error) if format!("{error:#}").contains("there is no state yet") => Ok(None),
+            Err(error) => Err(error).context("the scheduler that runs is no scx_tandem of this version, or it ended"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_published_is_what_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("below/stats");
+        let board = Board::default();
+        let server = Server::start(&path, board.clone()).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "root only");
+        let mut client = Client::connect(&path).unwrap();
+        assert_eq!(client.status().unwrap(), None, "nothing published yet");
+        let mut status = Status { time_ns: 7, local_share: Some(0.25).into(), ..Status::default() };
+        status.threads.push(ThreadView { tid: 3, preferred_node: Some(2).into(), ..ThreadView::default() });
+        board.publish(status.clone());
+        assert_eq!(client.status().unwrap(), Some(status));
+        drop(server);
+        assert!(client.status().is_err(), "it is gone");
+    }
+
+    #[test]
+    fn without_a_scheduler_it_says_so() {
+        let error = Client::connect(Path::new("/no/such/socket")).err().unwrap();
+        assert!(error.to_string().contains("no scx_tandem answers at /no/such/socket"), "{error}");
+    }
+
+    #[test]
+    fn every_field_is_described() {
+        let text = describe().unwrap();
+        let described = |name: &str| {
+            text.lines().any(|line| line.trim_start().starts_with(&format!("{name} ")) && line.contains(" : "))
+        };
+        for shape in [
+            serde_json::to_value(Status::default()),
+            serde_json::to_value(NodeView::default()),
+            serde_json::to_value(ProcessView::default()),
+            serde_json::to_value(ThreadView::default()),
+            serde_json::to_value(MoveView::default()),
+            serde_json::to_value(PlanView::default()),
+            serde_json::to_value(SamplerView::default()),
+            serde_json::to_value(Activity::default()),
+        ] {
+            for name in shape.unwrap().as_object().unwrap().keys() {
+                assert!(described(name), "{name} in {text}");
+            }
+        }
+    }
+}
