@@ -14,7 +14,7 @@ def arm(name, remote, *values):
 class Comparison(unittest.TestCase):
     def test_ratios_are_of_medians_and_to_the_oracle(self):
         experiment = {"arms": [arm("oracle", 0.0, 2.0, 2.0, 9.0), arm("stock-nb0", 0.5, 3.0), arm("stock-nb1", 0.1)]}
-        self.assertEqual(model_lab.lab_ratios(experiment), {"eevdf": (1.5, 0.5)})
+        self.assertEqual(model_lab.lab_ratios(experiment), {"eevdf-llc": (1.5, 0.5)})
         self.assertEqual(model_lab.lab_ratios({"arms": [arm("stock-nb0", 0.5, 3.0)]}), {})
 
     def test_a_workload_that_counts_no_seconds_is_compared_by_its_timed_part(self):
@@ -23,14 +23,14 @@ class Comparison(unittest.TestCase):
         self.assertEqual(model_lab.lab_times({"arms": [oltp]}), {"oracle": 4.0})
 
     def test_order_counts_where_arms_differ_in_both(self):
-        lab = {"eevdf": (1.8, 0.5), "autonuma": (1.2, 0.1), "worst": (1.82, 1.0)}
-        self.assertTrue(model_lab.same_order(lab, {"eevdf": (1.7, 0), "autonuma": (1.1, 0), "worst": (1.6, 0)}))
-        self.assertFalse(model_lab.same_order(lab, {"eevdf": (1.1, 0), "autonuma": (1.2, 0), "worst": (1.6, 0)}))
+        lab = {"eevdf-llc": (1.8, 0.5), "autonuma-llc": (1.2, 0.1), "worst": (1.82, 1.0)}
+        self.assertTrue(model_lab.same_order(lab, {"eevdf-llc": (1.7, 0), "autonuma-llc": (1.1, 0), "worst": (1.6, 0)}))
+        self.assertFalse(model_lab.same_order(lab, {"eevdf-llc": (1.1, 0), "autonuma-llc": (1.2, 0), "worst": (1.6, 0)}))
 
     def test_more_than_fifteen_per_cent_is_a_miss_and_is_marked(self):
-        lab = {"eevdf": (1.0, 0.5), "autonuma": (2.0, None)}
-        model = {"eevdf": (1.16, 0.25), "autonuma": (1.75, 0.1)}
-        self.assertEqual(list(model_lab.misses(lab, model)), ["eevdf"])
+        lab = {"eevdf-llc": (1.0, 0.5), "autonuma-llc": (2.0, None)}
+        model = {"eevdf-llc": (1.16, 0.25), "autonuma-llc": (1.75, 0.1)}
+        self.assertEqual(list(model_lab.misses(lab, model)), ["eevdf-llc"])
         cells = model_lab.row("2node", "crossed", 3.5, lab, model)
         self.assertEqual(cells, ["crossed, 2node", "3.50 s", "1.00 / **1.16** (50 / 25 %)", "2.00 / 1.75", "-", "yes", "+16 %"])
 

@@ -34,7 +34,7 @@ pub struct Arguments {
     /// A built-in scenario or a file; several separated by commas
     #[arg(long, value_name = "FILE|NAME", required_unless_present_any = ["list", "show"])]
     scenario: Option<String>,
-    /// Arms separated by commas: eevdf, autonuma, direct, interleave, oracle, worst (together: baselines), THREAD+PAGE
+    /// Arms separated by commas: eevdf, autonuma, eevdf-llc, autonuma-llc, direct, interleave, oracle, worst (together: baselines), THREAD+PAGE
     /// with policies of `tandem policies`, one policy alone, or all
     #[arg(long, value_name = "LIST", default_value = "baselines,sma+tmma")]
     policies: String,

@@ -13,6 +13,10 @@ pub enum Arm {
     Eevdf,
     /// The scheduler with NUMA balancing: hint faults, preferred nodes, pages that follow.
     AutoNuma,
+    /// As `Eevdf` on a kernel with cache-aware scheduling: programs that fit a last-level cache are gathered there.
+    GatheringEevdf,
+    /// The same with NUMA balancing.
+    GatheringAutoNuma,
     /// Every program bound to one node, with its memory; nodes in turn.
     Direct,
     /// Memory on all nodes in turn.
@@ -37,9 +41,11 @@ pub struct UnknownArm {
 }
 
 /// Arms that are no policies, with their names.
-const BASELINES: [(&str, Arm); 6] = [
+const BASELINES: [(&str, Arm); 8] = [
     ("eevdf", Arm::Eevdf),
     ("autonuma", Arm::AutoNuma),
+    ("eevdf-llc", Arm::GatheringEevdf),
+    ("autonuma-llc", Arm::GatheringAutoNuma),
     ("direct", Arm::Direct),
     ("interleave", Arm::Interleave),
     ("oracle", Arm::Oracle),
@@ -117,6 +123,11 @@ impl Arm {
         Self::baselines().into_iter().chain(joint).chain(alone).chain(pages).chain(both).collect()
     }
 
+    /// Whether programs are gathered in last-level caches.
+    pub fn gathers(&self) -> bool {
+        matches!(self, Self::GatheringEevdf | Self::GatheringAutoNuma)
+    }
+
     /// Whether it places threads itself, so that the scheduler must not.
     pub fn pins(&self) -> bool {
         matches!(self, Self::Direct | Self::Oracle | Self::Worst)
@@ -128,6 +139,8 @@ impl fmt::Display for Arm {
         match self {
             Self::Eevdf => f.write_str("eevdf"),
             Self::AutoNuma => f.write_str("autonuma"),
+            Self::GatheringEevdf => f.write_str("eevdf-llc"),
+            Self::GatheringAutoNuma => f.write_str("autonuma-llc"),
             Self::Direct => f.write_str("direct"),
             Self::Interleave => f.write_str("interleave"),
             Self::Oracle => f.write_str("oracle"),

@@ -14,6 +14,7 @@ pub mod world;
 
 mod autonuma;
 mod balance;
+mod gather;
 mod managed;
 mod search;
 #[cfg(test)]

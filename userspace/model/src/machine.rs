@@ -69,6 +69,8 @@ pub struct Machine {
     pub transfer_across_ns: f64,
     /// Prices of moves.
     pub moves: MoveCosts,
+    /// Last-level caches of a node.
+    pub llcs_per_node: usize,
     /// Nodes with CPUs, each followed by the nearest one not yet visited, from node 0.
     pub tour: Vec<usize>,
 }
@@ -105,6 +107,7 @@ impl Machine {
                 thread_call_ns: THREAD_CALL_NS,
                 refill_lines: (file.caches.l2_kb * 1024 / LINE_BYTES) as f64,
             },
+            llcs_per_node: file.llcs_per_node as usize,
             tour: tour(&topology),
             topology,
         })

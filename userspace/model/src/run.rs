@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::arm::Arm;
 use crate::autonuma::AutoNuma;
 use crate::balance::balance;
+use crate::gather::gather;
 use crate::machine::Machine;
 use crate::managed::Managed;
 use crate::placement::Spread;
@@ -103,15 +104,20 @@ pub fn run(
     let world = World::new(machine, scenario, seed);
     let mut sim = Sim::new(machine, &world);
     let mut driver = match arm {
-        Arm::Eevdf | Arm::Direct | Arm::Interleave => Driver::Nothing,
-        Arm::AutoNuma => Driver::Kernel(AutoNuma::new(&sim)),
+        Arm::Eevdf | Arm::GatheringEevdf | Arm::Direct | Arm::Interleave => Driver::Nothing,
+        Arm::AutoNuma | Arm::GatheringAutoNuma => Driver::Kernel(AutoNuma::new(&sim)),
         Arm::Oracle => Driver::Search(Box::new(Search::new(Goal::Best, seed))),
         Arm::Worst => Driver::Search(Box::new(Search::new(Goal::Worst, seed))),
         Arm::Policies(threads, pages) => Driver::Managed(Box::new(Managed::new(&sim, threads, pages, settings, seed))),
     };
     let end_ns = settings.patience * ideal_ns(&world, scenario);
+    let mut gathered = 0;
     while !sim.is_over() && sim.now_ns < end_ns {
         start_due(&mut sim, arm);
+        if arm.gathers() && sim.events != gathered {
+            gathered = sim.events;
+            gather(&mut sim);
+        }
         if let Driver::Search(search) = &mut driver {
             search.place(&mut sim);
         }

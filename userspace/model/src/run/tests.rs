@@ -127,6 +127,20 @@ fn the_scheduler_leaves_no_cpu_idle_while_threads_wait() {
 }
 
 #[test]
+fn cache_aware_scheduling_gathers_the_programs_that_fit_a_cache() {
+    // As the lab's kernel 7.3.4 does it: four threads change nodes, and half of all accesses are local then.
+    let crossed = outcome(&two_nodes(), &builtin("crossed").unwrap(), "eevdf-llc");
+    assert_eq!(crossed.thread_moves, 4);
+    assert_near(crossed.remote_share, 0.5, 1e-3);
+    let sharers = outcome(&two_nodes(), &builtin("hubench").unwrap(), "eevdf-llc");
+    assert_eq!(sharers.thread_moves, 2);
+    let oracle = outcome(&two_nodes(), &builtin("hubench").unwrap(), "oracle");
+    assert_near(sharers.time_s.unwrap(), oracle.time_s.unwrap(), 1e-3);
+    // Eight threads fit no cache of four CPUs.
+    assert_eq!(outcome(&two_nodes(), &builtin("master-init").unwrap(), "eevdf-llc").thread_moves, 0);
+}
+
+#[test]
 fn numa_balancing_brings_pages_after_its_first_scan() {
     let machine = without_waits(1);
     // 32 MiB: 8192 pages. A second of delay, a second of scanning.
