@@ -47,7 +47,7 @@ def lab(machine: str, kernel: str, programs: list[pathlib.Path], command: list[s
 
 def scheduler(bin_dir: pathlib.Path, machine: str, kernel: str, chosen: list[str]) -> int:
     """Runs guest-tests, and what failed of it a second time."""
-    programs = [bin_dir / "guest-tests", bin_dir / "scx_tandem"]
+    programs = [bin_dir / "guest-tests", bin_dir / "scx_tandem", bin_dir / "tandem"]
     status, output = lab(machine, kernel, programs, ["guest-tests", *chosen])
     failed = failed_tests(output)
     if not 0 < len(failed) <= SECOND_ATTEMPTS:

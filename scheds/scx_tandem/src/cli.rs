@@ -12,6 +12,8 @@ use tandem_config::Options;
 use tandem_trace::Recorder;
 use tandem_view::Board;
 
+use crate::service;
+
 /// A NUMA scheduler for Linux: places threads and their memory together.
 ///
 /// Loads the sched_ext scheduler, then watches who touches which memory, assigns threads to nodes and moves pages, until
@@ -82,6 +84,7 @@ impl Cli {
             stats_interval: options.stats.map(Duration::from_secs),
             recorder,
             board: Some(board.clone()),
+            alive: service::alive,
         })
     }
 }

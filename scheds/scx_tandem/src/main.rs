@@ -5,6 +5,7 @@ mod cli;
 mod load;
 mod monitor;
 mod preflight;
+mod service;
 mod session;
 mod tables;
 

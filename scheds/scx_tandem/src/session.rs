@@ -21,6 +21,7 @@ use tracing::{info, warn};
 use crate::cli::Cli;
 use crate::load::{self, LoadOptions, Loaded};
 use crate::preflight;
+use crate::service;
 use crate::tables::Tables;
 
 const LOCK: &str = "/run/scx_tandem.lock";
@@ -45,17 +46,22 @@ pub fn run(cli: &Cli, recorder: Option<Recorder>, orders: &Receiver<Order>, repo
     let board = Board::default();
     let _server = Server::start(Path::new(SOCKET), board.clone()).context("the socket of statistics cannot be made")?;
     let (mut scheduler, mut topology) = begin(&cli, &pins)?;
+    service::ready(&mode(&cli));
     loop {
         let ended =
             serve(scheduler, topology, &mut cli, Sinks { recorder: recorder.clone(), board: &board, report }, orders);
         match ended {
             Ok(Left::Stopped) => {
+                service::stopping();
                 load::unload(&pins)?;
                 info!("unloaded");
                 return Ok(());
             }
             Ok(Left::MachineChanged) => info!("CPUs came or went: going on with the machine as it is now"),
-            Ok(Left::Reconfigured) => info!("going on with the new configuration"),
+            Ok(Left::Reconfigured) => {
+                info!("going on with the new configuration");
+                service::ready(&mode(&cli));
+            }
             Ok(Left::Scheduler(exit)) => {
                 load::unload(&pins)?;
                 if !exit.should_restart() {
@@ -67,6 +73,13 @@ pub fn run(cli: &Cli, recorder: Option<Recorder>, orders: &Receiver<Order>, repo
         }
         (scheduler, topology) = begin(&cli, &pins).map_err(|error| give_up(&pins, error))?;
     }
+}
+
+/// What it is doing, in a line.
+fn mode(cli: &Cli) -> String {
+    let managed: Vec<String> = cli.options.manage.iter().map(ToString::to_string).collect();
+    let doing = if cli.options.dry_run { "observing (dry run)" } else { "placing" };
+    format!("{doing} {}", managed.join(", "))
 }
 
 /// Reads the machine, and loads the scheduler or takes over the one that is loaded.

@@ -9,7 +9,10 @@ mod lifecycle;
 mod recording;
 mod refusals;
 mod scheduling;
+mod service;
+mod toolbox;
 mod transactions;
+mod tutorial;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -38,6 +41,9 @@ fn main() {
             recording::tests(),
             refusals::tests(),
             configuration::tests(),
+            toolbox::tests(),
+            service::tests(),
+            tutorial::tests(),
         ]
         .into_iter()
         .flatten()

@@ -48,10 +48,17 @@ impl Scx {
     /// # Panics
     /// If it ends instead.
     pub fn start(arguments: &[&str]) -> Self {
+        Self::start_as(program().args(arguments))
+    }
+
+    /// Starts it as a command that was prepared, and waits until it is loaded.
+    ///
+    /// # Panics
+    /// If it ends instead.
+    pub fn start_as(command: &mut Command) -> Self {
         let log = PathBuf::from(format!("/tmp/scx_tandem-{}.log", crate::monotonic_ns()));
         let file = File::create(&log).expect("/tmp can be written");
-        let child = Command::new(PROGRAM)
-            .args(arguments)
+        let child = command
             .stdin(Stdio::null())
             .stdout(file.try_clone().expect("a file can be shared"))
             .stderr(file)

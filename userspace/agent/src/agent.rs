@@ -27,6 +27,8 @@ use crate::verify::{Trial, Verdict};
 
 /// Time between two looks at the samples: what is behind a sample must be read while it is fresh.
 const TICK: Duration = Duration::from_millis(20);
+/// Time between two signs of life.
+const SIGN_OF_LIFE_NS: u64 = 1_000_000_000;
 /// Threads and groups whose cooldowns are remembered.
 const COOLDOWNS: usize = 65_536;
 /// Intervals that busy threads without a signal may hold up decisions.
@@ -86,6 +88,8 @@ pub struct Agent {
     intervals_waited: u32,
     /// When it was made.
     started_ns: u64,
+    /// When it last gave a sign of life.
+    alive_ns: u64,
 }
 
 impl Agent {
@@ -119,6 +123,7 @@ impl Agent {
             plans: 0,
             intervals_waited: 0,
             started_ns: monotonic_ns(),
+            alive_ns: 0,
             config,
             topology,
             scheduler,
@@ -191,6 +196,10 @@ impl Agent {
             let now_ns = monotonic_ns();
             if now_ns >= end_ns {
                 return Ok(None);
+            }
+            if now_ns >= self.alive_ns + SIGN_OF_LIFE_NS {
+                self.alive_ns = now_ns;
+                (self.config.alive)();
             }
             match orders.recv_timeout(TICK.min(Duration::from_nanos(end_ns - now_ns))) {
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(Some(Ended::Stopped)),

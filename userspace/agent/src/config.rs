@@ -36,6 +36,8 @@ pub struct AgentConfig {
     pub seed: u64,
     /// Time between lines of statistics.
     pub stats_interval: Option<Duration>,
+    /// Called about once a second while the agent is alive.
+    pub alive: fn(),
     /// Where the state is shown after each interval.
     pub board: Option<Board>,
     /// Takes down what is seen and decided.

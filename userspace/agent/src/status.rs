@@ -149,6 +149,7 @@ mod tests {
             stats_interval: None,
             recorder: None,
             board: None,
+            alive: || (),
         }
     }
 

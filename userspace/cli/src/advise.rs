@@ -88,7 +88,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let Some(advice) = advise(&rooms, f64::from(arguments.cpus), arguments.memory) else {
         let (cpus, memory) =
             (rooms.iter().map(|room| room.cpus).sum::<f64>(), rooms.iter().map(|room| room.memory_mib).sum::<u64>());
-        bail!("this machine has {cpus} CPUs and {memory} MiB: {} CPUs and {} MiB are more", arguments.cpus, arguments.memory);
+        bail!(
+            "this machine has {cpus} CPUs and {memory} MiB: {} CPUs and {} MiB are more",
+            arguments.cpus,
+            arguments.memory
+        );
     };
     if !advice.suffices_now && !arguments.json {
         eprintln!("tandem: as the machine is used now no nodes have that much room: advised by their size");

@@ -2,6 +2,7 @@
 //! `tandem`: the toolbox.
 
 mod ab;
+mod advise;
 mod config;
 mod doctor;
 mod explain;
@@ -10,6 +11,7 @@ mod observe;
 mod policies;
 mod profile;
 mod replay;
+mod run;
 mod sim;
 mod top;
 mod topo;
@@ -30,6 +32,8 @@ struct Arguments {
 enum Command {
     /// Compare ways of scheduling and placing a workload, in the lab or on this machine
     Ab(Box<ab::Arguments>),
+    /// Name the nodes on which a program of a known size should be started
+    Advise(advise::Arguments),
     /// Check a configuration file of scx_tandem, or show every option's value and where it comes from
     Config(config::Arguments),
     /// Tell what keeps scx_tandem from running here, what works against it, and which samplers and counters work
@@ -44,6 +48,8 @@ enum Command {
     Profile(Box<profile::Arguments>),
     /// Decide again from a recording of scx_tandem, with its policies or others, and compare
     Replay(replay::Arguments),
+    /// Run a program under scx_tandem, which comes and goes with it, and say what that brought
+    Run(run::Arguments),
     /// Judge placement policies on a model of a machine, of any size
     Sim(sim::Arguments),
     /// Watch nodes, processes, threads and moves live, of a running scx_tandem or without one
@@ -58,6 +64,7 @@ const BAD_INPUT: u8 = 2;
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Ab(arguments) => ab::run(&arguments),
+        Command::Advise(arguments) => advise::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Config(arguments) => config::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Explain(arguments) => explain::run(&arguments).map(|()| ExitCode::SUCCESS),
@@ -65,6 +72,7 @@ fn main() -> ExitCode {
         Command::Policies(arguments) => policies::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Profile(arguments) => profile::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
+        Command::Run(arguments) => run::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Top(arguments) => top::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Topo(arguments) => topo::run(&arguments).map(|()| ExitCode::SUCCESS),

@@ -98,7 +98,8 @@ fn scheduler_flags(arguments: &Arguments) -> Result<Vec<OsString>> {
         flags.push("--dry-run".into());
     }
     for option in &arguments.options {
-        let (name, value) = option.split_once('=').with_context(|| format!("--option {option}: expected NAME=VALUE"))?;
+        let (name, value) =
+            option.split_once('=').with_context(|| format!("--option {option}: expected NAME=VALUE"))?;
         let flag = tandem_config::flag_of(name).with_context(|| {
             format!("--option {option}: there is no such option; `tandem config --show-effective` lists them")
         })?;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `tandem topo`: what the machine is made of.
 
+mod picture;
+
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -15,8 +17,11 @@ use tandem_policies::model::{CpuId, LatencySource, PAGE_BYTES, Topology};
 #[derive(Args)]
 pub struct Arguments {
     /// Print JSON
-    #[arg(long, conflicts_with = "emit")]
+    #[arg(long, conflicts_with_all = ["emit", "svg"])]
     json: bool,
+    /// Print a picture (SVG) of the nodes and of what is between them
+    #[arg(long, conflicts_with = "emit")]
+    svg: bool,
     /// Show the machine of this file instead of the running one
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
@@ -41,6 +46,9 @@ struct Shown {
     cores: Vec<Vec<CpuId>>,
     offline_cpus: Vec<CpuId>,
     notes: Vec<String>,
+    /// Given by a machine file; nothing measures them yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bandwidth_mb_s: Option<Vec<Vec<f64>>>,
 }
 
 /// Prints the machine.
@@ -50,14 +58,22 @@ struct Shown {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let text = match (&arguments.machine, arguments.emit) {
         (Some(path), Some(Form::Lab)) => lab_form(&MachineFile::load(path)?)?,
-        (Some(path), None) => show(from_file(MachineFile::load(path)?)?, arguments.json)?,
-        (None, _) => show(running()?, arguments.json)?,
+        (Some(path), None) => show(from_file(MachineFile::load(path)?)?, arguments)?,
+        (None, _) => show(running()?, arguments)?,
     };
     std::io::stdout().write_all(text.as_bytes()).context("standard output cannot be written")
 }
 
-fn show(shown: Shown, json: bool) -> Result<String> {
-    if json { Ok(serde_json::to_string_pretty(&shown)? + "\n") } else { Ok(table(&shown)) }
+fn show(shown: Shown, arguments: &Arguments) -> Result<String> {
+    if arguments.json {
+        return Ok(serde_json::to_string_pretty(&shown)? + "\n");
+    }
+    if !arguments.svg {
+        return Ok(table(&shown));
+    }
+    let known = shown.topology.latency_source != LatencySource::Distance;
+    let name = shown.name.as_deref().unwrap_or("this machine");
+    Ok(picture::picture(name, &shown.topology, known, shown.bandwidth_mb_s.as_deref()))
 }
 
 fn running() -> Result<Shown> {
@@ -68,6 +84,7 @@ fn running() -> Result<Shown> {
         cores: machine.cores,
         offline_cpus: machine.offline_cpus,
         notes: machine.assumed,
+        bandwidth_mb_s: None,
     })
 }
 
@@ -77,6 +94,7 @@ fn from_file(machine: MachineFile) -> Result<Shown> {
     Ok(Shown {
         topology: machine.topology()?,
         name: Some(machine.name),
+        bandwidth_mb_s: machine.bandwidth_mb_s,
         cores,
         offline_cpus: Vec::new(),
         notes: machine.derived,

@@ -119,6 +119,32 @@ fn the_doctor_names_a_remedy_for_all_that_is_not_good() {
 }
 
 #[test]
+fn the_picture_shows_every_node_and_what_is_known_between_them() {
+    let output = tandem(&["topo", "--svg", "--machine", &machine("cascadelake")]);
+    let picture = stdout(&output);
+    assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"), "{picture}");
+    for text in [">node 0<", ">node 1<", ">distance (10 = local)<", ">latency of a load [ns]<", ">141.6<", ">34305.5<"]
+    {
+        assert!(picture.contains(text), "{text} in {picture}");
+    }
+    let output = tandem(&["topo", "--svg", "--machine", &machine("3-cpuless")]);
+    let picture = stdout(&output);
+    assert!(picture.contains(">no CPU<") && !picture.contains("latency"), "derived latencies are no news: {picture}");
+}
+
+#[test]
+fn nodes_are_advised_as_libvirt_takes_them() {
+    let output = tandem(&["advise", "--cpus", "1", "--measure", "0.1", "--json"]);
+    let advice: serde_json::Value = serde_json::from_str(stdout(&output)).unwrap();
+    assert_eq!(advice["nodes"].as_array().unwrap().len(), 1, "{advice}");
+    let output = tandem(&["advise", "--cpus", "1", "--memory", "1M", "--measure", "0.1"]);
+    assert!(stdout(&output).trim().parse::<u32>().is_ok(), "{output:?}");
+    let refused = tandem(&["advise", "--cpus", "100000", "--measure", "0.1"]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(2) && said.contains("100000 CPUs and 0 MiB are more"), "{said}");
+}
+
+#[test]
 fn bad_input_is_one_sentence_and_exit_code_2() {
     let output = tandem(&["topo", "--machine", "/no/such.toml"]);
     assert_eq!(output.status.code(), Some(2));

@@ -82,7 +82,8 @@ fn report_in(directory: &TempDir) -> PathBuf {
 
 /// The scx_tandem beside this program, else the one in the path.
 fn program() -> Result<PathBuf> {
-    let beside = std::env::current_exe().context("this program's own path cannot be read")?.with_file_name("scx_tandem");
+    let beside =
+        std::env::current_exe().context("this program's own path cannot be read")?.with_file_name("scx_tandem");
     Ok(if beside.exists() { beside } else { PathBuf::from("scx_tandem") })
 }
 
@@ -122,7 +123,9 @@ mod tests {
         for said in ["  INFO loaded\n", "x\n INFO took over the scheduler that is loaded\n"] {
             assert!(ready(said.as_bytes(), None), "{said}");
         }
-        for said in ["", "  WARN the loaded scheduler was made for another version: loading anew\n", " INFO unloaded soon\n"] {
+        for said in
+            ["", "  WARN the loaded scheduler was made for another version: loading anew\n", " INFO unloaded soon\n"]
+        {
             assert!(!ready(said.as_bytes(), None), "{said}");
         }
     }

@@ -109,7 +109,8 @@ impl Summary {
     /// The summary for people.
     pub fn in_words(&self) -> String {
         let mut text = String::new();
-        let percent = |share: Option<f64>| share.map_or("unknown".to_owned(), |share| format!("{:.1} %", share * 100.0));
+        let percent =
+            |share: Option<f64>| share.map_or("unknown".to_owned(), |share| format!("{:.1} %", share * 100.0));
         let gain = |ns: Option<f64>| ns.map_or("unknown".to_owned(), |ns| format!("{:.3} s/s", ns / 1e9));
         let ended = match (self.exit_code, self.signal) {
             (Some(code), _) => format!("exit code {code}"),
@@ -158,7 +159,9 @@ mod tests {
     #[test]
     fn only_plans_that_were_kept_count_as_gain() {
         let mut shares = Shares::default();
-        [None, Some(0.25), Some(0.5), None].map(|local| shares.note(&status(local)));
+        for local in [None, Some(0.25), Some(0.5), None] {
+            shares.note(&status(local));
+        }
         let plans = vec![
             plan(3e8, Some(200.0), Some(150.0), true, false),
             plan(1e8, None, Some(150.0), true, false),

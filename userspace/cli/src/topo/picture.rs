@@ -67,7 +67,12 @@ fn put(body: &mut String, element: std::fmt::Arguments<'_>) {
 
 fn draw_node(body: &mut String, node: &Node, x: usize, y: usize) {
     let class = if node.cpus.is_empty() { "m" } else { "n" };
-    put(body, format_args!("<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{BOX_WIDTH}\" height=\"{BOX_HEIGHT}\" rx=\"6\"/>"));
+    put(
+        body,
+        format_args!(
+            "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{BOX_WIDTH}\" height=\"{BOX_HEIGHT}\" rx=\"6\"/>"
+        ),
+    );
     let cpus = match node.cpus.len() {
         0 => "no CPU".to_owned(),
         count => format!("{count} CPUs: {}", format_cpu_list(&node.cpus.iter().map(|cpu| cpu.0).collect::<Vec<_>>())),
@@ -92,7 +97,8 @@ fn draw_node(body: &mut String, node: &Node, x: usize, y: usize) {
 /// Draws a matrix; returns where the next thing may start.
 fn draw_matrix<T: Copy + Into<f64> + Display>(body: &mut String, matrix: &Matrix<T>, ids: &[u32], y: usize) -> usize {
     let values = || matrix.rows.iter().flatten().map(|&value| value.into());
-    let (least, most) = values().fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value: f64| (least.min(value), most.max(value)));
+    let (least, most) = values()
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value: f64| (least.min(value), most.max(value)));
     put(body, format_args!("<text class=\"t\" x=\"{GAP}\" y=\"{}\">{}</text>", y + 18, matrix.title));
     let (left, top) = (GAP + CELL_WIDTH, y + 30 + CELL_HEIGHT);
     for (at, id) in ids.iter().enumerate() {
@@ -105,7 +111,13 @@ fn draw_matrix<T: Copy + Into<f64> + Display>(body: &mut String, matrix: &Matrix
             let (x, y) = (left + column * CELL_WIDTH, top + row * CELL_HEIGHT);
             let shade = if most > least { (value.into() - least) / (most - least) * 0.55 } else { 0.0 };
             let (width, height) = (CELL_WIDTH - 2, CELL_HEIGHT - 2);
-            put(body, format_args!("<rect class=\"c\" fill-opacity=\"{:.2}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\"/>", shade + 0.05));
+            put(
+                body,
+                format_args!(
+                    "<rect class=\"c\" fill-opacity=\"{:.2}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\"/>",
+                    shade + 0.05
+                ),
+            );
             put(body, format_args!("<text class=\"v\" x=\"{}\" y=\"{}\">{value}</text>", x + width / 2, y + 17));
         }
     }

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! As a service: what the service manager is told, and the rights that the unit leaves.
+
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use tandem_guest_tests::{Scx, Worker, program, set_affinity, state, wait_until};
+
+use crate::agent::{PAGES, cpus, memory_on, two_nodes};
+use crate::trial;
+
+const UNIT: &str = include_str!("../../../packaging/scx_tandem.service");
+const SOCKET: &str = "/tmp/notify";
+/// As the kernel numbers them, up to the last one it has today.
+const CAPABILITIES: [(&str, u64); 5] =
+    [("CAP_BPF", 39), ("CAP_PERFMON", 38), ("CAP_SYS_ADMIN", 21), ("CAP_SYS_NICE", 23), ("CAP_SYS_PTRACE", 19)];
+const ALL_CAPABILITIES: u64 = 41;
+
+pub fn tests() -> Vec<Trial> {
+    vec![
+        trial("the_service_manager_is_told", the_service_manager_is_told),
+        trial("the_rights_of_the_unit_suffice", the_rights_of_the_unit_suffice),
+    ]
+}
+
+fn the_service_manager_is_told() {
+    let _ = std::fs::remove_file(SOCKET);
+    let socket = UnixDatagram::bind(SOCKET).expect("/tmp can be written");
+    socket.set_read_timeout(Some(Duration::from_secs(120))).expect("a timeout");
+    let wait_for = |expected: &str| {
+        let mut bytes = [0; 4096];
+        let mut said = Vec::new();
+        while !said.iter().any(|line| line == expected) {
+            let count = socket.recv(&mut bytes).unwrap_or_else(|error| panic!("{expected}: {error}, only {said:?}"));
+            said.extend(String::from_utf8_lossy(&bytes[..count]).lines().map(str::to_owned));
+        }
+        said
+    };
+    let scx = Scx::start_as(program().args(["--dry-run", "--manage", "pid=1"]).env("NOTIFY_SOCKET", SOCKET));
+    let said = wait_for("READY=1");
+    assert!(!said.contains(&"WATCHDOG=1".to_owned()), "ready comes first: {said:?}");
+    assert_eq!(state(), "enabled", "ready means loaded");
+    assert!(said.contains(&"STATUS=observing (dry run) pid=1".to_owned()), "{said:?}");
+    wait_for("WATCHDOG=1");
+    assert!(scx.stop().success());
+    wait_for("STOPPING=1");
+}
+
+/// The capabilities that the unit leaves, as bits.
+fn left_by_the_unit() -> u64 {
+    let line = UNIT.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).expect("the unit has them");
+    let number = |name: &str| {
+        let found = CAPABILITIES.iter().find(|(known, _)| *known == name);
+        found.unwrap_or_else(|| panic!("{name}: its number is not known here")).1
+    };
+    line.split_whitespace().map(|name| 1 << number(name)).sum()
+}
+
+/// Sampling, loading and moving: a thread's memory comes to it.
+fn the_rights_of_the_unit_suffice() {
+    let left = left_by_the_unit();
+    let mut command = program();
+    let manage = format!("pid={}", std::process::id());
+    command.args(["--interval-ms", "1000", "--sampler-budget", "25", "--mover-budget", "50", "--manage", &manage]);
+    // SAFETY: between fork and exec only system calls are made.
+    unsafe {
+        command.pre_exec(move || {
+            for capability in (0..ALL_CAPABILITIES).filter(|capability| left & (1 << capability) == 0) {
+                if libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) != 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+            }
+            match libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        });
+    }
+    let scx = Scx::start_as(&mut command);
+    let [home, away] = two_nodes(&scx);
+    let memory = memory_on(&away, PAGES);
+    let worker = Worker::doing({
+        let memory = std::sync::Arc::clone(&memory);
+        move || memory.walk()
+    });
+    set_affinity(worker.tid, &cpus(&home));
+    wait_until("the memory comes to the thread", || memory.pages_on(home.id.0) >= PAGES / 10 * 9);
+    assert!(scx.stop().success());
+    assert_eq!(state(), "disabled");
+}
