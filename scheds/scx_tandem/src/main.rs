@@ -3,6 +3,7 @@
 
 mod cli;
 mod load;
+mod metrics;
 mod monitor;
 mod preflight;
 mod service;
@@ -23,10 +24,10 @@ use tandem_agent::{Order, Report};
 use tandem_trace::Recorder;
 use tracing_subscriber::EnvFilter;
 
-use crate::cli::Cli;
+use tandem_config::Cli;
 
 fn main() -> ExitCode {
-    let cli = match Cli::read() {
+    let cli = match cli::read() {
         Ok(cli) => cli,
         Err(tandem_config::Error::Arguments(error)) => error.exit(),
         Err(error) => {
@@ -70,7 +71,7 @@ fn run(cli: &Cli) -> Result<()> {
         return load::unload(&tandem_bpf::Pins::default());
     }
 
-    let recorder = cli.recorder()?;
+    let recorder = cli::recorder(cli)?;
     let orders = orders()?;
     let mut report = Report::default();
     let ended = session::run(cli, recorder.clone(), &orders, &mut report);

@@ -13,13 +13,15 @@ use anyhow::{Context, Result, bail};
 use scx_utils::UserExitInfo;
 use tandem_agent::{Agent, Ended, Order, Report};
 use tandem_bpf::{Pins, Scheduler};
+use tandem_config::Cli;
 use tandem_policies::model::Topology;
 use tandem_trace::Recorder;
 use tandem_view::{Board, SOCKET, Server};
 use tracing::{info, warn};
 
-use crate::cli::Cli;
+use crate::cli;
 use crate::load::{self, LoadOptions, Loaded};
+use crate::metrics;
 use crate::preflight;
 use crate::service;
 use crate::tables::Tables;
@@ -45,6 +47,10 @@ pub fn run(cli: &Cli, recorder: Option<Recorder>, orders: &Receiver<Order>, repo
     let mut cli = cli.clone();
     let board = Board::default();
     let _server = Server::start(Path::new(SOCKET), board.clone()).context("the socket of statistics cannot be made")?;
+    if let Some(address) = cli.options.metrics {
+        let address = metrics::start(address, board.clone())?;
+        info!("metrics at http://{address}/metrics");
+    }
     let (mut scheduler, mut topology) = begin(&cli, &pins)?;
     service::ready(&mode(&cli));
     loop {
@@ -127,7 +133,7 @@ fn serve(
 ) -> Result<Left> {
     let Sinks { recorder, board, report } = sinks;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut agent = Agent::new(cli.agent_config(cpus, recorder, board)?, topology, scheduler)?;
+    let mut agent = Agent::new(cli::agent_config(cli, cpus, recorder, board)?, topology, scheduler)?;
     loop {
         match agent.run(orders, report)? {
             Ended::Stopped => return Ok(Left::Stopped),
@@ -150,7 +156,7 @@ fn serve(
 
 /// The configuration as it is now, if it can take effect while the scheduler is loaded.
 fn reread(running: &Cli) -> Result<Cli> {
-    let new = Cli::read()?;
+    let new = cli::read()?;
     if let Some(name) = new.options.needs_restart(&running.options) {
         bail!("{name} takes effect only when scx_tandem starts: restart it, or take back that change");
     }

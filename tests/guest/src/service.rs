@@ -3,7 +3,7 @@
 
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
 use tandem_guest_tests::{Scx, Worker, program, set_affinity, state, wait_until};
@@ -13,6 +13,7 @@ use crate::trial;
 
 const UNIT: &str = include_str!("../../../packaging/scx_tandem.service");
 const SOCKET: &str = "/tmp/notify";
+const PATIENCE: Duration = Duration::from_secs(120);
 /// As the kernel numbers them, up to the last one it has today.
 const CAPABILITIES: [(&str, u64); 5] =
     [("CAP_BPF", 39), ("CAP_PERFMON", 38), ("CAP_SYS_ADMIN", 21), ("CAP_SYS_NICE", 23), ("CAP_SYS_PTRACE", 19)];
@@ -28,11 +29,13 @@ pub fn tests() -> Vec<Trial> {
 fn the_service_manager_is_told() {
     let _ = std::fs::remove_file(SOCKET);
     let socket = UnixDatagram::bind(SOCKET).expect("/tmp can be written");
-    socket.set_read_timeout(Some(Duration::from_secs(120))).expect("a timeout");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let wait_for = |expected: &str| {
         let mut bytes = [0; 4096];
         let mut said = Vec::new();
+        let start = Instant::now();
         while !said.iter().any(|line| line == expected) {
+            assert!(start.elapsed() < PATIENCE, "{expected}: not told, only {said:?}");
             let count = socket.recv(&mut bytes).unwrap_or_else(|error| panic!("{expected}: {error}, only {said:?}"));
             said.extend(String::from_utf8_lossy(&bytes[..count]).lines().map(str::to_owned));
         }

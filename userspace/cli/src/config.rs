@@ -7,8 +7,8 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use clap::{Args, Parser};
-use tandem_config::{ConfigFile, Effective, Options, Setting, Source};
+use clap::Args;
+use tandem_config::{Cli, ConfigFile, Effective, Setting, Source};
 
 /// Width of help texts.
 const WIDTH: usize = 100;
@@ -31,16 +31,6 @@ pub struct Arguments {
     /// Flags that scx_tandem would be given
     #[arg(last = true, value_name = "FLAG", requires = "show_effective")]
     flags: Vec<OsString>,
-}
-
-/// What scx_tandem reads.
-#[derive(Parser)]
-#[command(name = "scx_tandem", disable_help_flag = true)]
-struct Scheduler {
-    #[arg(long)]
-    config: Option<PathBuf>,
-    #[command(flatten)]
-    options: Options,
 }
 
 /// Shows or checks a configuration.
@@ -73,7 +63,7 @@ fn effective(arguments: &Arguments) -> Result<Effective> {
         all.extend(["--config".into(), path.clone().into_os_string()]);
     }
     all.extend(arguments.flags.iter().cloned());
-    match tandem_config::parse::<Scheduler>(&all) {
+    match tandem_config::parse::<Cli>(&all) {
         Ok((_, effective)) => Ok(effective),
         Err(tandem_config::Error::Arguments(error)) => error.exit(),
         Err(error) => Err(error.into()),

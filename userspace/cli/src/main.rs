@@ -6,6 +6,7 @@ mod advise;
 mod config;
 mod doctor;
 mod explain;
+mod generate;
 mod map;
 mod observe;
 mod policies;
@@ -18,7 +19,7 @@ mod topo;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Threads beside their memory on NUMA machines: the toolbox.
 #[derive(Parser)]
@@ -40,6 +41,9 @@ enum Command {
     Doctor(doctor::Arguments),
     /// Say why threads are where they are, what was moved and what that brought
     Explain(explain::Arguments),
+    /// Write manual pages and completions, for packages
+    #[command(hide = true)]
+    Generate(generate::Arguments),
     /// Find the node each thread should run on, from what the threads share
     Map(map::Arguments),
     /// List the placement policies, what they need and what can be set
@@ -68,6 +72,7 @@ fn main() -> ExitCode {
         Command::Config(arguments) => config::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Explain(arguments) => explain::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Generate(arguments) => generate::run(&arguments, Arguments::command()).map(|()| ExitCode::SUCCESS),
         Command::Map(arguments) => map::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Policies(arguments) => policies::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Profile(arguments) => profile::run(&arguments),

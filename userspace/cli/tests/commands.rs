@@ -145,6 +145,30 @@ fn nodes_are_advised_as_libvirt_takes_them() {
 }
 
 #[test]
+fn every_command_has_a_manual_page_and_is_completed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let (man, completions) = (path("man"), path("completions"));
+    let (man_word, completions_word) = (man.to_str().unwrap(), completions.to_str().unwrap());
+    stdout(&tandem(&["generate", "--man", man_word, "--completions", completions_word]));
+    let read =
+        |path: std::path::PathBuf| std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    for (page, text) in [
+        ("tandem.1", "tandem\\-explain(1)"),
+        ("tandem-explain.1", "why threads are where they are"),
+        ("tandem-run.1", "\\-\\-summary"),
+        ("scx_tandem.1", "\\-\\-page\\-rate"),
+    ] {
+        assert!(read(man.join(page)).contains(text), "{text} in {page}");
+    }
+    for (file, text) in
+        [("tandem.bash", "explain"), ("_scx_tandem", "--mover-budget"), ("scx_tandem.fish", "mover-budget")]
+    {
+        assert!(read(completions.join(file)).contains(text), "{text} in {file}");
+    }
+}
+
+#[test]
 fn bad_input_is_one_sentence_and_exit_code_2() {
     let output = tandem(&["topo", "--machine", "/no/such.toml"]);
     assert_eq!(output.status.code(), Some(2));

@@ -6,11 +6,13 @@
 //! defaults. All of them go through the same parser, so that what is valid in one place is valid in the others, and a
 //! list that is given in one place replaces the list of the places below it.
 
+mod cli;
 mod file;
 mod layers;
 mod options;
 mod selector;
 
+pub use cli::Cli;
 pub use file::{ConfigFile, FileError};
 pub use layers::{Effective, Error, Setting, Source, check, environment_of, flag_of, parse};
 pub use options::{Options, QueueSharing};

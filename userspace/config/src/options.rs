@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The options of scx_tandem. The name of a field is its name in a configuration file.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -91,6 +92,10 @@ pub struct Options {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub stats: Option<u64>,
 
+    /// Offer metrics for Prometheus at PORT of this machine alone (127.0.0.1), or at ADDRESS:PORT
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = local_address)]
+    pub metrics: Option<SocketAddr>,
+
     /// Write what was seen and done to FILE on exit, as JSON
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
@@ -102,6 +107,13 @@ pub struct Options {
     /// Seed of the policies' random choices
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+}
+
+/// An address; of this machine alone if only a port is given.
+fn local_address(text: &str) -> Result<SocketAddr, String> {
+    let local = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+    let address = text.parse().or_else(|_| text.parse().map(local));
+    address.map_err(|_| "expected a port, or an address and a port, for example 127.0.0.1:9090".to_owned())
 }
 
 fn percent_of_a_cpu(text: &str) -> Result<f64, String> {
@@ -151,6 +163,7 @@ impl Options {
             ("interval_ms", self.interval_ms != running.interval_ms),
             ("queue", self.queue != running.queue),
             ("partial", self.partial != running.partial),
+            ("metrics", self.metrics != running.metrics),
             ("report", self.report != running.report),
             ("record", self.record != running.record),
         ]
@@ -201,6 +214,14 @@ mod tests {
             assert!(options(&["--mover-budget", bad]).is_err(), "{bad}");
         }
         assert_eq!(options(&["--sampler-budget", "2.5"]).unwrap().sampler_budget, Some(2.5));
+    }
+
+    #[test]
+    fn metrics_are_for_this_machine_unless_an_address_is_given() {
+        let metrics = |text: &str| options(&["--metrics", text]).map(|options| options.metrics.unwrap().to_string());
+        assert_eq!(metrics("9090").unwrap(), "127.0.0.1:9090");
+        assert_eq!(metrics("[::]:9090").unwrap(), "[::]:9090");
+        assert!(metrics("example.org:80").is_err() && metrics("70000").is_err());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod board;
 mod explain;
 mod maybe;
+mod prometheus;
 mod shapes;
 mod socket;
 mod survey;
@@ -14,6 +15,7 @@ mod words;
 
 pub use board::Board;
 pub use maybe::Maybe;
+pub use prometheus::prometheus;
 pub use shapes::{Activity, MoveView, NodeView, PlanView, ProcessView, SamplerView, Status, ThreadView};
 pub use socket::{Client, SOCKET, Server, describe};
 pub use survey::{Survey, survey};

@@ -102,17 +102,16 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State) {
         first.push(Span::styled(format!("  {complaint}"), bold()));
     }
     let (sampler, activity) = (&status.sampler, &status.activity);
-    let second = format!(
-        "sampler {:.2} of {} % CPU, {}/{} threads seen  moved {} threads, {} pages  plans {}, undone {}",
-        sampler.used_percent,
-        sampler.budget_percent,
-        sampler.covered_threads,
-        sampler.busy_threads,
-        activity.thread_moves,
-        activity.moved_pages,
-        activity.plans,
-        activity.undone_plans,
+    let sampling = format!(
+        "sampling {:.2} of {} % CPU, {}/{} threads seen",
+        sampler.used_percent, sampler.budget_percent, sampler.covered_threads, sampler.busy_threads,
     );
+    let (threads, pages) = (activity.thread_moves, activity.moved_pages);
+    let (plans, undone) = (activity.plans, activity.undone_plans);
+    let second = match status.mode.as_str() {
+        "observing" => sampling,
+        _ => format!("{sampling}, moved {threads} thr {pages} pages, undone {undone}/{plans}"),
+    };
     frame.render_widget(Paragraph::new(vec![Line::from(first), Line::from(second)]), area);
 }
 
