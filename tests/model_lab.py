@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Compares the machine model with the timing lab, workload by workload, and writes the table of docs/machine-model.md.
 
-The lab's side are the experiments in docs/results (tests/results.py; those in short/ by hand, with shorter work). The model runs the scenario of the same name on the same
-machine, made as long as the lab's oracle was; so only ratios between arms are compared. Seconds of one core.
+The lab's side are the experiments in docs/results (tests/results.py; those in short/ by hand, with shorter work). The model
+runs the scenario of the same name on the same machine, made as long as the lab's oracle was; so only ratios between arms are
+compared. Seconds of one core.
 
 usage: tests/model_lab.py [--tandem PROGRAM] [--seeds N]
 """

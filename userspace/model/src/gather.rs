@@ -13,7 +13,7 @@ use crate::sim::Sim;
 pub fn gather(sim: &mut Sim) {
     let mut room: Vec<usize> = (0..sim.machine.nodes()).map(|node| sim.machine.cpus(node)).collect();
     let mut home = vec![None; sim.world.programs.len()];
-    for program in 0..home.len() {
+    for (program, home) in home.iter_mut().enumerate() {
         let threads = active_of(sim, program);
         let on = |node: usize| threads.iter().filter(|&&thread| sim.threads[thread].node == node).count();
         let fits = |&node: &usize| {
@@ -23,7 +23,7 @@ pub fn gather(sim: &mut Sim) {
         let most = tour.reduce(|best, next| if on(next) > on(best) { next } else { best });
         if let Some(node) = most.filter(|_| threads.len() > 1) {
             room[node] -= threads.len();
-            home[program] = Some(node);
+            *home = Some(node);
         }
     }
     for at in 0..sim.active.len() {
