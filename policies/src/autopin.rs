@@ -12,7 +12,7 @@
 //!
 //! What the source leaves unclear: it does not say when to try again. Here it is when more than half of the busy threads
 //! are not those that were mapped (ours). A change of phase is not noticed. Compact is that of [`crate::placement`]; a
-//! random mapping draws for each thread one of the nodes with a free slot ([`crate::score::Slots`]).
+//! random mapping draws for each thread one of the nodes that has room ([`crate::capacity`]).
 
 use std::collections::BTreeMap;
 
@@ -20,11 +20,11 @@ use rand_core::SeedableRng;
 use rand_pcg::Pcg64;
 
 use crate::anneal::below;
+use crate::capacity;
 use crate::model::{NodeIndex, Plan, Snapshot, Thread, ThreadId};
 use crate::placement::compact_mapping;
 use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy, Signal};
 use crate::relocation::{self, may_go, may_run};
-use crate::score::Slots;
 
 /// Thread policy `autopin`.
 pub static POLICY: Policy = Policy {
@@ -133,7 +133,6 @@ impl Trial {
 
     /// The moves to the next mapping, or to the best one when all were tried.
     fn put_next(&mut self, snapshot: &Snapshot, threads: &[&Thread], parameters: &Parameters, seed: u64) -> Plan {
-        let slots = relocation::slots(&snapshot.topology, threads.len());
         let all = 1 + parameters.get("random_mappings") as u64;
         let (place, reason) = if self.tried == all {
             self.phase = Phase::Settled;
@@ -148,12 +147,12 @@ impl Trial {
                 ("compact", compact_mapping(snapshot, threads))
             } else {
                 let mut rng = Pcg64::seed_from_u64(seed.wrapping_add(self.tried));
-                ("random", random_mapping(snapshot, threads, &slots, &mut rng))
+                ("random", random_mapping(snapshot, threads, &mut rng))
             };
             (place, format!("tries mapping {} of {all}, {name}", self.tried))
         };
         self.wanted = threads.iter().zip(&place).map(|(thread, &node)| (thread.id, node)).collect();
-        relocation::plan(snapshot, threads, &slots, &place, |_, _| reason.clone())
+        relocation::plan(snapshot, threads, &place, |_, _| reason.clone())
     }
 }
 
@@ -161,23 +160,25 @@ fn goes(snapshot: &Snapshot, thread: &Thread, node: usize) -> bool {
     may_go(snapshot, thread, NodeIndex(node))
 }
 
-/// Node by thread: one drawn from those with a free slot; where there is none, the present one if the thread may run
+/// Node by thread: one drawn from those that have room; where there is none, the present one if the thread may run
 /// there, else the first that it may run on.
-fn random_mapping(snapshot: &Snapshot, threads: &[&Thread], slots: &[Slots], rng: &mut Pcg64) -> Vec<usize> {
-    let mut residents = vec![0; slots.len()];
-    let mut place = |thread: &&Thread| {
+fn random_mapping(snapshot: &Snapshot, threads: &[&Thread], rng: &mut Pcg64) -> Vec<usize> {
+    let demands = capacity::demands(snapshot, threads);
+    let rooms = capacity::rooms(&snapshot.topology, &demands);
+    let mut loads = vec![0; rooms.len()];
+    let mut place = |(thread, demand): (&&Thread, &u64)| {
         let allowed = |&node: &usize| goes(snapshot, thread, node);
-        let has_room = |&node: &usize| residents[node] < slots[node].count();
-        let free: Vec<usize> = (0..slots.len()).filter(allowed).filter(has_room).collect();
+        let has_room = |&node: &usize| rooms[node].is_free(loads[node]);
+        let free: Vec<usize> = (0..rooms.len()).filter(allowed).filter(has_room).collect();
         let here = may_run(snapshot, thread, thread.node).then_some(thread.node.0);
         let chosen = match free[..] {
-            [] => here.or_else(|| (0..slots.len()).find(allowed)).unwrap_or(thread.node.0),
+            [] => here.or_else(|| (0..rooms.len()).find(allowed)).unwrap_or(thread.node.0),
             _ => free[below(rng, free.len())],
         };
-        residents[chosen] += 1;
+        loads[chosen] += demand;
         chosen
     };
-    threads.iter().map(&mut place).collect()
+    threads.iter().zip(&demands).map(&mut place).collect()
 }
 
 #[cfg(test)]

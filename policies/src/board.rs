@@ -5,8 +5,7 @@
 //! a free place of another node, or exchanges it with one resident of a full one; it has points, the "tickets" of the
 //! thesis. Candidates are taken one after the other: no thread moves twice, and no place is overfilled.
 //!
-//! Terms: a place is free while it hosts fewer busy threads than it has slots ([`Slots`]); a CPU has one, or more when there
-//! are more threads than CPUs. A thread seen last on a CPU of a node that is not its own counts as being on the least
+//! Terms: a place is free while it has room ([`crate::capacity`]) or hosts nobody. A thread seen last on a CPU of a node that is not its own counts as being on the least
 //! used CPU of its own node (ours). A thread that may no longer run on its node is on no place: the scheduler
 //! has to take it elsewhere anyway (ours).
 
@@ -15,11 +14,12 @@ use std::collections::BTreeMap;
 use rand_pcg::Pcg64;
 
 use crate::anneal::{ROUNDING, below, uniform};
+use crate::capacity::{self, Room};
 use crate::cost::thread_gain_ns_per_s;
 use crate::model::{Action, CpuId, Move, NodeIndex, Snapshot, Thread, ThreadId, Topology};
 use crate::registry::{MissingSignal, Signal};
 use crate::relocation::{self, may_run};
-use crate::score::{LAGGING, Slots};
+use crate::score::LAGGING;
 use crate::standing::Standing;
 
 /// Where a thread can be.
@@ -64,7 +64,10 @@ pub struct Board<'a> {
     /// Busy threads that may run on their nodes, in the snapshot's order.
     pub threads: Vec<&'a Thread>,
     places: Vec<Place>,
-    slots: Vec<Slots>,
+    rooms: Vec<Room>,
+    /// What the residents of each place take together, and each thread of it.
+    loads: Vec<u64>,
+    demands: Vec<u64>,
     at: Vec<usize>,
     residents: Vec<Vec<usize>>,
     /// By thread: may be moved, and has not been.
@@ -92,8 +95,7 @@ impl<'a> Board<'a> {
             known.cpus.iter().map(move |&cpu| Place { node, cpu: Some(cpu) })
         };
         let places: Vec<Place> = snapshot.topology.nodes.iter().flat_map(cpus).collect();
-        let slots = vec![Slots::of(1, places.len(), threads.len()); places.len()];
-        Self::new(snapshot, threads, places, slots, movable, worth)
+        Self::new(snapshot, threads, places, movable, worth)
     }
 
     /// A board whose places are the nodes.
@@ -103,24 +105,30 @@ impl<'a> Board<'a> {
         movable: impl Fn(&Thread) -> bool,
         worth: Worth,
     ) -> Self {
-        let all = relocation::slots(&snapshot.topology, threads.len());
-        let (places, slots) =
-            snapshot.topology.nodes_with_cpus().map(|node| (Place { node, cpu: None }, all[node.0])).unzip();
-        Self::new(snapshot, threads, places, slots, movable, worth)
+        let places = snapshot.topology.nodes_with_cpus().map(|node| Place { node, cpu: None }).collect();
+        Self::new(snapshot, threads, places, movable, worth)
     }
 
     fn new(
         snapshot: &'a Snapshot,
         threads: Vec<&'a Thread>,
         places: Vec<Place>,
-        slots: Vec<Slots>,
         movable: impl Fn(&Thread) -> bool,
         worth: Worth,
     ) -> Self {
         let movable = threads.iter().map(|thread| !thread.on_cooldown && movable(thread)).collect();
         let (at, residents) = settle(&threads, &places);
         let lagging = vec![false; threads.len()];
-        Self { snapshot, threads, places, slots, at, residents, movable, lagging, worth }
+        let demands = capacity::demands(snapshot, &threads);
+        let (all, demand) = (capacity::capacity(&snapshot.topology), demands.iter().sum());
+        let of = |place: &Place| {
+            let node = &snapshot.topology.nodes[place.node];
+            Room::of(place.cpu.map_or(node.capacity(), |cpu| node.cpu_capacity(cpu)), all, demand)
+        };
+        let rooms = places.iter().map(of).collect();
+        let load = |residents: &Vec<usize>| residents.iter().map(|&thread| demands[thread]).sum();
+        let loads = residents.iter().map(load).collect();
+        Self { snapshot, threads, places, rooms, loads, demands, at, residents, movable, lagging, worth }
     }
 
     /// Gives q4 to exchanges with threads that lag.
@@ -164,7 +172,7 @@ impl<'a> Board<'a> {
     }
 
     fn is_free(&self, place: usize) -> bool {
-        self.residents[place].len() < self.slots[place].count()
+        self.is_empty(place) || self.rooms[place].is_free(self.loads[place])
     }
 
     fn node(&self, place: usize) -> NodeIndex {
@@ -183,7 +191,7 @@ impl<'a> Board<'a> {
         for to in (0..self.places.len()).filter(elsewhere) {
             let own = self.seen(thread, here, to);
             if self.is_free(to) {
-                let points = self.slots[to].joining(self.residents[to].len()) + own;
+                let points = self.rooms[to].joining(self.loads[to], self.demands[thread]) + own;
                 found.push(Candidate { thread, to, partner: None, points });
                 continue;
             }
@@ -202,19 +210,22 @@ impl<'a> Board<'a> {
             return false;
         }
         let here = self.at[candidate.thread];
-        let mut there_and_back = self.steps(candidate.thread, here, candidate.to);
-        match candidate.partner {
-            Some(partner) => {
-                let steps = self.steps(partner, candidate.to, here);
-                there_and_back = [there_and_back[0] + steps[0], there_and_back[1] + steps[1]];
-            }
-            None => {
-                let joins = self.slots[candidate.to].joining(self.residents[candidate.to].len());
-                let leaves = self.slots[here].joining(self.residents[here].len() - 1);
-                there_and_back = [there_and_back[0] + joins - leaves, there_and_back[1] + leaves - joins];
-            }
+        let (to, demand) = (candidate.to, self.demands[candidate.thread]);
+        let mut there_and_back = self.steps(candidate.thread, here, to);
+        let comes = candidate.partner.map_or(0, |partner| self.demands[partner]);
+        let free = self.points_after(here, demand, comes) + self.points_after(to, comes, demand);
+        there_and_back = [there_and_back[0] + free, there_and_back[1] - free];
+        if let Some(partner) = candidate.partner {
+            let steps = self.steps(partner, to, here);
+            there_and_back = [there_and_back[0] + steps[0], there_and_back[1] + steps[1]];
         }
         there_and_back[0] > ROUNDING && there_and_back[1] <= ROUNDING
+    }
+
+    /// Change of q1 of all residents of `place` when what takes `leaves` goes and what takes `joins` comes.
+    fn points_after(&self, place: usize, leaves: u64, joins: u64) -> f64 {
+        let (room, load) = (self.rooms[place], self.loads[place]);
+        room.points(load - leaves + joins) - room.points(load)
     }
 
     /// Whether nothing taken before is in the way of `candidate`.
@@ -252,6 +263,8 @@ impl<'a> Board<'a> {
 
     fn put(&mut self, thread: usize, to: usize) {
         self.residents[self.at[thread]].retain(|&resident| resident != thread);
+        self.loads[self.at[thread]] -= self.demands[thread];
+        self.loads[to] += self.demands[thread];
         self.residents[to].push(thread);
         self.at[thread] = to;
         self.movable[thread] = false;
@@ -351,7 +364,8 @@ pub fn judged<'a>(
     if threads.iter().all(|thread| thread.accesses_per_s.is_none()) {
         return Err(MissingSignal { policy, signal: Signal::ThreadAccesses });
     }
-    let standing = Standing::of(&threads).ok_or(MissingSignal { policy, signal: Signal::ThreadPerformance })?;
+    let standing = Standing::of(&snapshot.topology, &threads)
+        .ok_or(MissingSignal { policy, signal: Signal::ThreadPerformance })?;
     Ok(Some((threads, standing)))
 }
 

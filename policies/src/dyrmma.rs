@@ -12,17 +12,19 @@
 //! and the sum over all threads is maximised by the annealer of `sma`, under the same gate: more than one percent a
 //! migrated thread. The present mapping is judged by the same prediction. Parameters: [`PARAMETERS`].
 //!
-//! L(node, n) is the topology's latency, times how much slower the memory of n served this interval than the topology
+//! O also changes as the capacities of the nodes' CPUs say, from where the thread is to where it would be (ours; all alike
+//! unless CPUs are slow). L(node, n) is the topology's latency, times how much slower the memory of n served this interval than the topology
 //! says, where that was seen: all that a snapshot tells of pairs of nodes. A thread without a latency of its own has
 //! the predicted one.
 //!
 //! What the source leaves unclear: eq. 3.29 gates on S_sys, the pseudo-code on P_sys; we follow the pseudo-code. T0 = 0.3
 //! suits scores of order 1 to 10, raw P is many orders larger, which makes annealing a greedy ascent: P is divided by the
 //! mean of the present mapping. That changes neither the order of mappings nor the gate. P_sys has no term for free
-//! nodes: slots are only a limit, and an over-full node stays so if nothing else speaks against it.
+//! nodes: room is only a limit, and an over-full node stays so if nothing else speaks against it.
 
 use crate::anneal::Problem;
-use crate::model::{NodeIndex, PerNode, Plan, Snapshot, Thread};
+use crate::capacity;
+use crate::model::{NodeIndex, PerNode, Plan, Snapshot, Thread, Topology};
 use crate::placing::{self, Placing};
 use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy, Signal};
 use crate::relocation::{self, may_go, may_run};
@@ -103,22 +105,30 @@ fn predicted_latency_ns(latency_ns: &PerNode<PerNode<f64>>, thread: &Thread, run
 }
 
 /// Performance of `thread` if it ran on `run` (its term of eq. 3.27); `None` without operations or accesses.
-fn predicted_performance(latency_ns: &PerNode<PerNode<f64>>, thread: &Thread, run: NodeIndex) -> Option<f64> {
+fn predicted_performance(
+    topology: &Topology,
+    latency_ns: &PerNode<PerNode<f64>>,
+    thread: &Thread,
+    run: NodeIndex,
+) -> Option<f64> {
     let then_ns = predicted_latency_ns(latency_ns, thread, run)?;
     let now_ns = match thread.latency_ns {
         Some(measured_ns) => measured_ns,
         None => predicted_latency_ns(latency_ns, thread, thread.node)?,
     };
+    let capacity = |node: NodeIndex| topology.nodes[node].mean_cpu_capacity();
     let operations = thread.operations_per_s?;
     let intensity = operations / (thread.accesses_per_s.as_ref()?.total() * LINE_BYTES);
-    let performance = operations * (now_ns / then_ns) * intensity / then_ns;
+    let faster = capacity(run) / capacity(thread.node);
+    let performance = operations * faster * (now_ns / then_ns) * intensity / then_ns;
     (performance.is_finite() && performance > 0.0).then_some(performance)
 }
 
 /// The mapping problem. Threads whose performance cannot be predicted have no say, and stay unless they are strays.
 fn problem(snapshot: &Snapshot, threads: &[&Thread], latency_ns: &PerNode<PerNode<f64>>) -> Problem {
     let nodes = || (0..snapshot.topology.len()).map(NodeIndex);
-    let predicted = |t: &&Thread| nodes().map(|node| predicted_performance(latency_ns, t, node)).collect();
+    let predicted =
+        |t: &&Thread| nodes().map(|node| predicted_performance(&snapshot.topology, latency_ns, t, node)).collect();
     let predicted: Vec<Option<Vec<f64>>> = threads.iter().map(predicted).collect();
     let now = threads.iter().zip(&predicted).filter_map(|(t, row)| Some(row.as_ref()?[t.node.0]));
     let (sum, count) = now.fold((0.0, 0.0), |(sum, count), own| (sum + own, count + 1.0));
@@ -131,8 +141,10 @@ fn problem(snapshot: &Snapshot, threads: &[&Thread], latency_ns: &PerNode<PerNod
     let allowed = |(t, row): (&&Thread, &Option<Vec<f64>>)| {
         nodes().map(|node| may_leave(t, row) && may_go(snapshot, t, node)).collect()
     };
+    let demands = capacity::demands(snapshot, threads);
     let mut problem = Problem {
-        slots: relocation::slots(&snapshot.topology, threads.len()).into_iter().map(|slots| slots.unscored()).collect(),
+        rooms: capacity::rooms(&snapshot.topology, &demands).into_iter().map(|room| room.unscored()).collect(),
+        demands,
         present: threads.iter().map(|thread| thread.node.0).collect(),
         value: predicted.iter().map(value).collect(),
         allowed: threads.iter().zip(&predicted).map(allowed).collect(),

@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
+use crate::capacity;
 use crate::model::{Action, NodeIndex, Plan, Snapshot, Thread, ThreadId, Unmovable};
-use crate::score::{self, Slots};
+use crate::score;
 use crate::testing::{SnapshotBuilder, decided, machine_with_ids};
 use crate::{sma, tmma};
 
@@ -106,19 +107,19 @@ fn thread_moves(plan: &Plan) -> Vec<(ThreadId, NodeIndex, NodeIndex)> {
 }
 
 /// S_sys by the points of [`score::score`]: busy threads put one by one on the nodes `place` gives them.
-/// A thread on a node it may not use scores nothing and holds no slot.
+/// A thread on a node it may not use scores nothing and takes no room.
 fn system_score(snapshot: &Snapshot, place: &Snapshot) -> f64 {
     let topology = &snapshot.topology;
     let threads = placed(snapshot);
-    let all_cpus = topology.nodes.values().map(|node| node.cpus.len()).sum();
-    let mut others = vec![0; topology.len()];
+    let demands = capacity::demands(snapshot, &threads);
+    let rooms = capacity::rooms(topology, &demands);
+    let mut loads = vec![0; topology.len()];
     let mut total = 0.0;
-    for thread in &threads {
+    for (thread, &demand) in threads.iter().zip(&demands) {
         let node = place.thread(thread.id).unwrap().node;
         if may_run(snapshot, thread, node) {
-            let slots = Slots::of(topology.nodes[node].cpus.len(), all_cpus, threads.len());
-            total += score::score(topology, thread, node, slots, others[node.0]);
-            others[node.0] += 1;
+            total += score::score(topology, thread, node, rooms[node.0], loads[node.0], demand);
+            loads[node.0] += demand;
         }
     }
     total

@@ -4,6 +4,7 @@
 
 pub mod autopin;
 pub mod balance;
+pub mod capacity;
 pub mod cimar;
 pub mod cost;
 pub mod cra;

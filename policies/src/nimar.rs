@@ -3,10 +3,10 @@
 //!
 //! Problem: some threads of a process fall behind because they run far from their memory; which CPU of a node they
 //! have is the scheduler's business. Mechanism (Thanos thesis, Alg. 3.5): `cimar` ([`crate::cimar`]) with nodes in place
-//! of CPUs. A node is free while it hosts fewer busy threads than it has slots ([`crate::score::Slots`]); a full one
+//! of CPUs. A node is free while it has room ([`crate::capacity`]); a full one
 //! offers an exchange with each resident. q2 is scaled by distance (eq. 3.17). Parameters: [`PARAMETERS`].
 //!
-//! What the source leaves unclear is as for `cimar`. With more threads than CPUs a node's slots are its share of them
+//! What the source leaves unclear is as for `cimar`. With more demand than capacity a node's room is its share of the demand
 //! (ours), or every node would be full.
 
 use crate::board::{Board, judged};
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn no_node_gets_more_threads_than_it_has_slots() {
+    fn no_node_gets_more_threads_than_it_has_cpus() {
         let placed: Vec<(usize, usize)> = (0..12).map(|k| if k < 4 { (0, 1) } else { (k / 4, k / 4) }).collect();
         let mut now = snapshot(ring_of_four(5), &placed);
         for _ in 0..6 {

@@ -8,15 +8,15 @@
 //! |---|---|
 //! | `compact` | a node is filled before the next one begins; when all are full, from the first again |
 //! | `scatter` | round robin over nodes that have a CPU left; when all are full, from the first again |
-//! | `contiguous` | equal consecutive blocks of seats, in proportion to the nodes' CPUs |
-//! | `direct` | all threads of a process on one node, that with the fewest of our threads for its CPUs |
+//! | `contiguous` | equal consecutive blocks of seats, in proportion to the nodes' capacities |
+//! | `direct` | all threads of a process on one node, that with the fewest of our threads for its capacity |
 //!
 //! Sources: `compact` is the comparison of kMAF (PACT 2014), `scatter` and `contiguous` are the thread placements of
 //! Popov et al., ICS 2019, with their NUMA degree as parameter `nodes`; `direct` is numactl's binding to one node, as
 //! the Thanos thesis compares with. Nodes come in the order of the first node with CPUs and then always the one
 //! nearest to those taken.
 //!
-//! Ours: a thread keeps its seat while it lives, idle or not, else one that falls idle would send all others to other
+//! Ours: capacity ([`crate::capacity`]) where the sources have CPUs, which are the same where all CPUs are alike. A thread keeps its seat while it lives, idle or not, else one that falls idle would send all others to other
 //! nodes; a new thread takes the lowest seat that is empty. If `nodes` nodes have too few CPUs, as many more as it
 //! takes are used, and all when that is not enough. A thread that may not run on its seat's node goes to the next in
 //! order where it may. `compact` places threads on processing units in the source; here nodes decide, and the
@@ -76,43 +76,54 @@ const MIN_CPU_PERCENT: Parameter = Parameter::real("min_cpu_percent", 1.0, "% of
 pub const PARAMETERS: &[Parameter] =
     &[Parameter::whole("nodes", 0.0, "nodes used; 0 is all", 0.0, 1024.0), MIN_CPU_PERCENT];
 
-/// Nodes in order, with how many CPUs each has.
-type Nodes = [(NodeIndex, usize)];
+/// A node with how many CPUs it has, and their capacity.
+#[derive(Clone, Copy, Debug)]
+struct Used {
+    node: NodeIndex,
+    cpus: usize,
+    capacity: u64,
+}
 
 /// Nodes in order with their CPUs, as many as `nodes` says and `threads` threads need; all if `nodes` is 0.
-fn nodes_used(topology: &Topology, nodes: usize, threads: usize) -> Vec<(NodeIndex, usize)> {
+fn nodes_used(topology: &Topology, nodes: usize, threads: usize) -> Vec<Used> {
     let mut left: Vec<NodeIndex> = topology.nodes_with_cpus().collect();
-    let mut used: Vec<(NodeIndex, usize)> = Vec::new();
+    let mut used: Vec<Used> = Vec::new();
     let mut room = 0;
     while !left.is_empty() && (nodes == 0 || used.len() < nodes || room < threads) {
-        let away = |to: NodeIndex| used.iter().map(|&(from, _)| u64::from(topology.distance(from, to))).sum::<u64>();
+        let away = |to: NodeIndex| used.iter().map(|from| u64::from(topology.distance(from.node, to))).sum::<u64>();
         let nearest = (0..left.len()).min_by_key(|&at| away(left[at])).expect("not empty");
         let node = left.remove(nearest);
-        let cpus = topology.nodes[node].cpus.len();
-        room += cpus;
-        used.push((node, cpus));
+        let known = &topology.nodes[node];
+        room += known.cpus.len();
+        used.push(Used { node, cpus: known.cpus.len(), capacity: known.capacity() });
     }
     used
 }
 
 /// For each of `seats` seats, the position of its node in `nodes`.
-fn compact(nodes: &Nodes, seats: usize) -> Vec<usize> {
-    let filled: Vec<usize> = nodes.iter().enumerate().flat_map(|(at, &(_, cpus))| vec![at; cpus]).collect();
+fn compact(nodes: &[Used], seats: usize) -> Vec<usize> {
+    let filled: Vec<usize> = nodes.iter().enumerate().flat_map(|(at, used)| vec![at; used.cpus]).collect();
     filled.into_iter().cycle().take(seats).collect()
 }
 
 /// As [`compact`], round robin.
-fn scatter(nodes: &Nodes, seats: usize) -> Vec<usize> {
-    let most = nodes.iter().map(|node| node.1).max().unwrap_or(0);
-    let with_cpu = |round: usize| (0..nodes.len()).filter(move |&at| nodes[at].1 > round);
+fn scatter(nodes: &[Used], seats: usize) -> Vec<usize> {
+    let most = nodes.iter().map(|used| used.cpus).max().unwrap_or(0);
+    let with_cpu = |round: usize| (0..nodes.len()).filter(move |&at| nodes[at].cpus > round);
     let dealt: Vec<usize> = (0..most).flat_map(with_cpu).collect();
     dealt.into_iter().cycle().take(seats).collect()
 }
 
 /// As [`compact`], in equal blocks.
-fn contiguous(nodes: &Nodes, seats: usize) -> Vec<usize> {
-    let filled: Vec<usize> = nodes.iter().enumerate().flat_map(|(at, &(_, cpus))| vec![at; cpus]).collect();
-    (0..seats).map(|seat| filled[seat * filled.len() / seats]).collect()
+fn contiguous(nodes: &[Used], seats: usize) -> Vec<usize> {
+    let ends = nodes.iter().scan(0, |end, used| {
+        *end += used.capacity;
+        Some(*end)
+    });
+    let ends: Vec<u64> = ends.collect();
+    let all = ends.last().copied().unwrap_or(0);
+    let node_at = |start: u64| ends.partition_point(|&end| end <= start);
+    (0..seats as u64).map(|seat| node_at(seat * all / seats as u64)).collect()
 }
 
 /// Who has which seat.
@@ -138,7 +149,7 @@ impl Seats {
     }
 }
 
-fn decide(inputs: &mut Inputs, name: &str, place: fn(&Nodes, usize) -> Vec<usize>) -> Result<Plan, MissingSignal> {
+fn decide(inputs: &mut Inputs, name: &str, place: fn(&[Used], usize) -> Vec<usize>) -> Result<Plan, MissingSignal> {
     let (snapshot, parameters) = (inputs.snapshot, inputs.parameters);
     let threads = busy(snapshot, parameters);
     let seats = inputs.memory.of::<Seats>();
@@ -157,8 +168,8 @@ fn decide(inputs: &mut Inputs, name: &str, place: fn(&Nodes, usize) -> Vec<usize
 }
 
 /// The first of `nodes` from position `wanted` on where `thread` may run.
-fn from_seat(snapshot: &Snapshot, nodes: &Nodes, wanted: usize, thread: &Thread) -> Option<NodeIndex> {
-    let mut in_order = (0..nodes.len()).map(|next| nodes[(wanted + next) % nodes.len()].0);
+fn from_seat(snapshot: &Snapshot, nodes: &[Used], wanted: usize, thread: &Thread) -> Option<NodeIndex> {
+    let mut in_order = (0..nodes.len()).map(|next| nodes[(wanted + next) % nodes.len()].node);
     in_order.find(|&node| relocation::may_run(snapshot, thread, node))
 }
 
@@ -194,8 +205,7 @@ fn plan(
     reason: impl Fn(&Thread, NodeIndex) -> String,
 ) -> Plan {
     let place = places(snapshot, threads, node_of);
-    let slots = relocation::slots(&snapshot.topology, threads.len());
-    relocation::plan(snapshot, threads, &slots, &place, reason)
+    relocation::plan(snapshot, threads, &place, reason)
 }
 
 /// The node of each process.
@@ -221,7 +231,7 @@ fn decide_direct(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
         if bound.contains_key(&process) {
             continue;
         }
-        let load = |node: NodeIndex| bound_threads[node.0] as f64 / snapshot.topology.nodes[node].cpus.len() as f64;
+        let load = |node: NodeIndex| bound_threads[node.0] as f64 / snapshot.topology.nodes[node].capacity() as f64;
         let barred = |node: NodeIndex| own.iter().filter(|t| !relocation::may_run(snapshot, t, node)).count();
         let elsewhere = |node: NodeIndex| own.iter().filter(|thread| thread.node != node).count();
         let rank = |&a: &NodeIndex, &b: &NodeIndex| {

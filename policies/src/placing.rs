@@ -2,9 +2,10 @@
 //! The search of the policies that anneal a mapping of threads to nodes, for one whose gain pays for its moves.
 
 use crate::anneal::{Problem, ROUNDING, Schedule};
+use crate::capacity;
 use crate::model::{NodeIndex, Plan, Snapshot, Thread};
 use crate::registry::Parameters;
-use crate::relocation::{self, hosted, may_run};
+use crate::relocation::{self, may_run};
 
 /// Share of a score that sums of roundings stay below.
 const SLACK: f64 = 1e-6;
@@ -39,20 +40,21 @@ fn could_pass(reach: &[f64], before: f64, score: f64, percent_per_thread: f64) -
 /// Puts each thread that may no longer run on its node on the best one that is free for it, or on the
 /// best one. There is nothing to gain or lose for it where it was, so that the search starts from here.
 pub fn settle_strays(problem: &mut Problem, snapshot: &Snapshot, threads: &[&Thread]) {
-    let mut hosted = hosted(problem.slots.len(), snapshot, threads);
+    let mut loads = capacity::loads(snapshot, threads, &problem.demands);
     let strays = (0..threads.len()).filter(|&at| !may_run(snapshot, threads[at], threads[at].node));
     for at in strays {
-        let points = |node: usize| problem.slots[node].joining(hosted[node]) + problem.value[at][node];
-        let worth = |node: usize| (hosted[node] < problem.slots[node].count(), points(node));
+        let demand = problem.demands[at];
+        let points = |node: usize| problem.rooms[node].joining(loads[node], demand) + problem.value[at][node];
+        let worth = |node: usize| (problem.rooms[node].is_free(loads[node]), points(node));
         let mut best = None;
-        for node in (0..hosted.len()).filter(|&node| problem.allowed[at][node]) {
+        for node in (0..loads.len()).filter(|&node| problem.allowed[at][node]) {
             if best.is_none_or(|(_, most)| worth(node) > most) {
                 best = Some((node, worth(node)));
             }
         }
         let (node, _) = best.expect("a thread without a place is not in the problem");
         problem.present[at] = node;
-        hosted[node] += 1;
+        loads[node] += demand;
     }
 }
 
@@ -86,13 +88,13 @@ impl Placing<'_> {
             problem.prune(&mut mapping);
             let moved = mapping.place.iter().zip(&problem.present).filter(|(then, now)| then != now).count();
             if moved > 0 && gate(start.score, mapping.score, moved, percent) {
-                return self.plan(problem, &mapping.place);
+                return self.plan(&mapping.place);
             }
         }
-        self.plan(problem, &start.place)
+        self.plan(&start.place)
     }
 
-    fn plan(&self, problem: &Problem, place: &[usize]) -> Plan {
-        relocation::plan(self.snapshot, self.threads, &problem.slots, place, self.reason)
+    fn plan(&self, place: &[usize]) -> Plan {
+        relocation::plan(self.snapshot, self.threads, place, self.reason)
     }
 }

@@ -6,21 +6,15 @@
 
 use std::collections::BTreeMap;
 
+use crate::capacity::{Room, demands, loads, rooms};
 use crate::cost::thread_gain_ns_per_s;
-use crate::model::{Action, Move, NodeIndex, Plan, Snapshot, Thread, Topology};
-use crate::score::Slots;
+use crate::model::{Action, Move, NodeIndex, Plan, Snapshot, Thread};
 
 /// Threads that used at least `min_cpu_percent` of a CPU and have a place, ascending by id.
 pub(crate) fn busy(snapshot: &Snapshot, min_cpu_percent: f64) -> Vec<&Thread> {
     let busy_ns = min_cpu_percent / 100.0 * snapshot.interval_ns as f64;
     let counts = |thread: &&Thread| thread.cpu_time_ns as f64 >= busy_ns && has_a_place(snapshot, thread);
     snapshot.threads.iter().filter(counts).collect()
-}
-
-/// Slots by node for `threads` busy threads.
-pub(crate) fn slots(topology: &Topology, threads: usize) -> Vec<Slots> {
-    let all_cpus = topology.nodes.values().map(|node| node.cpus.len()).sum();
-    topology.nodes.values().map(|node| Slots::of(node.cpus.len(), all_cpus, threads)).collect()
 }
 
 /// Whether `thread` can run on `node`.
@@ -39,20 +33,10 @@ pub(crate) fn has_a_place(snapshot: &Snapshot, thread: &Thread) -> bool {
     may_run(snapshot, thread, thread.node) || nodes().any(|node| may_go(snapshot, thread, node))
 }
 
-/// Threads by node that really can run there.
-pub(crate) fn hosted(nodes: usize, snapshot: &Snapshot, threads: &[&Thread]) -> Vec<usize> {
-    let mut hosted = vec![0; nodes];
-    for thread in threads.iter().filter(|thread| may_run(snapshot, thread, thread.node)) {
-        hosted[thread.node.0] += 1;
-    }
-    hosted
-}
-
-/// The moves that bring each of `threads` to its node in `place`; `reason` says why one goes to a node.
+/// The moves that bring each of `threads`, which ascend by id, to its node in `place`; `reason` says why one goes to a node.
 pub(crate) fn plan(
     snapshot: &Snapshot,
     threads: &[&Thread],
-    slots: &[Slots],
     place: &[usize],
     reason: impl Fn(&Thread, NodeIndex) -> String,
 ) -> Plan {
@@ -73,8 +57,7 @@ pub(crate) fn plan(
         single.extend(going[pairs..].iter().map(|&thread| (thread, to)));
     }
     moves.sort_by(|a, b| gain_order(b).total_cmp(&gain_order(a)));
-    let hosted = hosted(slots.len(), snapshot, threads);
-    for (thread, to) in in_order(snapshot, single, slots, hosted) {
+    for (thread, to) in in_order(snapshot, threads, single) {
         let to = NodeIndex(to);
         moves.push(single_move(snapshot, thread, to, reason(thread, to)));
     }
@@ -84,20 +67,23 @@ pub(crate) fn plan(
 /// The moves in an order that overfills no node in between, if there is one.
 fn in_order<'a>(
     snapshot: &Snapshot,
+    threads: &[&Thread],
     mut moves: Vec<(&'a Thread, usize)>,
-    slots: &[Slots],
-    mut hosted: Vec<usize>,
 ) -> Vec<(&'a Thread, usize)> {
+    let taken = demands(snapshot, threads);
+    let rooms: Vec<Room> = rooms(&snapshot.topology, &taken);
+    let mut loads = loads(snapshot, threads, &taken);
+    let demand_of = |thread: &Thread| taken[threads.partition_point(|known| known.id < thread.id)];
     let gain = |&(thread, to): &(&Thread, usize)| known_gain(snapshot, thread, NodeIndex(to));
     moves.sort_by(|a, b| gain(b).unwrap_or(f64::NEG_INFINITY).total_cmp(&gain(a).unwrap_or(f64::NEG_INFINITY)));
     let mut ordered = Vec::new();
     while !moves.is_empty() {
-        let fits = moves.iter().position(|&(_, to)| hosted[to] < slots[to].count());
+        let fits = moves.iter().position(|&(_, to)| rooms[to].is_free(loads[to]));
         let (thread, to) = moves.remove(fits.unwrap_or(0));
         if may_run(snapshot, thread, thread.node) {
-            hosted[thread.node.0] -= 1;
+            loads[thread.node.0] -= demand_of(thread);
         }
-        hosted[to] += 1;
+        loads[to] += demand_of(thread);
         ordered.push((thread, to));
     }
     ordered

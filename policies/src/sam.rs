@@ -15,7 +15,7 @@
 //! Parameters: [`PARAMETERS`].
 //!
 //! Ours, where the source is unclear: sharers of one other node at a time are brought in, all of them or none, and a
-//! node takes as many threads as it has slots ([`crate::score::Slots`]). A thread is memory-bound above its CPU's even
+//! node takes threads as long as it has room ([`crate::capacity`]). A thread is memory-bound above its CPU's even
 //! share of the bandwidth threshold. A rise is `min_rise_percent` of what was transferred across nodes before. What
 //! was undone is not tried again for `retry_s`. A returning thread displaces a memory-bound one only if both together
 //! then access less remote memory, else the two would change places for ever. Once above the threshold, a node's

@@ -3,7 +3,7 @@
 //!
 //! | term | value |
 //! |---|---|
-//! | q1 the node is free | 2 if it has a slot left for the thread, else 0 |
+//! | q1 the node is free | 2 if it has room for the thread, 0 if it has none, in between if it has some |
 //! | q2 preferred node | 4 d(n,n) / d(n,n_pref); 0 without a preferred node |
 //! | q3 remembered performance | 4 better than now, 2 equal or unknown, 1 worse |
 //!
@@ -13,16 +13,15 @@
 //! Points add; the score of an interchange is the sum over its two threads. At its present node a
 //! thread's performance is compared with itself, so q3 is 2 there.
 //!
-//! q1 belongs to slots: the residents of a node hold its slots one after the other ([`Slots`]), and those
-//! of an over-full node do not all lose theirs. S_sys is therefore the sum of [`score`] over all
-//! threads when they are put on the nodes one by one, in whatever order.
+//! q1 belongs to room: 2 points for a whole CPU that a thread takes and finds free ([`Room`]). The residents of a node fill
+//! its room one after the other, and those of an over-full node do not all lose theirs. S_sys is therefore the sum of
+//! [`score`] over all threads when they are put on the nodes one by one, in whatever order.
 
+use crate::capacity::Room;
 use crate::model::{NodeIndex, Thread, Topology};
 
-/// q1 of a free slot.
+/// q1 of a thread that takes a whole CPU and finds one free.
 pub const FREE: f64 = 2.0;
-/// q1 of the slot beyond the even share, when the threads do not divide evenly (ours).
-pub const REMAINDER: f64 = 1.0;
 /// q2 at the preferred node itself.
 pub const PREFERRED: f64 = 4.0;
 /// q3 where the thread performed better than now.
@@ -36,53 +35,6 @@ pub const LAGGING: f64 = 3.0;
 
 /// Local distance in SLIT units; stands for a distance of 0, which no table should hold.
 pub(crate) const LOCAL_DISTANCE: u32 = 10;
-
-/// How many busy threads a node takes. Up to one thread a CPU that is its CPUs; with more threads
-/// than CPUs it is the node's share of the threads, so that a balanced mapping is within reach (ours).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slots {
-    /// Slots worth [`FREE`]: max(CPUs, floor(threads CPUs / all CPUs)).
-    even: usize,
-    /// All slots: max(CPUs, ceil(threads CPUs / all CPUs)). The one beyond `even` is worth [`REMAINDER`].
-    most: usize,
-    /// Whether a slot is worth points.
-    scored: bool,
-}
-
-impl Slots {
-    /// Slots of a node with `cpus` of the machine's `all_cpus` CPUs, for `threads` busy threads.
-    pub fn of(cpus: usize, all_cpus: usize, threads: usize) -> Self {
-        if cpus == 0 || all_cpus == 0 {
-            return Self { even: 0, most: 0, scored: true };
-        }
-        let share = threads * cpus;
-        Self { even: cpus.max(share / all_cpus), most: cpus.max(share.div_ceil(all_cpus)), scored: true }
-    }
-
-    /// The same slots worth no points: a limit for scores that have no term for free nodes.
-    pub fn unscored(self) -> Self {
-        Self { scored: false, ..self }
-    }
-
-    /// All slots.
-    pub fn count(self) -> usize {
-        self.most
-    }
-
-    /// q1 of all `residents` together.
-    pub fn points(self, residents: usize) -> f64 {
-        if !self.scored {
-            return 0.0;
-        }
-        let beyond = residents.min(self.most).saturating_sub(self.even);
-        FREE * residents.min(self.even) as f64 + REMAINDER * beyond as f64
-    }
-
-    /// q1 of one more thread beside `others`.
-    pub fn joining(self, others: usize) -> f64 {
-        self.points(others + 1) - self.points(others)
-    }
-}
 
 /// q2: points of `node` for being near to the memory that `thread` accesses most.
 pub fn preferred(topology: &Topology, thread: &Thread, node: NodeIndex) -> f64 {
@@ -113,31 +65,37 @@ pub fn remembered_from(thread: &Thread, present: NodeIndex, node: NodeIndex) -> 
     }
 }
 
-/// Score of `thread` at `node`, which has `slots` and hosts `others` other threads.
-pub fn score(topology: &Topology, thread: &Thread, node: NodeIndex, slots: Slots, others: usize) -> f64 {
-    slots.joining(others) + preferred(topology, thread, node) + remembered(thread, node)
+/// Score of `thread`, which takes `demand`, at `node`, which has `room` and bears the `load` of other threads.
+pub fn score(topology: &Topology, thread: &Thread, node: NodeIndex, room: Room, load: u64, demand: u64) -> f64 {
+    room.joining(load, demand) + preferred(topology, thread, node) + remembered(thread, node)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::FULL_CAPACITY;
     use crate::testing::{SnapshotBuilder, machine, ring_of_four, two_nodes};
 
     const LOCAL_AND_BETTER: f64 = 10.0;
-    const ONE_EACH: Slots = Slots { even: 1, most: 1, scored: true };
+    const WHOLE: u64 = FULL_CAPACITY;
+
+    /// Room for one thread.
+    fn one() -> Room {
+        Room::of(WHOLE, WHOLE, WHOLE)
+    }
 
     #[test]
     fn free_preferred_and_better_is_ten_points() {
         let snapshot = SnapshotBuilder::new(two_nodes(2)).thread_with_memory_on(1, 0, 1);
         let snapshot = snapshot.with_thread(|thread| thread.performance = vec![Some(1.0), Some(2.0)].into()).build();
-        assert_eq!(score(&snapshot.topology, &snapshot.threads[0], NodeIndex(1), ONE_EACH, 0), LOCAL_AND_BETTER);
+        assert_eq!(score(&snapshot.topology, &snapshot.threads[0], NodeIndex(1), one(), 0, WHOLE), LOCAL_AND_BETTER);
         assert_eq!(remembered(&snapshot.threads[0], NodeIndex(0)), UNKNOWN_OR_EQUAL);
     }
 
     #[test]
     fn free_unknown_and_not_preferred_scales_with_distance() {
         let snapshot = SnapshotBuilder::new(two_nodes(2)).thread_with_memory_on(1, 0, 0).build();
-        let points = score(&snapshot.topology, &snapshot.threads[0], NodeIndex(1), ONE_EACH, 0);
+        let points = score(&snapshot.topology, &snapshot.threads[0], NodeIndex(1), one(), 0, WHOLE);
         assert!((points - (2.0 + 40.0 / 21.0 + 2.0)).abs() < 1e-12);
     }
 
@@ -146,29 +104,11 @@ mod tests {
         let builder = SnapshotBuilder::new(two_nodes(1)).thread_with_memory_on(1, 0, 1).thread_with_memory_on(2, 1, 0);
         let snapshot = builder.with_thread(|thread| thread.performance = vec![Some(1.0), Some(2.0)].into()).build();
         let sum = |first: usize, second: usize| {
-            score(&snapshot.topology, &snapshot.threads[0], NodeIndex(first), ONE_EACH, 0)
-                + score(&snapshot.topology, &snapshot.threads[1], NodeIndex(second), ONE_EACH, 0)
+            score(&snapshot.topology, &snapshot.threads[0], NodeIndex(first), one(), 0, WHOLE)
+                + score(&snapshot.topology, &snapshot.threads[1], NodeIndex(second), one(), 0, WHOLE)
         };
         assert!((sum(0, 1) - 2.0 * (4.0 + 40.0 / 21.0)).abs() < 1e-12);
         assert_eq!(sum(1, 0), (2.0 + 4.0 + 2.0) + (2.0 + 4.0 + 1.0));
-    }
-
-    #[test]
-    fn a_full_node_gives_no_point_for_being_free() {
-        let two = Slots::of(2, 4, 4);
-        assert_eq!((two.joining(1), two.joining(2), Slots::of(0, 4, 4).joining(0)), (2.0, 0.0, 0.0));
-    }
-
-    #[test]
-    fn residents_of_an_over_full_node_keep_the_slots_there_are() {
-        let two = Slots::of(2, 4, 4);
-        assert_eq!((two.points(2), two.points(5)), (4.0, 4.0));
-    }
-
-    #[test]
-    fn unscored_slots_are_as_many_and_worth_nothing() {
-        let limit = Slots::of(2, 4, 9).unscored();
-        assert_eq!((limit.count(), limit.points(5), limit.joining(0)), (5, 0.0, 0.0));
     }
 
     #[test]
@@ -188,24 +128,6 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_the_cpus_until_there_are_more_threads() {
-        for threads in 0..=8 {
-            assert_eq!(Slots::of(3, 8, threads), Slots { even: 3, most: 3, scored: true });
-        }
-        assert_eq!(Slots::of(3, 8, 16), Slots { even: 6, most: 6, scored: true });
-        assert_eq!(Slots::of(3, 8, 9), Slots { even: 3, most: 4, scored: true });
-    }
-
-    #[test]
-    fn five_threads_on_four_cpus_score_best_when_balanced_within_one() {
-        let slots = Slots::of(1, 4, 5);
-        let points = |residents: [usize; 4]| residents.iter().map(|&count| slots.points(count)).sum::<f64>();
-        assert_eq!(points([2, 1, 1, 1]), 9.0);
-        assert!(points([2, 1, 1, 1]) > points([2, 2, 1, 0]));
-        assert!(points([2, 2, 1, 0]) > points([3, 1, 1, 0]));
-    }
-
-    #[test]
     fn a_distance_of_zero_counts_as_local() {
         let topology = machine(&[1; 2], &[&[0, 0], &[20, 10]]);
         let snapshot = SnapshotBuilder::new(topology).thread_with_memory_on(1, 0, 1).thread_with_memory_on(2, 1, 0);
@@ -217,6 +139,6 @@ mod tests {
     #[test]
     fn a_thread_without_accesses_has_no_preference() {
         let snapshot = SnapshotBuilder::new(two_nodes(2)).thread(1, 0, None).build();
-        assert_eq!(score(&snapshot.topology, &snapshot.threads[0], NodeIndex(1), ONE_EACH, 0), 4.0);
+        assert_eq!(score(&snapshot.topology, &snapshot.threads[0], NodeIndex(1), one(), 0, WHOLE), 4.0);
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! Where the source is unclear: eq. 3.22 gates on P_sys, the pseudo-code on S_sys; we gate on S_sys.
 //! Iterations and the limit without improvement are not stated; ours grow with the number of threads, up to
-//! `most_steps`. Restarts, the slots of [`crate::score`] and the pruning of moves that gain nothing are ours. If the
+//! `most_steps`. Restarts, the room of [`crate::capacity`] and the pruning of moves that gain nothing are ours. If the
 //! best mapping fails the gate, the next best is tried. A thread that may no longer run on its node is
 //! moved whatever the gate says.
 //!
@@ -23,6 +23,7 @@
 //! On larger machines lower `gate_percent_per_thread`.
 
 use crate::anneal::Problem;
+use crate::capacity;
 use crate::model::{NodeIndex, Plan, Snapshot, Thread};
 use crate::placing::{self, Placing};
 use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy, Signal};
@@ -74,8 +75,10 @@ fn problem(snapshot: &Snapshot, threads: &[&Thread]) -> Problem {
     let topology = &snapshot.topology;
     let nodes = || (0..topology.len()).map(NodeIndex);
     let value = |t: &Thread, node| score::preferred(topology, t, node) + score::remembered(t, node);
+    let demands = capacity::demands(snapshot, threads);
     let mut problem = Problem {
-        slots: relocation::slots(topology, threads.len()),
+        rooms: capacity::rooms(topology, &demands),
+        demands,
         present: threads.iter().map(|thread| thread.node.0).collect(),
         value: threads.iter().map(|t| nodes().map(|node| value(t, node)).collect()).collect(),
         allowed: threads.iter().map(|t| nodes().map(|node| may_go(snapshot, t, node)).collect()).collect(),

@@ -7,11 +7,12 @@
 //! the predicted latency (ours). The two are never mixed in one snapshot.
 //!
 //! P_rel = P / mean P of the process (eq. 3.13, 3.14), so that processes of unlike intensity compare fairly. A thread alone
-//! in its process has 1.
+//! in its process has 1. For P_rel, P is divided by the capacity of the thread's CPU (ours): a thread on a slow core lags
+//! because of its core, not of its memory, and no other node would help it.
 
 use std::collections::BTreeMap;
 
-use crate::model::{ProcessId, Thread};
+use crate::model::{FULL_CAPACITY, ProcessId, Thread, Topology};
 
 /// S: bytes of a cache line (eq. 3.1).
 pub const LINE_BYTES: f64 = 64.0;
@@ -23,8 +24,8 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// The standing of `threads`; `None` if the snapshot has neither O, A and L nor a remembered P of any.
-    pub fn of(threads: &[&Thread]) -> Option<Self> {
+    /// The standing of `threads` on a machine; `None` if the snapshot has neither O, A and L nor a remembered P of any.
+    pub fn of(topology: &Topology, threads: &[&Thread]) -> Option<Self> {
         let measured = threads.iter().any(|thread| is_measured(thread));
         if !measured && threads.iter().all(|thread| thread.performance[thread.node].is_none()) {
             return None;
@@ -34,7 +35,10 @@ impl Standing {
         let sound = |performance: &f64| performance.is_finite() && *performance > 0.0;
         let performance: Vec<Option<f64>> = threads.iter().map(|thread| own(thread).filter(sound)).collect();
         let mut sums: BTreeMap<ProcessId, (f64, f64)> = BTreeMap::new();
-        for (thread, known) in threads.iter().zip(&performance) {
+        let for_its_cpu =
+            |(thread, known): (&&Thread, &Option<f64>)| known.map(|own| own / relative_capacity(topology, thread));
+        let comparable: Vec<Option<f64>> = threads.iter().zip(&performance).map(for_its_cpu).collect();
+        for (thread, known) in threads.iter().zip(&comparable) {
             if let Some(known) = known {
                 let (sum, count) = sums.entry(thread.process).or_default();
                 *sum += known;
@@ -45,7 +49,7 @@ impl Standing {
             let (sum, count) = sums.get(&thread.process)?;
             Some((*known)? * count / sum)
         };
-        let relative = threads.iter().zip(&performance).map(relative).collect();
+        let relative = threads.iter().zip(&comparable).map(relative).collect();
         Some(Self { performance, relative })
     }
 
@@ -72,6 +76,14 @@ impl Standing {
     }
 }
 
+/// Capacity of the CPU that `thread` ran on last, as a share of that of the fastest; the mean of its node if it was on
+/// another node then.
+fn relative_capacity(topology: &Topology, thread: &Thread) -> f64 {
+    let node = &topology.nodes[thread.node];
+    let own = node.cpus.binary_search(&thread.cpu).map(|_| node.cpu_capacity(thread.cpu) as f64);
+    own.unwrap_or_else(|_| node.mean_cpu_capacity()) / FULL_CAPACITY as f64
+}
+
 fn is_measured(thread: &Thread) -> bool {
     thread.operations_per_s.is_some() && thread.accesses_per_s.is_some() && thread.latency_ns.is_some()
 }
@@ -87,10 +99,10 @@ fn measured_performance(thread: &Thread) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::model::Snapshot;
-    use crate::testing::{SnapshotBuilder, two_nodes};
+    use crate::testing::{SnapshotBuilder, throttled, two_nodes};
 
     fn of(snapshot: &Snapshot) -> Option<Standing> {
-        Standing::of(&snapshot.threads.iter().collect::<Vec<_>>())
+        Standing::of(&snapshot.topology, &snapshot.threads.iter().collect::<Vec<_>>())
     }
 
     fn measured(operations: f64, latency_ns: f64, process: u32) -> impl FnOnce(&mut Thread) {
@@ -122,6 +134,23 @@ mod tests {
         assert!((relative[0] - 1.5).abs() < 1e-12 && (relative[1] - 0.5).abs() < 1e-12 && relative[2] == 1.0);
         assert_eq!(standing.lagging(0.8), [1]);
         assert_eq!(standing.lagging(2.0), [1, 2, 0]);
+    }
+
+    #[test]
+    fn a_thread_on_a_core_of_half_the_speed_does_not_lag_with_half_the_performance() {
+        let builder = SnapshotBuilder::new(throttled(two_nodes(2), 1, 512));
+        let builder = builder.thread(1, 0, Some(&[1e6, 0.0])).with_thread(measured(1e9, 1.0, 1));
+        let builder = builder.thread(2, 1, Some(&[0.0, 1e6])).with_thread(measured(1e9, 2.0, 1));
+        let snapshot = builder.thread(3, 1, Some(&[0.0, 1e6])).with_thread(measured(1e9, 4.0, 1)).build();
+        let standing = of(&snapshot).unwrap();
+        let relative: Vec<f64> = (0..3).map(|at| standing.relative(at).unwrap()).collect();
+        assert!((relative[0] - 1.2).abs() < 1e-12 && (relative[1] - 1.2).abs() < 1e-12, "{relative:?}");
+        assert!((relative[2] - 0.6).abs() < 1e-12, "its memory is what slows it down");
+        assert_eq!(
+            standing.performance(1),
+            standing.performance(0).map(|first| first / 2.0),
+            "P itself is as measured"
+        );
     }
 
     #[test]

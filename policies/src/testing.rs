@@ -30,6 +30,7 @@ pub fn machine_with_ids(ids: &[u32], cpus: &[u32], distance: &[&[u32]]) -> Topol
         Node {
             id: NodeId(ids[at]),
             llcs: vec![cpus.clone()],
+            slow_cpus: Default::default(),
             cpus,
             memory_pages: 1 << 20,
             free_pages: 1 << 20,
@@ -43,6 +44,13 @@ pub fn machine_with_ids(ids: &[u32], cpus: &[u32], distance: &[&[u32]]) -> Topol
 /// Two nodes at distance 21.
 pub fn two_nodes(cpus: u32) -> Topology {
     machine(&[cpus; 2], &[&[10, 21], &[21, 10]])
+}
+
+/// The same machine, the CPUs of node `node` of which have this capacity.
+pub fn throttled(mut topology: Topology, node: usize, capacity: u32) -> Topology {
+    let node = &mut topology.nodes[NodeIndex(node)];
+    node.slow_cpus = node.cpus.iter().map(|&cpu| (cpu, capacity)).collect();
+    topology
 }
 
 /// Four nodes in a ring: 12 to a neighbour, 20 across.

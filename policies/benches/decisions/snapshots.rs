@@ -102,7 +102,7 @@ fn hypercube(size: Size) -> Topology {
         });
         let latency_ns = Topology::latency_from_distance(&distance);
         let (id, llcs, free_pages) = (NodeId(at as u32), vec![cpus.clone()], memory_pages / 2);
-        Node { id, cpus, llcs, memory_pages, free_pages, distance, latency_ns }
+        Node { id, cpus, llcs, slow_cpus: BTreeMap::new(), memory_pages, free_pages, distance, latency_ns }
     };
     Topology::new((0..size.nodes).map(node).collect(), LatencySource::Distance).expect("rows are square")
 }

@@ -17,14 +17,16 @@ impl Problem {
     pub fn prune(&self, mapping: &mut Mapping) {
         loop {
             let returning = self.free_return(mapping);
+            let mut then = mapping.clone();
             for &thread in &returning {
-                mapping.put(thread, self.present[thread]);
+                then.put(&self.demands, thread, self.present[thread]);
             }
-            if !returning.is_empty() {
+            if !returning.is_empty() && self.score(&then) >= self.score(mapping) - ROUNDING {
+                *mapping = then;
                 continue;
             }
             let Some((step, change)) = self.free_exchange(mapping) else { break };
-            mapping.take(&step, change);
+            mapping.take(&self.demands, &step, change);
         }
         mapping.score = self.score(mapping);
     }
@@ -32,10 +34,11 @@ impl Problem {
     /// Threads that may all go back at once for nothing: along a cycle of nodes, where no node hosts more
     /// or fewer than before, or along a path, where the first node loses one and the last gains one.
     ///
-    /// A path is a cycle through one more vertex, the hub. Of all cycles, one of negative cost is
+    /// Nodes are looked at as if all threads took the same; whether it is for nothing with what they really take is for
+    /// the caller to see. A path is a cycle through one more vertex, the hub. Of all cycles, one of negative cost is
     /// looked for (Bellman-Ford), each return being cheaper by `ROUNDING` so that equal scores count.
     fn free_return(&self, mapping: &Mapping) -> Vec<usize> {
-        let hub = self.slots.len();
+        let hub = self.rooms.len();
         let arcs = self.arcs(mapping, hub);
         let mut cost = vec![0.0; hub + 1];
         let mut arrived_by: Vec<Option<usize>> = vec![None; hub + 1];
@@ -74,12 +77,14 @@ impl Problem {
                 arcs.push(Arc { from, to, cost, thread: Some(thread) });
             }
         }
+        let mean = self.demands.iter().sum::<u64>() / (self.demands.len() as u64).max(1);
         for node in 0..hub {
             if self.is_free(mapping, node) {
-                arcs.push(Arc { from: node, to: hub, cost: -self.joining(mapping, node), thread: None });
+                arcs.push(Arc { from: node, to: hub, cost: -self.joining(mapping, node, mean), thread: None });
             }
             if !mapping.residents[node].is_empty() {
-                arcs.push(Arc { from: hub, to: node, cost: self.leaving(mapping, node), thread: None });
+                let cost = self.leaving(mapping, node, mean.min(mapping.loads[node]));
+                arcs.push(Arc { from: hub, to: node, cost, thread: None });
             }
         }
         arcs
@@ -105,7 +110,12 @@ impl Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::score::Slots;
+    use crate::capacity::Room;
+    use crate::model::FULL_CAPACITY;
+
+    fn one_thread_each(nodes: usize) -> Vec<Room> {
+        vec![Room::of(FULL_CAPACITY, nodes as u64 * FULL_CAPACITY, 0); nodes]
+    }
 
     /// One thread and one CPU on each of five nodes. Threads 3 and 4 sit on each other's memory. The
     /// rotation of 0, 1, 2 to the next node changes nothing in sum, though each step of it does: taking
@@ -117,9 +127,15 @@ mod tests {
             value[thread][(thread + 1) % 3] = next;
         }
         (value[3][4], value[4][3]) = (4.0, 4.0);
-        let slots = vec![Slots::of(1, 5, 5); 5];
+        let rooms = one_thread_each(5);
         let allowed = std::iter::repeat_n(vec![true; 5], 5).collect();
-        Problem { slots, present: vec![0, 1, 2, 3, 4], value: value.into_iter().collect(), allowed }
+        Problem {
+            rooms,
+            demands: vec![FULL_CAPACITY; 5],
+            present: vec![0, 1, 2, 3, 4],
+            value: value.into_iter().collect(),
+            allowed,
+        }
     }
 
     #[test]
@@ -145,9 +161,15 @@ mod tests {
     #[test]
     fn a_chain_to_a_free_node_for_nothing_is_taken_back() {
         let value = vec![vec![3.0, 4.0, 0.0], vec![0.0, 4.0, 3.0]];
-        let slots = vec![Slots::of(1, 3, 2); 3];
+        let rooms = one_thread_each(3);
         let allowed = std::iter::repeat_n(vec![true; 3], 2).collect();
-        let problem = Problem { slots, present: vec![0, 1], value: value.into_iter().collect(), allowed };
+        let problem = Problem {
+            rooms,
+            demands: vec![FULL_CAPACITY; 2],
+            present: vec![0, 1],
+            value: value.into_iter().collect(),
+            allowed,
+        };
         let mut mapping = problem.mapping(&[1, 2]);
         problem.prune(&mut mapping);
         assert_eq!(mapping.place, [0, 1]);

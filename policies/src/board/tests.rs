@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::cimar;
+use crate::model::Plan;
 use crate::score::{preferred, remembered_from};
-use crate::testing::{SnapshotBuilder, machine, two_nodes};
+use crate::testing::{SnapshotBuilder, machine, throttled, two_nodes};
 use rand_core::SeedableRng;
 
 fn scaled(topology: &Topology, thread: &Thread, present: NodeIndex, node: NodeIndex) -> f64 {
@@ -104,4 +105,30 @@ fn a_full_place_offers_exchanges_with_each_of_its_residents_that_may_come() {
     let mut found = Vec::new();
     board.candidates(0, &mut found);
     assert_eq!(found.iter().map(|candidate| candidate.partner).collect::<Vec<_>>(), [Some(1)]);
+}
+
+#[test]
+fn a_cpu_that_is_partly_used_is_free_for_the_rest_and_an_empty_slow_one_for_what_it_is_worth() {
+    let light = |thread: &mut Thread| thread.cpu_time_ns = 400_000_000;
+    let builder = SnapshotBuilder::new(two_nodes(1)).thread_with_memory_on(1, 0, 0).thread(2, 1, None);
+    let mut snapshot = builder.with_thread(light).build();
+    snapshot.threads[1].run_ns = vec![0, 400_000_000].into();
+    assert_eq!(points(&cpu_board(&snapshot), 0), [1.0 + 2.0], "half a CPU is left");
+    let slow = SnapshotBuilder::new(throttled(two_nodes(1), 1, 256)).thread_with_memory_on(1, 0, 0).build();
+    assert_eq!(points(&cpu_board(&slow), 0), [0.5 + 2.0]);
+}
+
+/// Of two threads that change places for nothing else, the one that takes more is not sent where there is less room.
+#[test]
+fn an_exchange_counts_what_both_threads_take() {
+    let light = |thread: &mut Thread| (thread.cpu_time_ns, thread.run_ns) = (200_000_000, vec![0, 200_000_000].into());
+    let builder = SnapshotBuilder::new(throttled(two_nodes(1), 1, 256)).thread(1, 0, Some(&[1.0, 1.0]));
+    let snapshot = builder.thread(2, 1, Some(&[1.0, 1.0])).with_thread(light).build();
+    let board = Board::of_nodes(&snapshot, settled(&snapshot, 1.0), |_| true, |_, _, _, _| 0.0);
+    let worse = Candidate { thread: 0, to: 1, partner: Some(1), points: 0.0 };
+    assert!(!board.gains(&worse));
+    let back = snapshot
+        .after_thread_moves(&Plan { moves: planned(&snapshot, &[board.relocation(0, 1), board.relocation(1, 0)], "") });
+    let board = Board::of_nodes(&back, settled(&back, 1.0), |_| true, |_, _, _, _| 0.0);
+    assert!(board.gains(&Candidate { to: 0, ..worse }));
 }

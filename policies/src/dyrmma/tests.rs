@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::Action;
-use crate::testing::{SnapshotBuilder, machine, ring_of_four, two_nodes};
+use crate::testing::{SnapshotBuilder, machine, ring_of_four, throttled, two_nodes};
 
 const SEEDS: std::ops::Range<u64> = 0..20;
 
@@ -41,7 +41,7 @@ fn latency_and_performance_are_as_computed_by_hand() {
     assert_eq!((predicted(0), predicted(1)), ((100.0 + 630.0) / 4.0, (210.0 + 300.0) / 4.0));
     // O' = 8e8 * 200 / 127.5 and I = 8e8 / (4e6 * 64) = 3.125.
     let expected = 8e8 * 200.0 / 127.5 * 3.125 / 127.5;
-    let performance = predicted_performance(&latency_ns, thread, NodeIndex(1)).unwrap();
+    let performance = predicted_performance(&snapshot.topology, &latency_ns, thread, NodeIndex(1)).unwrap();
     assert!((performance / expected - 1.0).abs() < 1e-12, "{performance} instead of {expected}");
 }
 
@@ -49,9 +49,26 @@ fn latency_and_performance_are_as_computed_by_hand() {
 fn without_a_measured_latency_the_predicted_one_stands_in() {
     let snapshot = SnapshotBuilder::new(two_nodes(1)).thread(1, 0, Some(&[0.0, 1e6])).with_thread(working(8e8, None));
     let snapshot = snapshot.build();
-    let of = |node| predicted_performance(&latencies_ns(&snapshot), &snapshot.threads[0], NodeIndex(node)).unwrap();
+    let of = |node| {
+        predicted_performance(&snapshot.topology, &latencies_ns(&snapshot), &snapshot.threads[0], NodeIndex(node))
+            .unwrap()
+    };
     assert!((of(0) - 8e8 * 12.5 / 210.0).abs() < 1.0);
     assert!((of(1) / of(0) - 2.1 * 2.1).abs() < 1e-9);
+}
+
+#[test]
+fn at_half_speed_half_the_operations_are_predicted() {
+    let predicted = |topology: Topology| {
+        let builder = SnapshotBuilder::new(topology).thread(1, 0, Some(&[1e6, 1e6])).with_thread(working(8e8, None));
+        let snapshot = builder.build();
+        let of = |node| {
+            predicted_performance(&snapshot.topology, &latencies_ns(&snapshot), &snapshot.threads[0], NodeIndex(node))
+        };
+        (of(0).unwrap(), of(1).unwrap())
+    };
+    let (alike, throttled) = (predicted(two_nodes(1)), predicted(throttled(two_nodes(1), 1, 512)));
+    assert_eq!((throttled.0, throttled.1), (alike.0, alike.1 / 2.0));
 }
 
 /// Node 1 served at 420 ns what the topology gives 210 ns for; nothing was seen of node 0.

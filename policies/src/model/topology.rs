@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The machine: nodes, their CPUs and memory, and how far they are from each other.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -8,6 +10,9 @@ use super::{CpuId, NodeId, NodeIndex, PerNode};
 
 /// Latency assumed for local memory when only distances are known.
 const ASSUMED_LOCAL_NS: f64 = 100.0;
+
+/// Capacity of one of the machine's fastest CPUs. Capacities are in parts of it, as the kernel's are.
+pub const FULL_CAPACITY: u64 = 1024;
 
 /// Where the latency rows came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +35,9 @@ pub struct Node {
     pub cpus: Vec<CpuId>,
     /// The same CPUs by last-level cache.
     pub llcs: Vec<Vec<CpuId>>,
+    /// Those of the CPUs that are slower than the machine's fastest (efficiency cores, throttled nodes), with their
+    /// capacity: 1 to [`FULL_CAPACITY`]. All others have that.
+    pub slow_cpus: BTreeMap<CpuId, u32>,
     /// Installed memory; 0 on a node without memory.
     pub memory_pages: u64,
     /// Free memory when the snapshot was taken.
@@ -67,9 +75,36 @@ pub enum TopologyError {
         /// The number of nodes.
         nodes: usize,
     },
+    /// A CPU has a capacity that none can have.
+    #[error("node {node}: CPU {} has capacity {capacity}; it must be 1 to {FULL_CAPACITY}, and the node's own CPU", cpu.0)]
+    Capacity {
+        /// The node.
+        node: NodeId,
+        /// Its CPU.
+        cpu: CpuId,
+        /// The capacity given.
+        capacity: u32,
+    },
     /// Node ids are not strictly ascending.
     #[error("node ids must ascend: {0} comes after a higher or equal id")]
     Order(NodeId),
+}
+
+impl Node {
+    /// Capacity of one of its CPUs.
+    pub fn cpu_capacity(&self, cpu: CpuId) -> u64 {
+        self.slow_cpus.get(&cpu).map_or(FULL_CAPACITY, |&capacity| u64::from(capacity))
+    }
+
+    /// Capacity of all its CPUs together.
+    pub fn capacity(&self) -> u64 {
+        self.cpus.iter().map(|&cpu| self.cpu_capacity(cpu)).sum()
+    }
+
+    /// Mean capacity of its CPUs; [`FULL_CAPACITY`] on a node without.
+    pub fn mean_cpu_capacity(&self) -> f64 {
+        if self.cpus.is_empty() { FULL_CAPACITY as f64 } else { self.capacity() as f64 / self.cpus.len() as f64 }
+    }
 }
 
 impl Topology {
@@ -84,6 +119,12 @@ impl Topology {
                 if found != count {
                     return Err(TopologyError::RowLength { node: node.id, row, found, nodes: count });
                 }
+            }
+            let possible = |cpu: &CpuId, capacity: u32| {
+                (1..=FULL_CAPACITY).contains(&u64::from(capacity)) && node.cpus.contains(cpu)
+            };
+            if let Some((&cpu, &capacity)) = node.slow_cpus.iter().find(|(cpu, capacity)| !possible(cpu, **capacity)) {
+                return Err(TopologyError::Capacity { node: node.id, cpu, capacity });
             }
         }
         if let Some(pair) = nodes.windows(2).find(|pair| pair[0].id >= pair[1].id) {
@@ -125,5 +166,34 @@ impl Topology {
     /// The latency row that goes with a distance row when nothing better is known: 100 ns locally.
     pub fn latency_from_distance(distance: &PerNode<u32>) -> PerNode<f64> {
         PerNode::from_fn(distance.len(), |node| ASSUMED_LOCAL_NS * f64::from(distance[node]) / 10.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::two_nodes;
+
+    fn with_slow_cpu(cpu: u32, capacity: u32) -> Result<Topology, TopologyError> {
+        let mut nodes: Vec<Node> = two_nodes(2).nodes.values().cloned().collect();
+        nodes[1].slow_cpus = [(CpuId(cpu), capacity)].into();
+        Topology::new(nodes, LatencySource::Distance)
+    }
+
+    #[test]
+    fn a_node_has_the_capacity_of_its_cpus() {
+        let topology = with_slow_cpu(3, 512).unwrap();
+        let capacity: Vec<u64> = topology.nodes.values().map(Node::capacity).collect();
+        assert_eq!(capacity, [2048, 1536]);
+        assert_eq!(topology.nodes[NodeIndex(1)].mean_cpu_capacity(), 768.0);
+    }
+
+    #[test]
+    fn impossible_capacities_are_refused_with_the_cpu() {
+        for (cpu, capacity) in [(3, 0), (3, 1025), (0, 512)] {
+            let error = with_slow_cpu(cpu, capacity).unwrap_err();
+            assert_eq!(error, TopologyError::Capacity { node: NodeId(1), cpu: CpuId(cpu), capacity });
+            assert!(error.to_string().contains(&format!("CPU {cpu} has capacity {capacity}")), "{error}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::registry::Memory;
-use crate::testing::{SnapshotBuilder, decided, decided_with, machine, ring_of_four, two_nodes};
+use crate::testing::{SnapshotBuilder, decided, decided_with, machine, ring_of_four, throttled, two_nodes};
 
 const SPREAD: [&Policy; 3] = [&COMPACT, &SCATTER, &CONTIGUOUS];
 
@@ -42,6 +42,17 @@ fn scatter_deals_threads_round_robin() {
 fn contiguous_cuts_equal_blocks() {
     assert_eq!(after(&CONTIGUOUS, &gathered(ring_of_four(4), 8), 0.0), [0, 0, 1, 1, 2, 2, 3, 3]);
     assert_eq!(after(&CONTIGUOUS, &gathered(ring_of_four(4), 5), 2.0), [0, 0, 0, 1, 1]);
+}
+
+#[test]
+fn a_node_at_half_speed_gets_a_block_half_as_long_and_half_as_many_bound_threads() {
+    assert_eq!(after(&CONTIGUOUS, &gathered(throttled(two_nodes(4), 1, 512), 6), 0.0), [0, 0, 0, 0, 1, 1]);
+    let alone =
+        |all: SnapshotBuilder, tid: u32| all.thread(tid, 1, None).with_thread(|thread| thread.process = ProcessId(tid));
+    let snapshot = (1..7).fold(SnapshotBuilder::new(throttled(two_nodes(4), 1, 512)), alone).build();
+    let plan = decided(&DIRECT, &snapshot, 1, 1).unwrap();
+    let on_slow_node = places(&snapshot.after_thread_moves(&plan)).into_iter().filter(|&node| node == 1).count();
+    assert_eq!(on_slow_node, 2, "of six");
 }
 
 #[test]

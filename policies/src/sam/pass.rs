@@ -6,6 +6,7 @@
 use std::cmp::Reverse;
 
 use super::{State, Trial};
+use crate::capacity::{self, Room};
 use crate::model::{Move, NodeIndex, Snapshot, Thread};
 use crate::registry::Parameters;
 use crate::relocation;
@@ -31,6 +32,8 @@ struct Task<'a> {
     within: f64,
     across: f64,
     cycles_per_s: f64,
+    /// What it takes of its node's room.
+    demand: u64,
     /// Accesses to memory; `None` without the signal.
     accesses_per_s: Option<f64>,
     /// Its node by the plan so far.
@@ -52,9 +55,9 @@ pub(super) struct Pass<'a> {
     parameters: &'a Parameters,
     state: &'a mut State,
     tasks: Vec<Task<'a>>,
-    /// Slots and threads by node.
-    slots: Vec<usize>,
-    hosted: Vec<usize>,
+    /// Room by node, and what its threads take of it.
+    rooms: Vec<Room>,
+    loads: Vec<u64>,
     pub(super) moves: Vec<Move>,
 }
 
@@ -66,13 +69,13 @@ impl<'a> Pass<'a> {
         threads: Vec<&'a Thread>,
         state: &'a mut State,
     ) -> Self {
-        let slots = relocation::slots(&snapshot.topology, threads.len());
-        let hosted = relocation::hosted(slots.len(), snapshot, &threads);
+        let demands = capacity::demands(snapshot, &threads);
+        let rooms = capacity::rooms(&snapshot.topology, &demands);
+        let loads = capacity::loads(snapshot, &threads, &demands);
         let accesses_known = threads.iter().any(|thread| thread.accesses_per_s.is_some());
-        let task = |thread| classified(snapshot, parameters, thread, accesses_known);
-        let tasks = threads.into_iter().map(task).collect();
-        let slots = slots.into_iter().map(|slots| slots.count()).collect();
-        Self { snapshot, parameters, state, tasks, slots, hosted, moves: Vec::new() }
+        let task = |(thread, demand)| classified(snapshot, parameters, thread, demand, accesses_known);
+        let tasks = threads.into_iter().zip(demands).map(task).collect();
+        Self { snapshot, parameters, state, tasks, rooms, loads, moves: Vec::new() }
     }
 
     /// Undoes moves after which the transfers within the node did not rise.
@@ -117,7 +120,7 @@ impl<'a> Pass<'a> {
 
     /// Brings threads that share across nodes to one node, the node with most of them first.
     pub(super) fn gather_sharers(&mut self) {
-        let sharers: Vec<Vec<usize>> = (0..self.slots.len()).map(|node| self.of_class(node, Class::Sharer)).collect();
+        let sharers: Vec<Vec<usize>> = (0..self.rooms.len()).map(|node| self.of_class(node, Class::Sharer)).collect();
         let mut nodes: Vec<usize> = (0..sharers.len()).filter(|&node| !sharers[node].is_empty()).collect();
         nodes.sort_by_key(|&node| (Reverse(sharers[node].len()), node));
         let mut done = vec![false; sharers.len()];
@@ -125,16 +128,19 @@ impl<'a> Pass<'a> {
             if done[to] {
                 continue;
             }
-            let mut there = sharers[to].len();
+            let taken = |sharers: &[usize]| sharers.iter().map(|&at| self.tasks[at].demand).sum::<u64>();
+            let mut there = taken(&sharers[to]);
             for &from in nodes.iter().filter(|&&from| from != to) {
                 let may_join = |&at: &usize| self.may_join(at, to);
                 let coming: Vec<usize> = sharers[from].iter().copied().filter(may_join).collect();
-                if done[from] || coming.is_empty() || there + coming.len() > self.slots[to] {
+                let all = there + coming.iter().map(|&at| self.tasks[at].demand).sum::<u64>();
+                let last = coming.iter().map(|&at| self.tasks[at].demand).min().unwrap_or(0);
+                if done[from] || coming.is_empty() || !self.rooms[to].is_free(all - last) {
                     continue;
                 }
                 for at in coming {
                     if self.bring(at, to) {
-                        there += 1;
+                        there += self.tasks[at].demand;
                         (done[from], done[to]) = (true, true);
                     }
                 }
@@ -220,7 +226,7 @@ impl<'a> Pass<'a> {
     /// Spreads memory-bound threads of nodes above the bandwidth threshold over nodes below it.
     pub(super) fn balance_bandwidth(&mut self) {
         let most = self.parameters.get("bandwidth_per_s");
-        let mut load = vec![0.0; self.slots.len()];
+        let mut load = vec![0.0; self.rooms.len()];
         for task in &self.tasks {
             load[task.node] += task.accesses_per_s.unwrap_or(0.0);
         }
@@ -282,15 +288,15 @@ impl<'a> Pass<'a> {
     }
 
     fn take_free_slot(&mut self, at: usize, to: usize, why: &str) -> bool {
-        if self.hosted[to] >= self.slots[to] {
+        if !self.rooms[to].is_free(self.loads[to]) {
             return false;
         }
         let thread = self.tasks[at].thread;
         self.moves.push(relocation::single_move(self.snapshot, thread, NodeIndex(to), why.to_owned()));
         if relocation::may_run(self.snapshot, thread, thread.node) {
-            self.hosted[thread.node.0] -= 1;
+            self.loads[thread.node.0] -= self.tasks[at].demand;
         }
-        self.hosted[to] += 1;
+        self.loads[to] += self.tasks[at].demand;
         self.placed(at, to);
         true
     }
@@ -306,8 +312,18 @@ impl<'a> Pass<'a> {
         let (one, two) = (self.tasks[at].thread, self.tasks[other].thread);
         let reason = |thread: &Thread, _| if thread.id == one.id { why.to_owned() } else { "makes room".to_owned() };
         self.moves.push(relocation::interchange(self.snapshot, one, two, reason));
-        self.placed(at, two.node.0);
-        self.placed(other, one.node.0);
+        let (here, there) = (one.node.0, two.node.0);
+        let (leaves, comes) = (self.tasks[at].demand, self.tasks[other].demand);
+        if relocation::may_run(self.snapshot, one, one.node) {
+            self.loads[here] -= leaves;
+        }
+        if relocation::may_run(self.snapshot, two, two.node) {
+            self.loads[there] -= comes;
+        }
+        self.loads[here] += comes;
+        self.loads[there] += leaves;
+        self.placed(at, there);
+        self.placed(other, here);
         true
     }
 
@@ -325,7 +341,13 @@ impl<'a> Pass<'a> {
     }
 }
 
-fn classified<'a>(snapshot: &Snapshot, parameters: &Parameters, thread: &'a Thread, accesses_known: bool) -> Task<'a> {
+fn classified<'a>(
+    snapshot: &Snapshot,
+    parameters: &Parameters,
+    thread: &'a Thread,
+    demand: u64,
+    accesses_known: bool,
+) -> Task<'a> {
     let at_clock = || thread.cpu_time_ns as f64 / snapshot.interval_ns as f64 * parameters.get("clock_ghz") * 1e9;
     let cycles_per_s = thread.cycles_per_s.filter(|&cycles| cycles > 0.0).unwrap_or_else(at_clock);
     let transfers = thread.transfers_per_s.filter(|t| t.within_node.is_finite() && t.across_nodes.is_finite());
@@ -343,5 +365,5 @@ fn classified<'a>(snapshot: &Snapshot, parameters: &Parameters, thread: &'a Thre
         (_, Some(rate)) if rate > parameters.get("bandwidth_per_s") / cpus as f64 => Class::MemoryBound,
         _ => Class::CpuBound,
     };
-    Task { thread, class, within, across, cycles_per_s, accesses_per_s, node: thread.node.0, moved: false }
+    Task { thread, class, within, across, cycles_per_s, demand, accesses_per_s, node: thread.node.0, moved: false }
 }

@@ -11,6 +11,7 @@
 
 mod homeward;
 
+use crate::capacity;
 use crate::mapping::{Mapping, Method, Request, RequestError, Search};
 use crate::model::{NodeIndex, Plan, Snapshot, Thread, Topology};
 use crate::relocation;
@@ -79,8 +80,7 @@ impl<'a> Remapping<'a> {
         let [now, then] = self.prices;
         let pays = then < now && 100.0 * (now - then) >= min_gain_percent * now;
         let place = if pays { &self.mapped.best } else { &self.mapped.start };
-        let slots = relocation::slots(&self.snapshot.topology, self.threads.len());
-        relocation::plan(self.snapshot, self.threads, &slots, place, |thread, to| self.reason(place, thread, to))
+        relocation::plan(self.snapshot, self.threads, place, |thread, to| self.reason(place, thread, to))
     }
 
     /// Why `thread` goes to node `to` when all are mapped to `place`, in words.
@@ -125,7 +125,7 @@ fn request(snapshot: &Snapshot, threads: &[&Thread], sharing: &SharingMatrix) ->
         threads: threads.len(),
         // Scaled, as the mapper takes no weights whose sum could be infinite.
         weights: sharing.heaviest(MOST_PARTNERS).normalised().pairs().collect(),
-        capacities: relocation::slots(topology, threads.len()).into_iter().map(|slots| slots.count()).collect(),
+        capacities: capacity::places(topology, &capacity::demands(snapshot, threads)),
         distances: nodes().map(|a| nodes().map(|b| distance(topology, a, b)).collect()).collect(),
         allowed: Some(threads.iter().map(|thread| nodes().map(|node| may_be(thread, node)).collect()).collect()),
         present: Some(threads.iter().map(|thread| thread.node.0).collect()),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::model::{Action, NodeId, Topology};
 use crate::placing::gate;
-use crate::testing::{SnapshotBuilder, machine, machine_with_ids, ring_of_four, two_nodes};
+use crate::testing::{SnapshotBuilder, machine, machine_with_ids, ring_of_four, throttled, two_nodes};
 
 const SEEDS: std::ops::Range<u64> = 0..20;
 
@@ -125,6 +125,33 @@ fn idle_threads_are_not_moved_and_take_no_slot() {
     let builder = SnapshotBuilder::new(two_nodes(1)).thread_with_memory_on(1, 0, 1);
     let snapshot = builder.thread_with_memory_on(2, 1, 0).with_thread(idle).build();
     assert!(SEEDS.into_iter().all(|seed| places(&snapshot, &run(&snapshot, seed)) == [1, 1]));
+}
+
+/// Four threads with their memory on node 0, two of them there, which use so much of a CPU. A node has two CPUs.
+fn gathering(percent: u64) -> Snapshot {
+    let uses = |thread: &mut Thread| {
+        thread.cpu_time_ns = percent * 10_000_000;
+        let node = thread.node;
+        thread.run_ns = crate::model::PerNode::from_fn(2, |at| if at == node { thread.cpu_time_ns } else { 0 });
+    };
+    let add = |all: SnapshotBuilder, k: u32| all.thread_with_memory_on(k, usize::from(k > 1), 0).with_thread(uses);
+    (0..4).fold(SnapshotBuilder::new(two_nodes(2)), add).build()
+}
+
+#[test]
+fn threads_that_use_a_fifth_of_a_cpu_do_not_fill_a_node() {
+    let snapshot = gathering(20);
+    let plan = run(&snapshot, 1);
+    assert_eq!(places(&snapshot, &plan), [0; 4]);
+    assert_eq!(places(&gathering(100), &run(&gathering(100), 1)), [0, 0, 1, 1]);
+}
+
+#[test]
+fn nodes_at_unlike_speeds_get_threads_by_capacity() {
+    let add = |all: SnapshotBuilder, k: u32| all.thread(k, 1, Some(&[1.0, 1.0]));
+    let snapshot = (0..6).fold(SnapshotBuilder::new(throttled(two_nodes(4), 1, 512)), add).build();
+    let after = places(&snapshot, &run(&snapshot, 1));
+    assert_eq!(after.iter().filter(|&&node| node == 1).count(), 2, "a third of them: {after:?}");
 }
 
 #[test]

@@ -213,6 +213,7 @@ mod tests {
                     id: NodeId(id),
                     cpus: llcs.iter().flat_map(|cpus| ids(cpus)).collect(),
                     llcs: llcs.iter().map(|cpus| ids(cpus)).collect(),
+                    slow_cpus: BTreeMap::new(),
                     memory_pages: 1,
                     free_pages: 1,
                     latency_ns: Topology::latency_from_distance(&distance),

@@ -4,9 +4,10 @@
 //! A plan counts on every busy thread staying where it was seen. Without a lease the scheduler may run a thread on
 //! another node whenever a CPU is idle there, and pages that follow it would follow for nothing. So a plan leases all
 //! busy threads, those that do not move as well. One that moves threads has weighed the load of the nodes. One that moves
-//! pages only has not: it leases no more threads to a node than the node has CPUs, and the others stay free to go where
-//! there is room.
+//! pages only has not: it leases threads to a node only as far as the node's CPUs reach for what they take, and the others
+//! stay free to go where there is room.
 
+use tandem_policies::capacity::{Room, demands};
 use tandem_policies::model::{Action, NodeIndex, PerNode, Plan, Snapshot, Thread, ThreadId};
 
 /// One thread's node before and under the plan.
@@ -32,13 +33,18 @@ pub fn leases(snapshot: &Snapshot, plan: &Plan) -> Vec<Lease> {
     }
     let moves_threads = plan.moves.iter().any(|planned| !matches!(planned.action, Action::MovePages { .. }));
     let after = snapshot.after_thread_moves(plan);
-    let mut room = PerNode::from_fn(snapshot.topology.len(), |node| snapshot.topology.nodes[node].cpus.len());
-    busy(snapshot)
-        .filter_map(|thread| {
+    let threads: Vec<&Thread> = busy(snapshot).collect();
+    let mut loads = PerNode::filled(snapshot.topology.len(), 0);
+    let has_room = |node: NodeIndex, load: u64| Room::of(snapshot.topology.nodes[node].capacity(), 0, 0).is_free(load);
+    threads
+        .iter()
+        .zip(demands(snapshot, &threads))
+        .filter_map(|(thread, demand)| {
             let to = after.thread(thread.id).expect("the same threads after the plan").node;
-            if !moves_threads {
-                room[to] = room[to].checked_sub(1)?;
+            if !moves_threads && !has_room(to, loads[to]) {
+                return None;
             }
+            loads[to] += demand;
             Some(Lease { thread: thread.id, from: thread.node, to })
         })
         .collect()
@@ -86,5 +92,12 @@ mod tests {
         let leases = leases(&snapshot, &page_plan());
         assert_eq!(tids(&leases), [1, 2, 4], "thread 3 may go where there is room");
         assert!(leases.iter().all(|lease| lease.from == lease.to));
+    }
+
+    #[test]
+    fn threads_that_use_little_of_a_cpu_leave_room_for_others() {
+        let fifth = SECOND_NS / 5;
+        let snapshot = snapshot(&[(0, fifth), (0, fifth), (0, fifth), (0, SECOND_NS / 2)]);
+        assert_eq!(tids(&leases(&snapshot, &page_plan())), [1, 2, 3, 4]);
     }
 }

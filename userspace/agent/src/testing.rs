@@ -19,6 +19,7 @@ pub fn snapshot(threads: &[(usize, u64)]) -> Snapshot {
         id: NodeId(at),
         cpus: vec![CpuId(2 * at), CpuId(2 * at + 1)],
         llcs: vec![vec![CpuId(2 * at), CpuId(2 * at + 1)]],
+        slow_cpus: Default::default(),
         memory_pages: 1 << 20,
         free_pages: 1 << 20,
         distance: PerNode::from_fn(2, |other| if other.0 == at as usize { 10 } else { 20 }),

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use tandem_machine::{MachineFile, format_cpu_list, read_running};
-use tandem_policies::model::{CpuId, LatencySource, PAGE_BYTES, Topology};
+use tandem_policies::model::{CpuId, FULL_CAPACITY, LatencySource, PAGE_BYTES, Topology};
 
 /// What to show, and how.
 #[derive(Args)]
@@ -144,6 +144,18 @@ fn table(shown: &Shown) -> String {
     line(&mut text, format_args!("{} cores, up to {smt} threads each", shown.cores.len()));
     if !shown.offline_cpus.is_empty() {
         line(&mut text, format_args!("offline: {}", cpu_list(&shown.offline_cpus)));
+    }
+    for node in nodes.values().filter(|node| !node.slow_cpus.is_empty()) {
+        let percent = 100.0 * node.capacity() as f64 / (node.cpus.len() as u64 * FULL_CAPACITY) as f64;
+        let slow: Vec<CpuId> = node.slow_cpus.keys().copied().collect();
+        let slow = cpu_list(&slow);
+        line(
+            &mut text,
+            format_args!(
+                "node {}: slow CPUs {slow}; it has {percent:.0} % of the capacity of as many fast ones",
+                node.id
+            ),
+        );
     }
     if shown.topology.latency_source == LatencySource::MachineFile {
         line(&mut text, format_args!("latencies: from the machine file"));

@@ -2,6 +2,7 @@
 //! What a machine is made of: read from the running kernel ([`read_running`]) or from a machine
 //! file ([`MachineFile::load`]).
 
+mod capacity;
 mod cpu_list;
 mod machine_file;
 mod sysfs;

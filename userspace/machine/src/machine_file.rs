@@ -3,6 +3,7 @@
 
 mod check;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -270,6 +271,7 @@ impl MachineFile {
                 id: NodeId(self.node_ids[index]),
                 llcs: cpus.chunks(per_llc).map(<[CpuId]>::to_vec).collect(),
                 cpus,
+                slow_cpus: BTreeMap::new(),
                 memory_pages: pages,
                 free_pages: pages,
                 latency_ns: match &self.latency_ns {

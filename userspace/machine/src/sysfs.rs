@@ -9,6 +9,7 @@ use serde::Serialize;
 use tandem_policies::model::{CpuId, LatencySource, Node, NodeId, PAGE_BYTES, PerNode, Topology, TopologyError};
 use thiserror::Error;
 
+use crate::capacity::slow_cpus;
 use crate::cpu_list::{CpuListError, parse_cpu_list};
 
 /// Where the kernel shows the running machine.
@@ -88,17 +89,18 @@ pub fn read_sysfs(root: &Path) -> Result<RunningMachine, SysfsError> {
     let present = optional(list(&root.join("cpu/present")))?.unwrap_or_else(|| online.clone());
     let online: BTreeSet<u32> = online.into_iter().collect();
     let mut assumed = Vec::new();
+    let slow_cpus = slow_cpus(root, &online)?;
 
     let mut nodes = Vec::new();
     match optional(list(&root.join("node/online")))? {
         Some(ids) => {
             for id in ids {
-                nodes.push(node(root, id, &online, &mut assumed)?);
+                nodes.push(node(root, id, &online, &slow_cpus, &mut assumed)?);
             }
         }
         None => {
             assumed.push("the kernel has no NUMA support: one node".to_owned());
-            nodes.push(only_node(root, &online, &mut assumed)?);
+            nodes.push(only_node(root, &online, &slow_cpus, &mut assumed)?);
         }
     }
     let topology = Topology::new(nodes, LatencySource::Distance)
@@ -160,7 +162,13 @@ pub fn refresh_free_memory(topology: &mut Topology, root: Option<&Path>) -> Resu
     Ok(())
 }
 
-fn node(root: &Path, id: u32, online: &BTreeSet<u32>, assumed: &mut Vec<String>) -> Result<Node, SysfsError> {
+fn node(
+    root: &Path,
+    id: u32,
+    online: &BTreeSet<u32>,
+    slow_cpus: &BTreeMap<u32, u32>,
+    assumed: &mut Vec<String>,
+) -> Result<Node, SysfsError> {
     let dir = root.join(format!("node/node{id}"));
     // The kernel lists offline CPUs of a node in some versions, never in others.
     let cpus: Vec<u32> = list(&dir.join("cpulist"))?.into_iter().filter(|cpu| online.contains(cpu)).collect();
@@ -171,6 +179,7 @@ fn node(root: &Path, id: u32, online: &BTreeSet<u32>, assumed: &mut Vec<String>)
     Ok(Node {
         id: NodeId(id),
         llcs,
+        slow_cpus: slow_of(&cpus, slow_cpus),
         cpus: cpus.into_iter().map(CpuId).collect(),
         memory_pages,
         free_pages,
@@ -179,7 +188,12 @@ fn node(root: &Path, id: u32, online: &BTreeSet<u32>, assumed: &mut Vec<String>)
     })
 }
 
-fn only_node(root: &Path, online: &BTreeSet<u32>, assumed: &mut Vec<String>) -> Result<Node, SysfsError> {
+fn only_node(
+    root: &Path,
+    online: &BTreeSet<u32>,
+    slow_cpus: &BTreeMap<u32, u32>,
+    assumed: &mut Vec<String>,
+) -> Result<Node, SysfsError> {
     let path = Path::new("/proc/meminfo");
     let (memory_pages, free_pages) = meminfo(path)?;
     let cpus: Vec<u32> = online.iter().copied().collect();
@@ -187,12 +201,18 @@ fn only_node(root: &Path, online: &BTreeSet<u32>, assumed: &mut Vec<String>) -> 
     Ok(Node {
         id: NodeId(0),
         llcs: llcs(root, &cpus, NodeId(0), assumed)?,
+        slow_cpus: slow_of(&cpus, slow_cpus),
         cpus: cpus.into_iter().map(CpuId).collect(),
         memory_pages,
         free_pages,
         latency_ns: Topology::latency_from_distance(&distance),
         distance,
     })
+}
+
+/// Those of `cpus` that are slow.
+fn slow_of(cpus: &[u32], slow_cpus: &BTreeMap<u32, u32>) -> BTreeMap<CpuId, u32> {
+    cpus.iter().filter_map(|cpu| Some((CpuId(*cpu), *slow_cpus.get(cpu)?))).collect()
 }
 
 /// The CPUs of one node by last-level cache. A CPU without cache description shares one LLC with
@@ -294,7 +314,7 @@ fn numbers(path: &Path) -> Result<Vec<u32>, SysfsError> {
     })
 }
 
-fn number(path: &Path) -> Result<u32, SysfsError> {
+pub(crate) fn number(path: &Path) -> Result<u32, SysfsError> {
     let text = read(path)?;
     text.trim().parse().map_err(|_| SysfsError::Content {
         path: path.to_owned(),
@@ -304,7 +324,7 @@ fn number(path: &Path) -> Result<u32, SysfsError> {
 }
 
 /// `None` for a file that is not there; other errors stay.
-fn optional<T>(result: Result<T, SysfsError>) -> Result<Option<T>, SysfsError> {
+pub(crate) fn optional<T>(result: Result<T, SysfsError>) -> Result<Option<T>, SysfsError> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(SysfsError::Read { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -51,6 +51,28 @@ fn cpus(ids: &[u32]) -> Vec<CpuId> {
 }
 
 #[test]
+fn slow_cpus_are_those_the_kernel_or_the_firmware_calls_so() {
+    let tree = |file: &str, performance: [&str; 4]| {
+        let nodes = Tree::new("0-3", "0-3").write("node/online", "0-1");
+        let nodes = nodes.node(0, "0-1", "10 20", 4096, 400).node(1, "2-3", "20 10", 4096, 400);
+        (0..4).fold(nodes, |tree, cpu| tree.write(&format!("cpu/cpu{cpu}/{file}"), performance[cpu]))
+    };
+    let slow = |tree: Tree| {
+        let nodes = read_sysfs(tree.path()).unwrap().topology.nodes;
+        nodes
+            .values()
+            .map(|node| node.slow_cpus.iter().map(|(cpu, of)| (cpu.0, *of)).collect())
+            .collect::<Vec<Vec<_>>>()
+    };
+    assert_eq!(slow(tree("cpu_capacity", ["1024", "1024", "512", "446"])), [vec![], vec![(2, 512), (3, 446)]]);
+    assert_eq!(slow(tree("acpi_cppc/highest_perf", ["60", "30", "58", "60"])), [vec![(1, 512)], vec![]]);
+    let both = tree("cpu_capacity", ["1024"; 4]).write("cpu/cpu0/acpi_cppc/highest_perf", "30");
+    assert_eq!(slow(both), [vec![], vec![]], "the kernel's word counts");
+    let error = read_sysfs(tree("cpu_capacity", ["1024", "x", "1024", "1024"]).path()).unwrap_err().to_string();
+    assert!(error.contains("cpu1/cpu_capacity: `x` is not a number"), "{error}");
+}
+
+#[test]
 fn sparse_ids_and_memory_only_nodes_are_read() {
     let tree = Tree::new("0-3", "0-3")
         .write("node/online", "0,2,5")

@@ -11,6 +11,7 @@ pub(crate) fn topology(nodes: usize) -> Topology {
             id: NodeId(at as u32 * 2),
             cpus: vec![CpuId(at as u32)],
             llcs: vec![vec![CpuId(at as u32)]],
+            slow_cpus: Default::default(),
             memory_pages: 1 << 20,
             free_pages: 1 << 19,
             latency_ns: Topology::latency_from_distance(&distance),

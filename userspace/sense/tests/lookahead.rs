@@ -181,6 +181,7 @@ fn one_node() -> Topology {
         id: NodeId(0),
         llcs: vec![cpus.clone()],
         cpus,
+        slow_cpus: Default::default(),
         memory_pages: 1 << 20,
         free_pages: 1 << 19,
         distance: vec![10].into(),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What new rows are predicted from, and what reading starts with.
 
+use std::collections::BTreeMap;
+
 use tandem_policies::model::{
     Action, CpuId, GroupId, LatencySource, Move, Node, NodeId, NodeIndex, NodeLoad, PageGroup, PerNode, ProcessId,
     Snapshot, Thread, ThreadId, Topology,
@@ -30,6 +32,7 @@ pub(crate) fn node() -> Node {
         id: NodeId(0),
         cpus: Vec::new(),
         llcs: Vec::new(),
+        slow_cpus: BTreeMap::new(),
         memory_pages: 0,
         free_pages: 0,
         distance: PerNode::default(),

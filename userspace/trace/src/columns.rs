@@ -145,6 +145,9 @@ columns! {
     OutcomeLatency = 100,
     ThreadSharingWhose = 101,
     ThreadSharingNew = 102,
+    SlowCpuCount = 103,
+    SlowCpu = 104,
+    SlowCpuCapacity = 105,
 }
 
 /// Both streams of a column.

@@ -385,6 +385,7 @@ fn machine(nodes: usize, cpus: usize) -> Topology {
         Node {
             id: NodeId(at as u32),
             llcs: vec![cpus.clone()],
+            slow_cpus: BTreeMap::new(),
             cpus,
             memory_pages: 64 << 30 >> PAGE_BYTES.trailing_zeros(),
             free_pages: 1 << 22,

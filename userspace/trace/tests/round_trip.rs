@@ -41,18 +41,22 @@ fn cpus() -> impl Strategy<Value = Vec<CpuId>> {
 fn topology(nodes: usize) -> impl Strategy<Value = Topology> {
     let source =
         proptest::sample::select(vec![LatencySource::Measured, LatencySource::MachineFile, LatencySource::Distance]);
-    let node = (cpus(), vec(cpus(), 0..3), any::<u64>(), any::<u64>(), row(nodes, any::<u32>()), row(nodes, number()));
+    let capacities = vec(of(1u32..=1024), 4);
+    let caches = (vec(cpus(), 0..3), capacities);
+    let node = (cpus(), caches, any::<u64>(), any::<u64>(), row(nodes, any::<u32>()), row(nodes, number()));
     (btree_set(any::<u32>(), nodes), vec(node, nodes), source).prop_map(|(ids, nodes, source)| {
-        let nodes =
-            ids.into_iter().zip(nodes).map(|(id, (cpus, llcs, memory_pages, free_pages, distance, latency_ns))| Node {
+        let nodes = ids.into_iter().zip(nodes).map(
+            |(id, (cpus, (llcs, capacities), memory_pages, free_pages, distance, latency_ns))| Node {
                 id: NodeId(id),
+                slow_cpus: cpus.iter().zip(capacities).filter_map(|(&cpu, slow)| Some((cpu, slow?))).collect(),
                 cpus,
                 llcs,
                 memory_pages,
                 free_pages,
                 distance,
                 latency_ns,
-            });
+            },
+        );
         Topology::new(nodes.collect(), source).unwrap()
     })
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The machine. It hardly ever changes, but for its free memory.
 
+use std::collections::BTreeMap;
+
 use tandem_policies::model::{CpuId, LatencySource, Node, Topology};
 
 use super::{choice, floats_per_node, numbers_per_node, per_node};
@@ -25,10 +27,33 @@ fn node(coder: &mut impl Coder, now: &mut Node, before: &Node) -> Result<(), Mal
         let old = before.llcs.get(at).map_or(&[][..], Vec::as_slice);
         cpus(coder, Column::LlcCpuCount, Column::LlcCpu, llc, old)?;
     }
+    slow_cpus(coder, &mut now.slow_cpus, &before.slow_cpus)?;
     coder.number(Column::NodeMemory, &mut now.memory_pages, before.memory_pages)?;
     coder.number(Column::NodeFree, &mut now.free_pages, before.free_pages)?;
     numbers_per_node(coder, Column::DistanceCount, Column::Distance, &mut now.distance, &before.distance)?;
     floats_per_node(coder, Column::LatencyCount, Column::Latency, &mut now.latency_ns, &before.latency_ns)
+}
+
+/// Slow CPUs: each should be the one before at its place, or else the next after its neighbour and as slow.
+fn slow_cpus(
+    coder: &mut impl Coder,
+    now: &mut BTreeMap<CpuId, u32>,
+    before: &BTreeMap<CpuId, u32>,
+) -> Result<(), Malformed> {
+    let count = coder.count::<(CpuId, u32)>(Column::SlowCpuCount, now.len(), before.len())?;
+    let list =
+        |cpus: &BTreeMap<CpuId, u32>| -> Vec<(CpuId, u32)> { cpus.iter().map(|(&cpu, &of)| (cpu, of)).collect() };
+    let (mut rows, old) = (list(now), list(before));
+    rows.resize(count, (CpuId(0), 0));
+    let mut next = (CpuId(0), 0);
+    for (at, (cpu, capacity)) in rows.iter_mut().enumerate() {
+        let expected = old.get(at).copied().unwrap_or(next);
+        coder.number(Column::SlowCpu, cpu, expected.0)?;
+        coder.number(Column::SlowCpuCapacity, capacity, expected.1)?;
+        next = (CpuId(cpu.0.wrapping_add(1)), *capacity);
+    }
+    *now = rows.into_iter().collect();
+    if now.len() == count { Ok(()) } else { Err(Malformed::Column(Column::SlowCpu)) }
 }
 
 /// A list of CPUs: each should be the one before at its place, or else the next after its neighbour.
