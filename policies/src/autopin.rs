@@ -34,6 +34,8 @@ pub static POLICY: Policy = Policy {
     parameters: PARAMETERS,
     source: "Autopin, as Diener, Cruz, Pilla, Dupros and Navaux compare with it: Performance Evaluation, 2015",
     decide: |inputs: &mut Inputs| decide(inputs.snapshot, inputs.parameters, inputs.memory.of::<Trial>(), inputs.seed),
+    explores: true,
+    ..Policy::PLAIN
 };
 
 /// Parameters of `autopin`.

@@ -26,6 +26,7 @@ pub static POLICY: Policy = Policy {
     parameters: PARAMETERS,
     source: "Laso Rodriguez, PhD thesis, USC, 2023: Alg. 3.4, eq. 3.13 to 3.16",
     decide: |inputs: &mut Inputs| decide(inputs.snapshot, inputs.parameters),
+    ..Policy::PLAIN
 };
 
 /// Parameters of `cimar`; `nimar` has the same.

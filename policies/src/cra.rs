@@ -25,6 +25,8 @@ pub static POLICY: Policy = Policy {
     parameters: PARAMETERS,
     source: "Laso Rodriguez, PhD thesis, USC, 2023: Alg. 3.1",
     decide: |inputs: &mut Inputs| Ok(decide(inputs.snapshot, inputs.parameters, inputs.seed)),
+    explores: true,
+    ..Policy::PLAIN
 };
 
 /// Parameters of `cra`.

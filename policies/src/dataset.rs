@@ -28,6 +28,7 @@ pub static POLICY: Policy = Policy {
     parameters: PARAMETERS,
     source: "Popov, Jimborean, Black-Schaffer, ICS 2019: page placement 'dataset'",
     decide: |inputs: &mut Inputs| decide(inputs.snapshot, inputs.parameters, inputs.memory),
+    ..Policy::PLAIN
 };
 
 /// Parameters of `dataset`.

@@ -36,6 +36,22 @@ impl PolicyChoice {
         self.policy.kind
     }
 
+    /// Whether its moves are trials that must not be undone for what they brought.
+    pub fn explores(&self) -> bool {
+        self.policy.explores
+    }
+
+    /// The policies that `names` stands for: THREAD+PAGE, or a joint policy.
+    ///
+    /// # Errors
+    /// [`UnknownPolicy`] for a name that is none of its kind.
+    pub fn of_both(names: &str) -> Result<Vec<Self>, UnknownPolicy> {
+        Ok(match names.split_once('+') {
+            Some((thread, page)) => vec![Self::new(Kind::Thread, thread)?, Self::new(Kind::Page, page)?],
+            None => vec![Self::new(Kind::Joint, names)?],
+        })
+    }
+
     /// Sets a parameter.
     ///
     /// # Errors
@@ -88,6 +104,11 @@ impl Decider {
         &self.choices
     }
 
+    /// What each policy is doing, in its own words; `None` of those that have nothing to say.
+    pub fn statements(&self) -> Vec<Option<String>> {
+        self.choices.iter().zip(&self.memories).map(|(choice, memory)| (choice.policy.statement)(memory)).collect()
+    }
+
     /// What to do about a snapshot. `seed` is of the policies' random choices, `steps` bounds their search.
     pub fn decide(&mut self, snapshot: &Snapshot, seed: u64, steps: u64) -> Decision {
         let mut answers = Vec::new();
@@ -132,6 +153,31 @@ mod tests {
         assert!(error.contains("colling") && error.contains("cooling"), "{error}");
         assert!(sma.set("cooling", 7.0).is_err(), "out of range");
         assert!(sma.given.is_empty(), "what is refused is not kept");
+    }
+
+    #[test]
+    fn both_kinds_are_chosen_as_a_pair_or_by_a_joint_policy() {
+        let names = |text: &str| -> Result<Vec<_>, UnknownPolicy> {
+            Ok(PolicyChoice::of_both(text)?.iter().map(|choice| (choice.kind(), choice.name())).collect())
+        };
+        assert_eq!(names("sma+tmma"), Ok(vec![(Kind::Thread, "sma"), (Kind::Page, "tmma")]));
+        assert_eq!(names("auto"), Ok(vec![(Kind::Joint, "auto")]));
+        assert!(names("sma").unwrap_err().to_string().contains("no joint policy 'sma' (it is a thread policy)"));
+        assert!(names("auto+tmma").unwrap_err().to_string().contains("no thread policy 'auto' (it is a joint policy)"));
+    }
+
+    #[test]
+    fn a_policy_says_what_it_is_doing_if_it_has_anything_to_say() {
+        let mut decider = Decider::new(
+            [&PolicyChoice::of_both("auto").unwrap()[..], &PolicyChoice::of_both("sma+tmma").unwrap()].concat(),
+        );
+        assert_eq!(decider.statements(), [None, None, None]);
+        decider.decide(&remote(), 1, u64::MAX);
+        let said = decider.statements();
+        assert!(
+            said[0].as_ref().is_some_and(|said| said.starts_with("tries sma+tmma")) && said[1..] == [None, None],
+            "{said:?}"
+        );
     }
 
     #[test]

@@ -38,6 +38,7 @@ pub static POLICY: Policy = Policy {
     parameters: PARAMETERS,
     source: "Laso Rodriguez, PhD thesis, USC, 2023: Alg. 3.7, eq. 3.25 to 3.27",
     decide: |inputs: &mut Inputs| decide(inputs.snapshot, inputs.parameters, inputs.seed, inputs.steps),
+    ..Policy::PLAIN
 };
 
 /// Parameters of `dyrmma`.

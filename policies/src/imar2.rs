@@ -41,6 +41,8 @@ pub static POLICY: Policy = Policy {
     decide: |inputs: &mut Inputs| {
         decide(inputs.snapshot, inputs.parameters, inputs.memory.of::<Controller>(), inputs.seed)
     },
+    explores: true,
+    ..Policy::PLAIN
 };
 
 /// Parameters of `imar2`.

@@ -21,6 +21,7 @@ pub static POLICY: Policy = Policy {
     parameters: PARAMETERS,
     source: "Linux memory policy 'interleave', set_mempolicy(2); comparator in all sources",
     decide: |inputs: &mut Inputs| Ok(decide(inputs.snapshot, inputs.parameters)),
+    ..Policy::PLAIN
 };
 
 /// Parameters of `interleave`.

@@ -26,6 +26,7 @@ pub static POLICY: Policy = Policy {
     parameters: PARAMETERS,
     source: "Diener, Cruz, Navaux, Busse, Heiss: kMAF, PACT 2014, thread affinity",
     decide,
+    ..Policy::PLAIN
 };
 
 /// Parameters of `kmaf`.

@@ -28,6 +28,7 @@ pub static POLICY: Policy = Policy {
     parameters: PARAMETERS,
     source: "Diener, Cruz, Navaux, Busse, Heiss, kMAF, PACT 2014: data affinity",
     decide: |inputs: &mut Inputs| Ok(decide(inputs.snapshot, inputs.parameters, inputs.memory)),
+    ..Policy::PLAIN
 };
 
 /// Parameters of `kmaf`.

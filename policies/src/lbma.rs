@@ -26,6 +26,8 @@ pub static POLICY: Policy = Policy {
     parameters: PARAMETERS,
     source: "Laso Rodriguez, PhD thesis, USC, 2023: Alg. 3.2, eq. 3.12",
     decide: |inputs: &mut Inputs| decide(inputs.snapshot, inputs.parameters, inputs.seed),
+    explores: true,
+    ..Policy::PLAIN
 };
 
 /// Parameters of `lbma`.

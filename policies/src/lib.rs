@@ -2,6 +2,7 @@
 //! Placement policies for NUMA machines: pure functions from a [`model::Snapshot`] to a
 //! [`model::Plan`]. No I/O, no clock, no thread, no global randomness.
 
+pub mod auto;
 pub mod autopin;
 pub mod balance;
 pub mod capacity;
@@ -46,6 +47,7 @@ mod page_invariants;
 mod page_moves;
 mod placing;
 mod relocation;
+mod signals;
 mod standing;
 #[cfg(test)]
 mod testing;

@@ -29,6 +29,7 @@ pub static POLICY: Policy = Policy {
     parameters: PARAMETERS,
     source: "Laso Rodriguez, PhD thesis, USC, 2023: Alg. 3.10, eq. 3.32 to 3.34",
     decide: |inputs: &mut Inputs| decide(inputs.snapshot, inputs.parameters),
+    ..Policy::PLAIN
 };
 
 /// Parameters of `lmma`.

@@ -24,6 +24,7 @@ pub static POLICY: Policy = Policy {
     parameters: PARAMETERS,
     source: "Popov, Jimborean, Black-Schaffer, ICS 2019: page placement 'locality'",
     decide: |inputs: &mut Inputs| decide(inputs.snapshot, inputs.parameters),
+    ..Policy::PLAIN
 };
 
 /// Parameters of `locality`.

@@ -26,6 +26,7 @@ pub static POLICY: Policy = Policy {
     parameters: PARAMETERS,
     source: "Popov, Jimborean, Black-Schaffer, ICS 2019: page placement 'mix'",
     decide: |inputs: &mut Inputs| decide(inputs.snapshot, inputs.parameters),
+    ..Policy::PLAIN
 };
 
 /// Parameters of `mix`.

@@ -26,6 +26,7 @@ pub static POLICY: Policy = Policy {
     parameters: PARAMETERS,
     source: "Goglin, Furmento, MTAAP 2009: migration on next touch; Solaris madvise(MADV_ACCESS_LWP)",
     decide: |inputs: &mut Inputs| decide(inputs.snapshot, inputs.parameters, inputs.memory),
+    ..Policy::PLAIN
 };
 
 /// Parameters of `next-touch`.

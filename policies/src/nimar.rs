@@ -23,6 +23,7 @@ pub static POLICY: Policy = Policy {
     parameters: PARAMETERS,
     source: "Laso Rodriguez, PhD thesis, USC, 2023: Alg. 3.5, eq. 3.13 to 3.17",
     decide: |inputs: &mut Inputs| decide(inputs.snapshot, inputs.parameters),
+    ..Policy::PLAIN
 };
 
 /// Parameters of `nimar`.

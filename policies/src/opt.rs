@@ -33,6 +33,7 @@ pub static POLICY: Policy = Policy {
     parameters: PARAMETERS,
     source: "Diener, Cruz, Pilla, Dupros, Navaux: Characterizing Communication and Page Usage, Perf. Eval. 2015",
     decide,
+    ..Policy::PLAIN
 };
 
 /// Parameters of `opt`.

@@ -23,6 +23,7 @@ pub static POLICY: Policy = Policy {
     parameters: PARAMETERS,
     source: "Diener, Cruz, Pilla, Dupros, Navaux, Performance Evaluation 2015: OPT, data mapping",
     decide: |inputs: &mut Inputs| Ok(decide(inputs.snapshot, inputs.parameters, inputs.memory)),
+    ..Policy::PLAIN
 };
 
 /// Parameters of `opt`.

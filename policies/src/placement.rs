@@ -25,7 +25,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{NodeIndex, Plan, ProcessId, Snapshot, Thread, ThreadId, Topology};
-use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy};
+use crate::registry::{Inputs, MissingSignal, Parameter, Parameters, Policy};
 use crate::relocation;
 
 /// Thread policy `compact`.
@@ -61,14 +61,7 @@ pub static DIRECT: Policy = Policy {
     ..STATIC
 };
 
-const STATIC: Policy = Policy {
-    name: "",
-    kind: Kind::Thread,
-    needs: &[],
-    parameters: PARAMETERS,
-    source: "",
-    decide: |_| Ok(Plan::default()),
-};
+const STATIC: Policy = Policy { parameters: PARAMETERS, ..Policy::PLAIN };
 
 const MIN_CPU_PERCENT: Parameter = Parameter::real("min_cpu_percent", 1.0, "% of one CPU", 0.0, 100.0);
 

@@ -8,6 +8,7 @@ use std::fmt;
 use serde::Serialize;
 use thiserror::Error;
 
+use crate::auto;
 use crate::model::{Plan, Snapshot};
 use crate::{autopin, cimar, cra, dyrmma, imar2, kmaf, lbma, nimar, opt, placement, sam, sma};
 use crate::{balance, dataset, interleave, kmaf_pages, lmma, locality, mix, next_touch, opt_pages, rmma, tmma};
@@ -137,12 +138,14 @@ pub enum ParameterError {
 
 /// No policy has this kind and name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("there is no {kind} policy '{name}'; choose one of {allowed}")]
+#[error("there is no {kind} policy '{name}'{elsewhere}; choose one of {allowed}")]
 pub struct UnknownPolicy {
     /// The kind asked for.
     pub kind: Kind,
     /// The name asked for.
     pub name: String,
+    /// Of which kind there is one of this name, in words; empty if there is none at all.
+    pub elsewhere: String,
     /// Names of that kind.
     pub allowed: String,
 }
@@ -172,6 +175,11 @@ pub struct Policy {
     pub source: &'static str,
     /// The algorithm, as [`Policy::decide`] calls it.
     pub decide: fn(&mut Inputs) -> Result<Plan, MissingSignal>,
+    /// Whether its moves are trials: random ones, or such as it judges and takes back itself. Who carries them out must
+    /// not undo them for what they brought.
+    pub explores: bool,
+    /// What it is doing, by what it remembers, in one line; `None` if there is nothing to say but its plans.
+    pub statement: fn(&Memory) -> Option<String>,
 }
 
 /// What a decision is made from.
@@ -199,6 +207,11 @@ impl Memory {
             self.0 = Some(Box::<T>::default());
         }
         self.0.as_mut().and_then(|kept| kept.downcast_mut()).expect("made of this type above")
+    }
+
+    /// What was kept as a `T`; `None` if nothing was or another policy's type.
+    pub fn peek<T: 'static>(&self) -> Option<&T> {
+        self.0.as_ref()?.downcast_ref()
     }
 }
 
@@ -228,14 +241,7 @@ pub static NO_THREADS: Policy = Policy { kind: Kind::Thread, ..NOTHING };
 /// Page policy `none`.
 pub static NO_PAGES: Policy = Policy { kind: Kind::Page, ..NOTHING };
 
-const NOTHING: Policy = Policy {
-    name: "none",
-    kind: Kind::Thread,
-    needs: &[],
-    parameters: &[],
-    source: "control: decides nothing",
-    decide: |_| Ok(Plan::default()),
-};
+const NOTHING: Policy = Policy { name: "none", source: "control: decides nothing", ..Policy::PLAIN };
 
 /// All policies, by kind and name.
 static POLICIES: &[&Policy] = &[
@@ -268,6 +274,8 @@ static POLICIES: &[&Policy] = &[
     &opt_pages::POLICY,
     &rmma::POLICY,
     &tmma::POLICY,
+    // Both.
+    &auto::POLICY,
 ];
 
 /// All policies, by kind and name.
@@ -283,8 +291,9 @@ pub fn find(kind: Kind, name: &str) -> Result<&'static Policy, UnknownPolicy> {
     let of_kind = || policies().iter().copied().filter(move |policy| policy.kind == kind);
     of_kind().find(|policy| policy.name == name).ok_or_else(|| {
         let names: Vec<&str> = of_kind().map(|policy| policy.name).collect();
-        let allowed = if names.is_empty() { "none, there is no such policy yet".to_owned() } else { names.join(", ") };
-        UnknownPolicy { kind, name: name.to_owned(), allowed }
+        let other = policies().iter().find(|policy| policy.name == name);
+        let elsewhere = other.map_or(String::new(), |other| format!(" (it is a {} policy)", other.kind));
+        UnknownPolicy { kind, name: name.to_owned(), elsewhere, allowed: names.join(", ") }
     })
 }
 
@@ -301,6 +310,18 @@ pub fn describe() -> Vec<PolicyDescription> {
 }
 
 impl Policy {
+    /// A thread policy that needs nothing and decides nothing: what others say only where they differ.
+    pub(crate) const PLAIN: Self = Self {
+        name: "",
+        kind: Kind::Thread,
+        needs: &[],
+        parameters: &[],
+        source: "",
+        decide: |_| Ok(Plan::default()),
+        explores: false,
+        statement: |_| None,
+    };
+
     /// Every parameter at its default.
     pub fn defaults(&self) -> Parameters {
         Parameters(self.parameters.iter().map(|parameter| (parameter.name, parameter.default)).collect())
@@ -332,7 +353,7 @@ impl Policy {
     /// What to do about a snapshot. The same inputs, the memory among them, give the same plan on every machine.
     ///
     /// # Errors
-    /// [`MissingSignal`] if a signal in `needs` is absent.
+    /// [`MissingSignal`] if a signal in `needs` is absent, or those of all policies that it could take.
     pub fn decide(&self, inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
         (self.decide)(inputs)
     }

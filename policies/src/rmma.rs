@@ -24,6 +24,8 @@ pub static POLICY: Policy = Policy {
     parameters: PARAMETERS,
     source: "Laso Rodriguez, PhD thesis, USC, 2023: section 3.6.2, RMMA",
     decide: |inputs: &mut Inputs| Ok(decide(inputs.snapshot, inputs.parameters, inputs.seed)),
+    explores: true,
+    ..Policy::PLAIN
 };
 
 /// Parameters of `rmma`.

@@ -38,6 +38,7 @@ pub static POLICY: Policy = Policy {
     parameters: PARAMETERS,
     source: "Srikanthan, Dwarkadas, Shen: Data Sharing or Resource Contention, USENIX ATC 2015",
     decide,
+    ..Policy::PLAIN
 };
 
 /// Parameters of `sam`.

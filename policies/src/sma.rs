@@ -10,7 +10,8 @@
 //! Iterations and the limit without improvement are not stated; ours grow with the number of threads, up to
 //! `most_steps`. Restarts, the room of [`crate::capacity`] and the pruning of moves that gain nothing are ours. If the
 //! best mapping fails the gate, the next best is tried. A thread that may no longer run on its node is
-//! moved whatever the gate says.
+//! moved whatever the gate says. As 4/2/1 of q3 favours the journey, a thread could go to and fro between its memory and where
+//! it performed better: a node from which its present one would look better counts as no better than that (ours).
 //!
 //! The gate is relative to the score of the whole machine, so its price grows with the number of threads:
 //!
@@ -22,9 +23,9 @@
 //!
 //! On larger machines lower `gate_percent_per_thread`.
 
-use crate::anneal::Problem;
+use crate::anneal::{Problem, ROUNDING};
 use crate::capacity;
-use crate::model::{NodeIndex, Plan, Snapshot, Thread};
+use crate::model::{NodeIndex, Plan, Snapshot, Thread, Topology};
 use crate::placing::{self, Placing};
 use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy, Signal};
 use crate::relocation::{self, may_go};
@@ -38,6 +39,7 @@ pub static POLICY: Policy = Policy {
     parameters: PARAMETERS,
     source: "Laso Rodriguez, PhD thesis, USC, 2023: Alg. 3.6, eq. 3.17, 3.18",
     decide: |inputs: &mut Inputs| decide(inputs.snapshot, inputs.parameters, inputs.seed, inputs.steps),
+    ..Policy::PLAIN
 };
 
 /// Parameters of `sma`.
@@ -74,7 +76,10 @@ pub fn decide(snapshot: &Snapshot, parameters: &Parameters, seed: u64, steps: u6
 fn problem(snapshot: &Snapshot, threads: &[&Thread]) -> Problem {
     let topology = &snapshot.topology;
     let nodes = || (0..topology.len()).map(NodeIndex);
-    let value = |t: &Thread, node| score::preferred(topology, t, node) + score::remembered(t, node);
+    let value = |t: &Thread, node| {
+        let torn = relocation::may_run(snapshot, t, t.node) && is_torn(topology, t, node);
+        points(topology, t, t.node, if torn { t.node } else { node })
+    };
     let demands = capacity::demands(snapshot, threads);
     let mut problem = Problem {
         rooms: capacity::rooms(topology, &demands),
@@ -85,6 +90,17 @@ fn problem(snapshot: &Snapshot, threads: &[&Thread]) -> Problem {
     };
     placing::settle_strays(&mut problem, snapshot, threads);
     problem
+}
+
+/// q2 + q3 of `thread` on `node`, as it sees them from `present`.
+fn points(topology: &Topology, thread: &Thread, present: NodeIndex, node: NodeIndex) -> f64 {
+    score::preferred(topology, thread, node) + score::remembered_from(thread, present, node)
+}
+
+/// Whether `node` looks better to `thread` from where it is, and its present node would from there.
+fn is_torn(topology: &Topology, thread: &Thread, node: NodeIndex) -> bool {
+    let gain = |from, to| points(topology, thread, from, to) - points(topology, thread, from, from);
+    gain(thread.node, node) > ROUNDING && gain(node, thread.node) > ROUNDING
 }
 
 /// Why `thread` goes to `to`, in words.

@@ -26,6 +26,7 @@ pub static POLICY: Policy = Policy {
     parameters: PARAMETERS,
     source: "Laso Rodriguez, PhD thesis, USC, 2023: Alg. 3.9, eq. 3.30, 3.31",
     decide: |inputs: &mut Inputs| Ok(decide(inputs.snapshot, inputs.parameters)),
+    ..Policy::PLAIN
 };
 
 /// Parameters of `tmma`.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Wrong input, for every policy there is: signals that are no numbers, infinite, negative or all zero; threads, page
-//! groups and CPUs that vanish between two decisions; more threads than CPUs. Plans stay valid for their snapshot.
+//! Wrong input, for every policy there is: signals that are no numbers, infinite, negative or all zero; impossible
+//! capacities; threads, page groups and CPUs that vanish between two decisions; one node, nothing at all, more threads than
+//! capacity. Plans stay valid for their snapshot, and what has converged is left alone.
 
 use super::*;
 use crate::model::{PageGroup, Transfers};
 use crate::registry::{Inputs, Memory, Policy, policies};
+use crate::testing::{decided_with, machine, throttled, two_nodes};
 
 const NONSENSE: [f64; 6] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 0.0, f64::MAX];
 
@@ -53,10 +55,24 @@ fn broken(snapshot: &Snapshot, seconds: u64, (value, signals, threads, groups, n
     }
     broken.threads.iter_mut().for_each(|thread| break_thread(thread, value, signals));
     broken.groups.iter_mut().for_each(|group| break_group(group, value, signals));
+    if signals & (1 << 14) != 0 {
+        break_capacities(&mut broken, signals);
+    }
+    if signals & (1 << 15) != 0 {
+        broken.interval_ns = 0;
+    }
     if signals & 1 != 0 {
         broken.nodes[NodeIndex(0)].served_latency_ns = Some(value);
     }
     broken
+}
+
+/// Capacities that no CPU has, past the check of a topology.
+fn break_capacities(snapshot: &mut Snapshot, draw: u16) {
+    for (at, node) in snapshot.topology.nodes.values_mut().enumerate() {
+        let impossible = [0, u32::MAX, 1, 512][(usize::from(draw) + at) % 4];
+        node.slow_cpus = node.cpus.iter().map(|&cpu| (cpu, impossible)).collect();
+    }
 }
 
 fn kept<T>(all: Vec<T>, bits: u16) -> Vec<T> {
@@ -156,5 +172,138 @@ proptest! {
                 check(policy, &now, &plan)?;
             }
         }
+    }
+}
+
+/// What `snapshot` is a second later, when `plan` was carried out.
+fn carried_out(snapshot: &Snapshot, plan: &Plan) -> Snapshot {
+    let mut after = snapshot.after_thread_moves(plan);
+    after.time_ns += 1_000_000_000;
+    for planned in &plan.moves {
+        let Action::MovePages { group: id, to, .. } = planned.action else { continue };
+        for group in after.groups.iter_mut().filter(|group| group.id == id) {
+            let pages: u64 = group.resident_pages.values().sum();
+            let nodes = group.resident_pages.len();
+            group.resident_pages = crate::model::PerNode::from_fn(nodes, |node| if node == to { pages } else { 0 });
+        }
+    }
+    after
+}
+
+/// Policies that decide by what their moves change, which does not change here: they judge themselves, take back what did not
+/// help and go on.
+const NEVER_AT_REST_HERE: [&str; 3] = ["sam", "lmma", "auto"];
+
+fn comes_to_rest(policy: &Policy) -> bool {
+    !policy.explores && !NEVER_AT_REST_HERE.contains(&policy.name)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn there_is_no_plan_for_what_has_converged(snapshot in snapshot(), slow in proptest::option::of(0usize..4)) {
+        let whole = with_all_signals(match slow {
+            Some(node) => Snapshot { topology: throttled(snapshot.topology.clone(), node, 400), ..snapshot },
+            None => snapshot,
+        });
+        for policy in policies().iter().copied().filter(|policy| comes_to_rest(policy)) {
+            let (mut memory, mut now, mut rests) = (Memory::default(), whole.clone(), 0);
+            // What is remembered would change with every move.
+            now.threads.iter_mut().for_each(|thread| thread.performance = crate::model::PerNode::filled(4, None));
+            for _ in 0..80 {
+                let plan = decided_with(policy, &now, &mut memory).unwrap_or_default();
+                check(policy, &now, &plan)?;
+                rests = if plan.is_empty() { rests + 1 } else { 0 };
+                now = carried_out(&now, &plan);
+            }
+            prop_assert!(rests >= 10, "{} {} still had a plan {rests} decisions ago", policy.kind, policy.name);
+        }
+    }
+}
+
+/// Threads that lag, share and are far from their memory, and groups that are far from their users.
+fn anything_but_well_placed(topology: crate::model::Topology, threads: u32) -> Snapshot {
+    let nodes = topology.len();
+    let add = |all: SnapshotBuilder, k: u32| all.thread_with_memory_on(k, 0, k as usize % nodes);
+    let builder = (0..threads).fold(SnapshotBuilder::new(topology), add);
+    let mut pages = vec![0; nodes];
+    pages[0] = 512;
+    let group = |all: SnapshotBuilder, k: u32| all.group_used_by(&pages, &[(k, 1e6)]);
+    with_all_signals((0..threads).fold(builder, group).build())
+}
+
+#[test]
+fn on_one_node_nothing_goes_anywhere() {
+    let snapshot = anything_but_well_placed(machine(&[2], &[&[10]]), 5);
+    for &policy in policies() {
+        let mut memory = Memory::default();
+        for _ in 0..3 {
+            let plan = decided_with(policy, &snapshot, &mut memory).unwrap_or_default();
+            check(policy, &snapshot, &plan).unwrap();
+            let leaves = |planned: &crate::model::Move| match planned.action {
+                Action::MoveThread { from, to, .. } => from != to,
+                Action::Interchange { .. } | Action::MovePages { .. } => true,
+            };
+            assert!(!plan.moves.iter().any(leaves), "{} {}: {plan:?}", policy.kind, policy.name);
+        }
+    }
+}
+
+#[test]
+fn nothing_seen_is_an_empty_plan_or_a_missing_signal() {
+    let nothing = SnapshotBuilder::new(two_nodes(2)).build();
+    for &policy in policies() {
+        let plan = decided_with(policy, &nothing, &mut Memory::default());
+        assert!(plan.is_err() || plan.is_ok_and(|plan| plan.is_empty()), "{} {}", policy.kind, policy.name);
+    }
+}
+
+#[test]
+fn more_threads_than_capacity_are_spread_and_then_left_alone() {
+    for &policy in
+        policies().iter().filter(|policy| policy.kind == crate::registry::Kind::Thread && comes_to_rest(policy))
+    {
+        let mut now = anything_but_well_placed(throttled(two_nodes(2), 1, 512), 12);
+        let mut memory = Memory::default();
+        let last = (0..20).map(|_| {
+            let plan = decided_with(policy, &now, &mut memory).unwrap_or_default();
+            check(policy, &now, &plan).unwrap();
+            now = carried_out(&now, &plan);
+            plan
+        });
+        assert!(last.last().is_some_and(|plan| plan.is_empty()), "{}", policy.name);
+    }
+}
+
+#[test]
+fn signals_that_are_all_zero_move_nothing_that_is_spread_already() {
+    let builder =
+        (0..4).fold(SnapshotBuilder::new(two_nodes(2)), |all, k| all.thread(k, k as usize / 2, Some(&[0.0, 0.0])));
+    let groups = (0..4).fold(builder, |all, k| all.group_used_by(&[256 * (k % 2), 256 * ((k + 1) % 2)], &[]));
+    let mut zero = with_all_signals(groups.build());
+    zero.threads.iter_mut().for_each(|thread| break_thread(thread, 0.0, 0b1111_1110));
+    zero.groups.iter_mut().for_each(|group| break_group(group, 0.0, 0b1_1110_0000_0000));
+    // Those that look at no signal.
+    let blind = ["compact", "contiguous", "direct", "scatter", "interleave", "dataset"];
+    for &policy in policies().iter().filter(|policy| !policy.explores && !blind.contains(&policy.name)) {
+        let mut memory = Memory::default();
+        for _ in 0..3 {
+            let plan = decided_with(policy, &zero, &mut memory).unwrap_or_default();
+            assert!(plan.is_empty(), "{} {}: {plan:?}", policy.kind, policy.name);
+        }
+    }
+}
+
+#[test]
+fn a_plan_for_threads_and_groups_that_are_gone_by_then_changes_nobody_else() {
+    let snapshot = anything_but_well_placed(two_nodes(2), 4);
+    for &policy in policies() {
+        let plan = decided_with(policy, &snapshot, &mut Memory::default()).unwrap_or_default();
+        let mut fewer = snapshot.clone();
+        fewer.threads.truncate(1);
+        fewer.groups.clear();
+        let after = fewer.after_thread_moves(&plan);
+        let expected = snapshot.after_thread_moves(&plan).threads[0].node;
+        assert_eq!((after.threads.len(), after.threads[0].node), (1, expected), "{} {}", policy.kind, policy.name);
     }
 }

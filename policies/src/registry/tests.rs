@@ -21,10 +21,13 @@ fn an_unknown_policy_is_answered_with_the_names_of_its_kind() {
         let of_kind = policies().iter().filter(|policy| policy.kind == kind).map(|policy| policy.name);
         of_kind.collect::<Vec<_>>().join(", ")
     };
-    for (kind, unknown) in [(Kind::Thread, "tmma"), (Kind::Page, "sma")] {
-        let expected = format!("there is no {kind} policy '{unknown}'; choose one of {}", names(kind));
-        assert_eq!(sentence(kind, unknown), expected);
+    for kind in [Kind::Thread, Kind::Page, Kind::Joint] {
+        let expected = format!("there is no {kind} policy 'smb'; choose one of {}", names(kind));
+        assert_eq!(sentence(kind, "smb"), expected);
     }
+    let expected =
+        format!("there is no joint policy 'sma' (it is a thread policy); choose one of {}", names(Kind::Joint));
+    assert_eq!(sentence(Kind::Joint, "sma"), expected);
     assert!(names(Kind::Thread).contains("sma") && names(Kind::Page).contains("tmma"));
 }
 
@@ -95,6 +98,7 @@ fn memory_keeps_what_one_policy_put_there_and_is_empty_for_another() {
     let mut memory = Memory::default();
     *memory.of::<u32>() = 7;
     assert_eq!(*memory.of::<u32>(), 7);
+    assert_eq!((memory.peek::<u32>(), memory.peek::<String>()), (Some(&7), None));
     assert_eq!(memory.of::<String>(), "");
 }
 
@@ -165,4 +169,10 @@ fn the_pages_name_every_parameter_with_its_default_and_unit() {
             assert!(row.starts_with(&expected), "{}: '{row}' should start with '{expected}'", policy.name);
         }
     }
+}
+
+#[test]
+fn policies_that_move_at_random_or_judge_themselves_explore() {
+    let exploring: Vec<&str> = policies().iter().filter(|policy| policy.explores).map(|policy| policy.name).collect();
+    assert_eq!(exploring, ["autopin", "cra", "imar2", "lbma", "rmma"]);
 }

@@ -146,6 +146,17 @@ fn threads_that_use_a_fifth_of_a_cpu_do_not_fill_a_node() {
     assert_eq!(places(&gathering(100), &run(&gathering(100), 1)), [0, 0, 1, 1]);
 }
 
+/// Node 0 by memory and node 1 by remembered performance, so near that each looks better from the other one.
+#[test]
+fn a_thread_does_not_go_to_and_fro_between_its_memory_and_where_it_performed_better() {
+    for node in 0..2 {
+        let performance = |thread: &mut Thread| thread.performance = vec![Some(1.0), Some(1.2)].into();
+        let near = crate::testing::machine(&[1, 1], &[&[10, 16], &[16, 10]]);
+        let snapshot = SnapshotBuilder::new(near).thread_with_memory_on(1, node, 0).with_thread(performance).build();
+        assert!(run(&snapshot, 1).is_empty(), "node {node}");
+    }
+}
+
 #[test]
 fn nodes_at_unlike_speeds_get_threads_by_capacity() {
     let add = |all: SnapshotBuilder, k: u32| all.thread(k, 1, Some(&[1.0, 1.0]));

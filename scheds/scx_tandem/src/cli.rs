@@ -29,13 +29,12 @@ pub fn recorder(cli: &Cli) -> Result<Option<Recorder>> {
 /// What the agent shall do, on a machine of `cpus` CPUs.
 pub fn agent_config(cli: &Cli, cpus: usize, recorder: Option<Recorder>, board: &Board) -> Result<AgentConfig> {
     let options = &cli.options;
-    let (thread_policy, page_policy) = options.policies().map_err(anyhow::Error::msg)?;
+    let policies = options.policies().map_err(anyhow::Error::msg)?;
     Ok(AgentConfig {
         interval: options.interval(),
         lease: options.lease(),
         cooldown: Duration::from_secs(options.cooldown_s),
-        thread_policy,
-        page_policy,
+        policies,
         managed: ManagedSet { include: options.manage.clone(), exclude: options.exclude.clone() },
         sampler_budget: options.sampler_budget.unwrap_or(cpus as f64 / 8.0) / 100.0,
         page_rate_bytes_per_s: options.page_rate << 20,

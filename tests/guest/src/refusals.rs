@@ -85,6 +85,7 @@ fn refuses_without_sched_ext() {
 fn refuses_unknown_policies() {
     for (arguments, expected) in [
         (["--thread-policy", "smb"], "smb"),
+        (["--policy", "sma"], "THREAD+PAGE"),
         (["--parameter", "sma.colling=1"], "colling"),
         (["--parameter", "sma.cooling=seven"], "seven"),
         (["--interval-ms", "1"], "100"),

@@ -21,7 +21,7 @@ use tracing::{debug, info, warn};
 use crate::config::AgentConfig;
 use crate::leases::{Lease, busy, leases};
 use crate::record::{self, Notes};
-use crate::report::{PagesMove, PlanResult, Report, ThreadMove};
+use crate::report::{PagesMove, PlanResult, PolicyStatement, Report, ThreadMove};
 use crate::status::{UnderWay, status};
 use crate::verify::{Trial, Verdict};
 
@@ -80,6 +80,8 @@ pub struct Agent {
     last_stats_ns: u64,
     /// The policies in the order in which they are asked, threads first, with what they remember.
     decider: Decider,
+    /// What they said last of what they are doing.
+    statements: Vec<Option<String>>,
     /// What became of plans, for the recording.
     notes: Notes,
     /// Plans made so far.
@@ -105,7 +107,7 @@ impl Agent {
         };
         // Later than anything an agent before this one decided: its generations count from the clock too.
         let generation = Generation(monotonic_ns());
-        let decider = Decider::new(vec![config.thread_policy.clone(), config.page_policy.clone()]);
+        let decider = Decider::new(config.policies.clone());
         if let Some(recorder) = &config.recorder {
             recorder.settings(record::settings(&config, &decider, sensor.name(), STEPS));
         }
@@ -119,6 +121,7 @@ impl Agent {
             renewed_ns: monotonic_ns(),
             last_stats_ns: monotonic_ns(),
             decider,
+            statements: Vec::new(),
             notes: Notes::new(config.recorder.clone()),
             plans: 0,
             intervals_waited: 0,
@@ -174,7 +177,8 @@ impl Agent {
             let mut decision = None;
             if !undone && self.trial.is_none() && self.knows_enough(&snapshot) {
                 let decided = decision.insert(self.decide(&snapshot));
-                decided.generation = decided.plan().and_then(|plan| self.act(&snapshot, plan, report));
+                self.note_statements(report);
+                decided.generation = self.carry_out(&snapshot, decided, report);
             }
             self.renew_leases()?;
             self.update_report(&snapshot, report)?;
@@ -287,8 +291,28 @@ impl Agent {
         decision
     }
 
+    /// Logs what policies say of what they are doing, once for each change.
+    fn note_statements(&mut self, report: &mut Report) {
+        let statements = self.decider.statements();
+        for (at, choice) in self.decider.choices().iter().enumerate() {
+            let said = statements[at].as_ref().filter(|now| self.statements.get(at) != Some(&Some((*now).clone())));
+            if let Some(statement) = said {
+                info!("policy {} {statement}", choice.name());
+                let (time_ns, policy) = (monotonic_ns(), choice.name());
+                report.choices.push(PolicyStatement { time_ns, policy, statement: statement.clone() });
+            }
+        }
+        self.statements = statements;
+    }
+
+    /// Carries out the plan that was taken, if one was; returns its number, none if it was left.
+    fn carry_out(&mut self, snapshot: &Snapshot, decision: &Decision, report: &mut Report) -> Option<u64> {
+        let explores = self.decider.choices()[decision.taken?].explores();
+        self.act(snapshot, decision.plan()?, explores, report)
+    }
+
     /// Carries out a plan; returns its number, none if it was left.
-    fn act(&mut self, snapshot: &Snapshot, plan: &Plan, report: &mut Report) -> Option<u64> {
+    fn act(&mut self, snapshot: &Snapshot, plan: &Plan, explores: bool, report: &mut Report) -> Option<u64> {
         for planned in &plan.moves {
             info!("{}{}", if self.config.dry_run { "would: " } else { "" }, planned.in_words(&snapshot.topology));
         }
@@ -314,7 +338,7 @@ impl Agent {
             judged: false,
             undone: false,
         });
-        self.trial = Some(Trial::new(generation, before_ns, moved));
+        self.trial = Some(Trial::new(generation, before_ns, moved, explores));
         Some(generation.0)
     }
 

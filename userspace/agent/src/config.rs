@@ -18,10 +18,8 @@ pub struct AgentConfig {
     pub lease: Duration,
     /// How long a thread or page that was moved stays where it is.
     pub cooldown: Duration,
-    /// Places threads.
-    pub thread_policy: PolicyChoice,
-    /// Places pages.
-    pub page_policy: PolicyChoice,
+    /// The policies in the order in which they are asked: one of threads and one of pages, or a joint one.
+    pub policies: Vec<PolicyChoice>,
     /// What is managed.
     pub managed: ManagedSet,
     /// CPU time for sampling, as a share of one CPU.

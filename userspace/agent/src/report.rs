@@ -112,6 +112,17 @@ pub struct PlanResult {
     pub undone: bool,
 }
 
+/// What a policy said of what it is doing, from then on.
+#[derive(Clone, Debug, Serialize)]
+pub struct PolicyStatement {
+    /// When, on CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// Its name.
+    pub policy: &'static str,
+    /// In its own words.
+    pub statement: String,
+}
+
 /// What the sampler may use and did use.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SamplerReport {
@@ -165,6 +176,8 @@ pub struct Report {
     pub plans: Recent<PlanResult>,
     /// Plans that were rolled back.
     pub undone_plans: u64,
+    /// What joint policies chose, and why.
+    pub choices: Recent<PolicyStatement>,
     /// Assignments by outcome, since the scheduler was loaded.
     pub assignments: BTreeMap<&'static str, u64>,
     /// Events of the scheduler, since it was loaded.

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use tandem_policies::decider::PolicyChoice;
 use tandem_policies::model::Snapshot;
+use tandem_policies::registry::Kind;
 use tandem_policies::stall::latency_ns;
 use tandem_view::{Activity, Maybe, MoveView, PlanView, SamplerView, Status, Survey, survey};
 
@@ -21,6 +23,12 @@ pub struct UnderWay {
     pub assigned_threads: usize,
     /// Page groups that wait to be moved.
     pub queued_groups: usize,
+}
+
+/// Name of the policy that decides about what `kind` does: its own, or a joint one.
+fn policy_of(config: &AgentConfig, kind: Kind) -> String {
+    let decides = |policy: &&PolicyChoice| [kind, Kind::Joint].contains(&policy.kind());
+    config.policies.iter().find(decides).map_or("none", PolicyChoice::name).to_owned()
 }
 
 /// The state after the interval of `snapshot`.
@@ -43,8 +51,8 @@ pub fn status(config: &AgentConfig, snapshot: &Snapshot, report: &Report, under_
         loaded_at_ns: report.loaded_at_ns,
         interval_ns: snapshot.interval_ns,
         mode: if config.dry_run { "dry-run" } else { "acting" }.to_owned(),
-        thread_policy: config.thread_policy.name().to_owned(),
-        page_policy: config.page_policy.name().to_owned(),
+        thread_policy: policy_of(config, Kind::Thread),
+        page_policy: policy_of(config, Kind::Page),
         local_share,
         latency_ns: latency_ns(snapshot).into(),
         sampler: sampler(report),
@@ -125,9 +133,6 @@ fn plan(result: &PlanResult) -> PlanView {
 
 #[cfg(test)]
 mod tests {
-    use tandem_policies::decider::PolicyChoice;
-    use tandem_policies::registry::Kind;
-
     use super::*;
     use crate::managed::ManagedSet;
     use crate::report::ThreadMove;
@@ -138,8 +143,7 @@ mod tests {
             interval: Default::default(),
             lease: Default::default(),
             cooldown: Default::default(),
-            thread_policy: PolicyChoice::new(Kind::Thread, "sma").unwrap(),
-            page_policy: PolicyChoice::new(Kind::Page, "none").unwrap(),
+            policies: PolicyChoice::of_both("sma+none").unwrap(),
             managed: ManagedSet { include: vec![], exclude: vec![] },
             sampler_budget: 0.01,
             page_rate_bytes_per_s: 1,

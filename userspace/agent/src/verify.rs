@@ -20,6 +20,8 @@ pub struct Trial {
     pub before_ns: Option<f64>,
     /// Threads that it moved, with their nodes before.
     pub threads: Vec<(ThreadId, NodeIndex)>,
+    /// Whether it stays whatever it brings: its policy tries things out ([`tandem_policies::registry::Policy::explores`]).
+    explores: bool,
     settled_intervals: u32,
 }
 
@@ -41,9 +43,14 @@ pub enum Verdict {
 }
 
 impl Trial {
-    /// Watches a plan from now on.
-    pub fn new(generation: Generation, before_ns: Option<f64>, threads: Vec<(ThreadId, NodeIndex)>) -> Self {
-        Self { generation, before_ns, threads, settled_intervals: 0 }
+    /// Watches a plan from now on; one of a policy that explores stays whatever it brings.
+    pub fn new(
+        generation: Generation,
+        before_ns: Option<f64>,
+        threads: Vec<(ThreadId, NodeIndex)>,
+        explores: bool,
+    ) -> Self {
+        Self { generation, before_ns, threads, explores, settled_intervals: 0 }
     }
 
     /// One interval later: `moving` says whether moves are still under way. Without a signal before or after, nothing
@@ -57,7 +64,9 @@ impl Trial {
             return Verdict::Wait;
         }
         match (self.before_ns, after_ns) {
-            (Some(before_ns), Some(after_ns)) if after_ns > before_ns * (1.0 + NOISE) => Verdict::Undo { after_ns },
+            (Some(before_ns), Some(after_ns)) if !self.explores && after_ns > before_ns * (1.0 + NOISE) => {
+                Verdict::Undo { after_ns }
+            }
             _ => Verdict::Keep { after_ns },
         }
     }
@@ -68,7 +77,10 @@ mod tests {
     use super::*;
 
     fn judged(before_ns: Option<f64>, after_ns: Option<f64>) -> Verdict {
-        let mut trial = Trial::new(Generation(1), before_ns, vec![]);
+        judge(Trial::new(Generation(1), before_ns, vec![], false), after_ns)
+    }
+
+    fn judge(mut trial: Trial, after_ns: Option<f64>) -> Verdict {
         assert_eq!(trial.judge(true, Some(1e9)), Verdict::Wait, "while moves are under way");
         assert_eq!(trial.judge(false, Some(1e9)), Verdict::Wait, "the interval of the moves");
         trial.judge(false, after_ns)
@@ -83,6 +95,12 @@ mod tests {
     #[test]
     fn a_plan_that_made_it_worse_goes() {
         assert_eq!(judged(Some(100.0), Some(103.0)), Verdict::Undo { after_ns: 103.0 });
+    }
+
+    #[test]
+    fn a_plan_of_a_policy_that_explores_stays_whatever_it_brings() {
+        let trial = Trial::new(Generation(1), Some(100.0), vec![], true);
+        assert_eq!(judge(trial, Some(300.0)), Verdict::Keep { after_ns: Some(300.0) });
     }
 
     #[test]

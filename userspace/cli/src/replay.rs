@@ -94,13 +94,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 fn policies(arguments: &Arguments) -> Result<Policies> {
     if let Some(names) = &arguments.policy {
-        let choices = match names.split_once('+') {
-            Some((thread, page)) => {
-                vec![PolicyChoice::new(Kind::Thread, thread)?, PolicyChoice::new(Kind::Page, page)?]
-            }
-            None => vec![one_policy(names)?],
-        };
-        return Ok(Policies::Only(choices));
+        let alone = if names.contains('+') { None } else { Some(one_policy(names)?) };
+        return Ok(Policies::Only(match alone {
+            Some(choice) => vec![choice],
+            None => PolicyChoice::of_both(names)?,
+        }));
     }
     let given = [(Kind::Thread, &arguments.thread_policy), (Kind::Page, &arguments.page_policy)];
     let given = given.into_iter().filter_map(|(kind, name)| Some(PolicyChoice::new(kind, name.as_deref()?)));

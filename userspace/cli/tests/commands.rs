@@ -76,6 +76,8 @@ fn policies_are_listed_with_their_parameters() {
             assert!(!parameter[key].is_null(), "{key} of {parameter}");
         }
     }
+    let auto = value.as_array().unwrap().iter().find(|policy| policy["name"] == "auto").unwrap();
+    assert_eq!(auto["kind"], "joint");
     let output = tandem(&["policies"]);
     assert!(stdout(&output).contains("thread policy sma"));
 }

@@ -35,8 +35,8 @@ pub struct Options {
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=60_000))]
     pub interval_ms: u64,
 
-    /// Thread and page policy in one, as THREAD+PAGE
-    #[arg(long, value_name = "THREAD+PAGE", conflicts_with_all = ["thread_policy", "page_policy"])]
+    /// Policy that places both threads and pages (auto), or one for each as THREAD+PAGE
+    #[arg(long, value_name = "NAME|THREAD+PAGE", conflicts_with_all = ["thread_policy", "page_policy"])]
     pub policy: Option<String>,
 
     /// Policy that places threads (`tandem policies` lists them)
@@ -137,24 +137,22 @@ impl Options {
         self.interval() * LEASE_INTERVALS
     }
 
-    /// The thread policy and the page policy with their parameters.
+    /// The policies with their parameters, in the order in which they are asked: one of threads and one of pages, or a
+    /// joint one.
     ///
     /// # Errors
     /// One sentence: no such policy, no such parameter, or a value that it does not take.
-    pub fn policies(&self) -> Result<(PolicyChoice, PolicyChoice), String> {
-        let (thread, page) = match &self.policy {
-            Some(both) => both
-                .split_once('+')
-                .ok_or_else(|| format!("policy {both}: expected THREAD+PAGE, for example sma+tmma"))?,
-            None => (self.thread_policy.as_str(), self.page_policy.as_str()),
-        };
+    pub fn policies(&self) -> Result<Vec<PolicyChoice>, String> {
         let choice = |kind, name| PolicyChoice::new(kind, name).map_err(|error| error.to_string());
-        let mut choices = [choice(Kind::Thread, thread)?, choice(Kind::Page, page)?];
+        let mut choices = match &self.policy {
+            Some(both) => PolicyChoice::of_both(both)
+                .map_err(|error| format!("policy {both}: {error}, or give THREAD+PAGE, for example sma+tmma"))?,
+            None => vec![choice(Kind::Thread, &self.thread_policy)?, choice(Kind::Page, &self.page_policy)?],
+        };
         for given in &self.parameters {
             set_parameter(&mut choices, given).map_err(|why| format!("parameter {given}: {why}"))?;
         }
-        let [thread, page] = choices;
-        Ok((thread, page))
+        Ok(choices)
     }
 
     /// The first option that differs from `running` and takes effect only when scx_tandem starts.
@@ -226,10 +224,21 @@ mod tests {
 
     #[test]
     fn policies_come_with_their_parameters_or_a_sentence() {
-        let (thread, page) = options(&["--policy", "sam+none"]).unwrap().policies().unwrap();
-        assert_eq!((thread.name(), page.name()), ("sam", "none"));
+        let asked = |arguments: &[&str]| -> Vec<_> {
+            let choices = options(arguments).unwrap().policies().unwrap();
+            choices.iter().map(|choice| (choice.kind(), choice.name())).collect()
+        };
+        assert_eq!(asked(&[]), [(Kind::Thread, "sma"), (Kind::Page, "tmma")]);
+        assert_eq!(asked(&["--policy", "sam+none"]), [(Kind::Thread, "sam"), (Kind::Page, "none")]);
+        assert_eq!(asked(&["--policy", "auto", "--parameter", "auto.near_percent=5"]), [(Kind::Joint, "auto")]);
         for (arguments, expected) in [
-            (&["--policy", "sma"][..], "THREAD+PAGE"),
+            (
+                &["--policy", "sma"][..],
+                "no joint policy 'sma' (it is a thread policy); choose one of auto, or give THREAD+PAGE",
+            ),
+            (&["--policy", "tmma+sma"], "no thread policy 'tmma' (it is a page policy)"),
+            (&["--thread-policy", "auto"], "no thread policy 'auto' (it is a joint policy)"),
+            (&["--policy", "auto", "--parameter", "sma.cooling=0.9"], "sma is not in use"),
             (&["--thread-policy", "smb"], "smb"),
             (&["--parameter", "sma.colling=1"], "colling"),
             (&["--parameter", "sma.cooling=seven"], "seven"),
@@ -237,6 +246,14 @@ mod tests {
         ] {
             let error = options(arguments).unwrap().policies().unwrap_err();
             assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_policy_of_both_beside_one_of_a_kind_is_refused() {
+        for other in ["--thread-policy", "--page-policy"] {
+            let error = options(&["--policy", "auto", other, "none"]).unwrap_err().to_string();
+            assert!(error.contains("cannot be used with") && error.contains("--policy"), "{error}");
         }
     }
 

@@ -3,7 +3,8 @@
 //!
 //! `cpu_capacity` is what the kernel's own scheduler uses, 1024 for the fastest; architectures without it have the firmware's
 //! `acpi_cppc/highest_perf`, in a unit of its own. That one also ranks cores of one kind, which then are a few percent apart or
-//! all unlike: neither says that some are slow.
+//! all unlike: neither says that some are slow. A CPU whose clock is limited (`cpufreq/scaling_max_freq` below
+//! `cpuinfo_max_freq`, in kHz) has that part of its capacity.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -19,34 +20,48 @@ const SAME: f64 = 0.1;
 /// More unlike numbers than this are a ranking.
 const MOST_CLASSES: usize = 4;
 
-/// Those of the CPUs `online` that are slower than the fastest, with their capacity; none if the kernel does not say.
+/// Those of the CPUs `online` that are slower than the fastest, with their capacity.
 ///
 /// # Errors
 /// A file has something else than a number.
 pub(crate) fn slow_cpus(root: &Path, online: &BTreeSet<u32>) -> Result<BTreeMap<u32, u32>, SysfsError> {
+    let mut performance = stated(root, online)?;
+    for (&cpu, performance) in &mut performance {
+        let clock = |file: &str| optional(number(&root.join(format!("cpu/cpu{cpu}/cpufreq")).join(file)));
+        if let (Some(limit_khz), Some(most_khz)) = (clock("scaling_max_freq")?, clock("cpuinfo_max_freq")?)
+            && limit_khz < most_khz
+        {
+            *performance *= f64::from(limit_khz) / f64::from(most_khz);
+        }
+    }
+    Ok(slower(&performance))
+}
+
+/// Performance of the CPUs in any unit; all alike if neither kernel nor firmware says more.
+fn stated(root: &Path, online: &BTreeSet<u32>) -> Result<BTreeMap<u32, f64>, SysfsError> {
     for source in SOURCES {
         let mut performance = BTreeMap::new();
         for &cpu in online {
             match optional(number(&root.join(format!("cpu/cpu{cpu}")).join(source)))? {
-                Some(value) => performance.insert(cpu, value),
+                Some(value) => performance.insert(cpu, f64::from(value)),
                 None => break,
             };
         }
-        if performance.len() == online.len() {
-            return Ok(slower(&performance));
+        let kinds: BTreeSet<u64> = performance.values().map(|value| value.to_bits()).collect();
+        if performance.len() == online.len() && kinds.len() <= MOST_CLASSES {
+            return Ok(performance);
         }
     }
-    Ok(BTreeMap::new())
+    Ok(online.iter().map(|&cpu| (cpu, 1.0)).collect())
 }
 
-fn slower(performance: &BTreeMap<u32, u32>) -> BTreeMap<u32, u32> {
-    let kinds: BTreeSet<u32> = performance.values().copied().collect();
-    let best = kinds.last().copied().unwrap_or(0);
-    if best == 0 || kinds.len() > MOST_CLASSES {
+fn slower(performance: &BTreeMap<u32, f64>) -> BTreeMap<u32, u32> {
+    let best = performance.values().copied().fold(0.0, f64::max);
+    if best == 0.0 {
         return BTreeMap::new();
     }
-    let is_slow = |value: u32| f64::from(value) < f64::from(best) * (1.0 - SAME);
-    let capacity = |value: u32| (u64::from(value) * FULL_CAPACITY / u64::from(best)).max(1) as u32;
+    let capacity = |value: f64| ((FULL_CAPACITY as f64 * value / best) as u32).max(1);
+    let is_slow = |value: f64| value < best * (1.0 - SAME);
     performance.iter().filter(|&(_, &value)| is_slow(value)).map(|(&cpu, &value)| (cpu, capacity(value))).collect()
 }
 
@@ -54,21 +69,20 @@ fn slower(performance: &BTreeMap<u32, u32>) -> BTreeMap<u32, u32> {
 mod tests {
     use super::*;
 
-    fn slow(performance: &[u32]) -> Vec<(u32, u32)> {
+    fn slow(performance: &[f64]) -> Vec<(u32, u32)> {
         slower(&performance.iter().enumerate().map(|(cpu, &value)| (cpu as u32, value)).collect()).into_iter().collect()
     }
 
     #[test]
     fn capacities_are_relative_to_the_fastest() {
-        assert_eq!(slow(&[1024, 446, 1024]), [(1, 446)]);
-        assert_eq!(slow(&[40, 20]), [(1, 512)]);
-        assert_eq!(slow(&[40, 0]), [(1, 1)], "a CPU that is there can do something");
+        assert_eq!(slow(&[1024.0, 446.0, 1024.0]), [(1, 446)]);
+        assert_eq!(slow(&[40.0, 20.0]), [(1, 512)]);
+        assert_eq!(slow(&[40.0, 0.0]), [(1, 1)], "a CPU that is there can do something");
     }
 
     #[test]
-    fn a_ranking_of_cores_of_one_kind_makes_none_slow() {
-        assert!(slow(&[236, 231, 226, 221, 166]).is_empty(), "all unlike");
-        assert!(slow(&[67, 65, 65, 65]).is_empty(), "a few percent apart");
-        assert!(slow(&[0, 0]).is_empty());
+    fn cpus_a_few_percent_apart_are_alike() {
+        assert!(slow(&[67.0, 65.0, 61.0]).is_empty());
+        assert!(slow(&[0.0, 0.0]).is_empty());
     }
 }

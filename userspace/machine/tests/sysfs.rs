@@ -68,8 +68,27 @@ fn slow_cpus_are_those_the_kernel_or_the_firmware_calls_so() {
     assert_eq!(slow(tree("acpi_cppc/highest_perf", ["60", "30", "58", "60"])), [vec![(1, 512)], vec![]]);
     let both = tree("cpu_capacity", ["1024"; 4]).write("cpu/cpu0/acpi_cppc/highest_perf", "30");
     assert_eq!(slow(both), [vec![], vec![]], "the kernel's word counts");
+    let ranked = Tree::new("0-5", "0-5").write("node/online", "0").node(0, "0-5", "10", 4096, 400);
+    let ranked = (0..6).fold(ranked, |tree, cpu| {
+        tree.write(&format!("cpu/cpu{cpu}/acpi_cppc/highest_perf"), ["236", "231", "226", "221", "166", "161"][cpu])
+    });
+    assert_eq!(slow(ranked), [vec![]], "a ranking of cores of one kind");
     let error = read_sysfs(tree("cpu_capacity", ["1024", "x", "1024", "1024"]).path()).unwrap_err().to_string();
     assert!(error.contains("cpu1/cpu_capacity: `x` is not a number"), "{error}");
+}
+
+#[test]
+fn cpus_whose_clock_is_limited_are_slow() {
+    let tree = Tree::new("0-3", "0-3").write("node/online", "0-1");
+    let tree = tree.node(0, "0-1", "10 20", 4096, 400).node(1, "2-3", "20 10", 4096, 400);
+    let limited = |tree: Tree, (cpu, khz): (u32, &str)| {
+        let at = format!("cpu/cpu{cpu}/cpufreq");
+        tree.write(&format!("{at}/scaling_max_freq"), khz).write(&format!("{at}/cpuinfo_max_freq"), "4000000")
+    };
+    let tree = [(0, "4000000"), (1, "4000000"), (2, "2000000"), (3, "3900000")].into_iter().fold(tree, limited);
+    let nodes = read_sysfs(tree.path()).unwrap().topology.nodes;
+    assert!(nodes[NodeIndex(0)].slow_cpus.is_empty());
+    assert_eq!(nodes[NodeIndex(1)].slow_cpus, [(CpuId(2), 512)].into());
 }
 
 #[test]

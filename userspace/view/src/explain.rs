@@ -78,6 +78,9 @@ impl Status {
                 format!("that node has {} busy threads for its {} CPUs already", node.busy_threads, node.cpus)
             }
             _ if thread.load_cpus < 0.01 => "it hardly runs, so that moving it would bring nothing".to_owned(),
+            _ if self.thread_policy == self.page_policy => {
+                format!("{} has not found a move for it yet that is worth a trial", self.thread_policy)
+            }
             _ => format!(
                 "neither {} nor {} has found a move for it yet that is worth a trial",
                 self.thread_policy, self.page_policy

@@ -201,6 +201,7 @@ mod tests {
             id: NodeId(5 * at as u32),
             cpus: vec![CpuId(2 * at as u32), CpuId(2 * at as u32 + 1)],
             llcs: vec![],
+            slow_cpus: Default::default(),
             memory_pages: 1 << 18,
             free_pages: 1 << 17,
             distance: PerNode::from_fn(2, |other| if other.0 == at { 10 } else { 20 }),

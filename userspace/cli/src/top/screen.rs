@@ -6,6 +6,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row as TableRow, Table, Wrap};
+use tandem_policies::registry::{self, Kind};
 use tandem_view::{Maybe, MoveView, NodeView, Status, percent};
 
 use super::keys::{Overlay, State};
@@ -83,6 +84,12 @@ fn judged(share: Maybe<f64>, colors: bool) -> Style {
     }
 }
 
+/// The names of the policies that decide.
+fn policies(status: &Status) -> String {
+    let (threads, pages) = (&status.thread_policy, &status.page_policy);
+    if registry::find(Kind::Joint, threads).is_ok() { threads.clone() } else { format!("{threads}+{pages}") }
+}
+
 fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let Some(status) = &state.status else {
         let text = state.complaint.as_deref().unwrap_or("waiting for the first state");
@@ -91,7 +98,7 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let latency = status.latency_ns.0.map_or_else(|| "-".to_owned(), |ns| format!("{ns:.0} ns"));
     let mut first = vec![
         Span::styled(format!("tandem {}", status.mode), bold()),
-        Span::raw(format!("  {}+{}  local ", status.thread_policy, status.page_policy)),
+        Span::raw(format!("  {}  local ", policies(status))),
         Span::styled(percent(status.local_share), judged(status.local_share, state.colors)),
         Span::raw(format!("  access {latency}")),
     ];
