@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The toolbox beside a loaded scheduler, and `tandem run`, which loads one for a program.
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
 
 use libtest_mimic::Trial;
 use serde_json::Value;
@@ -52,9 +53,21 @@ fn the_running_scheduler_is_shown_and_explained() {
     assert!(String::from_utf8_lossy(&nobody.stderr).contains("1 is not managed"), "{nobody:?}");
     let described = said(&program().arg("--help-stats").output().expect("scx_tandem is in the guest"));
     assert!(described.contains("preferred_node"), "{described}");
+    assert!(monitored().contains("threads "), "a line of statistics");
     assert!(scx.stop().success());
     let gone = tandem(&["explain"]);
     assert!(String::from_utf8_lossy(&gone.stderr).contains("no scx_tandem answers"), "{gone:?}");
+}
+
+/// The first line of `scx_tandem --monitor`.
+fn monitored() -> String {
+    let mut monitor =
+        program().args(["--monitor", "1"]).stdout(Stdio::piped()).spawn().expect("scx_tandem is in the guest");
+    let mut line = String::new();
+    BufReader::new(monitor.stdout.take().expect("it is piped")).read_line(&mut line).expect("a line");
+    monitor.kill().expect("it goes on until it is told to end");
+    monitor.wait().expect("a child can be waited for");
+    line
 }
 
 fn tandem_run_is_there_for_one_program_only() {

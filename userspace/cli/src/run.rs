@@ -90,7 +90,9 @@ fn adopt_orphans() -> Result<()> {
 }
 
 fn scheduler_flags(arguments: &Arguments) -> Result<Vec<OsString>> {
-    let mut flags: Vec<OsString> = vec!["--manage".into(), format!("pid={}", std::process::id()).into()];
+    // This process is the root of the tree, for the sake of orphans, but is none of the program's.
+    let tree = format!("--manage=pid={}", std::process::id());
+    let mut flags: Vec<OsString> = vec![tree.into(), "--exclude=comm=tandem".into()];
     if let Some(path) = &arguments.config {
         flags.extend(["--config".into(), path.clone().into_os_string()]);
     }
