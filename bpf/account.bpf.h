@@ -9,35 +9,35 @@
  * changes queue carries its lag along: what it is behind or ahead of the old
  * queue it is behind or ahead of the new one.
  *
- * Tasks that may run on one CPU only are compared with those of the queue that
- * this CPU shares, but are a group of their own: where a CPU has more of them
- * than it should, they fall behind the others for good, and must not be taken
- * for sleepers.
+ * Tasks that may run on one CPU only have a queue with a virtual time of its
+ * own. To compare it with the queue that the CPU shares, an offset is added that
+ * keeps both within a slice of each other.
  */
 #ifndef __TANDEM_ACCOUNT_BPF_H
 #define __TANDEM_ACCOUNT_BPF_H
 
-#include "tandem.bpf.h"
+#include "cgroup.bpf.h"
 
 /*
- * Where each shared queue is, and each CPU's own. CPUs of a queue write it
- * without a lock: a lost update is made good by the next task that is taken.
+ * Where each dispatch queue is. CPUs write it without a lock: a lost update is
+ * made good by the next task that is taken.
  */
-static u64 queue_vtime[TANDEM_MAX_QUEUES];
-static u64 cpu_vtime[TANDEM_MAX_CPUS];
+static u64 dsq_vtime[NR_DSQS];
+
+/* For each CPU what its own queue's virtual time differs by from the shared one's. */
+static u64 own_offsets[TANDEM_MAX_CPUS];
 
 /*
- * What each CPU runs: the virtual time with which it began, when, its weight; a
- * weight of 0 stands for nothing of ours. Written by the CPU itself. Others
- * read it without a lock to see whom a waking task may displace: what they read
- * may be torn, and would at worst displace the wrong task.
+ * What each CPU runs: the virtual time with which it began, as the shared queue
+ * counts, when, its weight; a weight of 0 stands for nothing of ours. Written by
+ * the CPU itself. Others read it without a lock to see whom a waking task may
+ * displace: what they read may be torn, and would at worst displace the wrong
+ * task.
  */
 struct running_task {
 	u64 vtime;
 	u64 since_ns;
 	u32 weight;
-	/* It may run on this CPU only. */
-	bool pinned;
 };
 static struct running_task running_tasks[TANDEM_MAX_CPUS];
 
@@ -46,56 +46,92 @@ static __always_inline bool is_pinned(const struct task_struct *p)
 	return p->nr_cpus_allowed == 1;
 }
 
-static __always_inline u64 vtime_of_queue(u32 queue)
+static __always_inline u64 vtime_of(u32 dsq)
 {
-	return queue_vtime[queue_at(queue)];
+	return dsq_vtime[dsq_at(dsq)];
 }
 
-/* What the virtual time of @p would be in @queue. */
+/* The dispatch queue of @p, which is on @cpu and belongs to @queue. */
+static __always_inline u32 dsq_of(const struct task_struct *p, s32 cpu, u32 queue)
+{
+	return is_pinned(p) ? cpu_dsq(cpu) : shared_dsq(queue);
+}
+
+/* What the virtual time of @p would be in @dsq. */
 static __always_inline u64 vtime_seen_from(const struct task_struct *p, const struct task_ctx *tctx,
-					   u32 queue)
+					   u32 dsq)
 {
-	if (tctx->vtime_queue == queue)
+	if (tctx->vtime_dsq == dsq)
 		return p->scx.dsq_vtime;
-	return rules_vtime_moved(p->scx.dsq_vtime, vtime_of_queue(tctx->vtime_queue),
-				 vtime_of_queue(queue));
+	return rules_vtime_moved(p->scx.dsq_vtime, vtime_of(tctx->vtime_dsq), vtime_of(dsq));
 }
 
-/* Lets @p belong to @queue with this virtual time. */
-static __always_inline void set_vtime(struct task_struct *p, struct task_ctx *tctx, u32 queue,
+/* Lets @p belong to @dsq with this virtual time. */
+static __always_inline void set_vtime(struct task_struct *p, struct task_ctx *tctx, u32 dsq,
 				      u64 vtime)
 {
-	tctx->vtime_queue = queue;
+	tctx->vtime_dsq = dsq;
 	scx_bpf_task_set_dsq_vtime(p, vtime);
 }
 
-/* Lets @p enter @queue, which is at @now; the virtual time that it has there. */
-static __always_inline u64 enter_queue(struct task_struct *p, struct task_ctx *tctx, u32 queue,
-				       u64 now)
+/* Lets @p enter @dsq; the virtual time that it has there. */
+static __always_inline u64 enter_dsq(struct task_struct *p, struct task_ctx *tctx, u32 dsq)
 {
-	u64 vtime = rules_vtime_entering(vtime_seen_from(p, tctx, queue), now, slice_ns);
+	u64 vtime = rules_vtime_entering(vtime_seen_from(p, tctx, dsq), vtime_of(dsq), slice_ns);
 
-	set_vtime(p, tctx, queue, vtime);
+	set_vtime(p, tctx, dsq, vtime);
 	return vtime;
 }
 
-/* Notes that @p of @queue runs although nobody waits there. */
-static void run_alone(struct task_struct *p, struct task_ctx *tctx, u32 queue)
+/* Notes that @p of @dsq runs although nobody waits there. */
+static void run_alone(struct task_struct *p, struct task_ctx *tctx, u32 dsq)
 {
-	u64 now = vtime_of_queue(queue);
-	u64 vtime = rules_vtime_entering(vtime_seen_from(p, tctx, queue), now, slice_ns);
+	u64 vtime = enter_dsq(p, tctx, dsq);
 
-	set_vtime(p, tctx, queue, rules_vtime_alone(vtime, now, slice_ns, p->scx.weight));
+	set_vtime(p, tctx, dsq, rules_vtime_alone(vtime, vtime_of(dsq), slice_ns, tctx->weight));
+}
+
+static __always_inline u64 shared_vtime(s32 cpu)
+{
+	return vtime_of(shared_dsq(queue_of_cpu(cpu)));
+}
+
+/* What to add to virtual time of @cpu's own queue to compare it with the queue that it shares. */
+static __always_inline u64 own_offset(s32 cpu)
+{
+	return own_offsets[cpu_at(cpu)];
+}
+
+/*
+ * The same once the one at @first competes for @cpu. @contended: with somebody
+ * of the shared queue.
+ */
+static u64 compare_own(s32 cpu, u64 first, bool contended)
+{
+	u64 *offset = &own_offsets[cpu_at(cpu)];
+
+	*offset = rules_own_offset(*offset, first, shared_vtime(cpu), contended, slice_ns);
+	return *offset;
+}
+
+/* Lets @p, which may run on @cpu only, enter its own queue; the virtual time that it has there. */
+static u64 enter_own(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
+{
+	u64 *own = &dsq_vtime[dsq_at(cpu_dsq(cpu))];
+
+	*own = rules_own_vtime(*own, shared_vtime(cpu), own_offset(cpu));
+	return enter_dsq(p, tctx, cpu_dsq(cpu));
 }
 
 static void note_running(s32 cpu, const struct task_struct *p, const struct task_ctx *tctx, u64 now)
 {
 	struct running_task *running = &running_tasks[cpu_at(cpu)];
 
-	running->vtime = vtime_seen_from(p, tctx, queue_of_cpu(cpu));
+	running->vtime = vtime_seen_from(p, tctx, dsq_of(p, cpu, queue_of_cpu(cpu)));
+	if (is_pinned(p))
+		running->vtime += own_offset(cpu);
 	running->since_ns = now;
-	running->weight = p->scx.weight;
-	running->pinned = is_pinned(p);
+	running->weight = tctx->weight;
 }
 
 static void note_stopped(s32 cpu)
@@ -117,17 +153,13 @@ static bool running_vtime(s32 cpu, u64 now, u64 *vtime)
 }
 
 /* Where a queue is follows from what is taken from it. */
-static void note_taken(const struct task_struct *p, struct task_ctx *tctx, s32 cpu)
+static void note_taken(const struct task_struct *p, struct task_ctx *tctx)
 {
-	u32 queue = queue_at(tctx->vtime_queue);
+	u64 *vtime = &dsq_vtime[dsq_at(tctx->vtime_dsq)];
 
-	if (tctx->waits_in == QUEUE_SHARED &&
-	    rules_vtime_before(queue_vtime[queue], p->scx.dsq_vtime))
-		queue_vtime[queue] = p->scx.dsq_vtime;
-	if (tctx->waits_in == QUEUE_OF_CPU &&
-	    rules_vtime_before(cpu_vtime[cpu_at(cpu)], p->scx.dsq_vtime))
-		cpu_vtime[cpu_at(cpu)] = p->scx.dsq_vtime;
-	tctx->waits_in = QUEUE_NONE;
+	if (tctx->waits && rules_vtime_before(*vtime, p->scx.dsq_vtime))
+		*vtime = p->scx.dsq_vtime;
+	tctx->waits = false;
 }
 
 static void start_running(struct task_struct *p, struct task_ctx *tctx)
@@ -147,7 +179,8 @@ static void start_running(struct task_struct *p, struct task_ctx *tctx)
 		tctx->last_node = node;
 	}
 	tctx->last_queue = queue_of_cpu(cpu);
-	note_taken(p, tctx, cpu);
+	tctx->weight = weight_of(p, tctx);
+	note_taken(p, tctx);
 	note_running(cpu, p, tctx, now);
 }
 
@@ -172,7 +205,8 @@ static void account_run(struct task_struct *p, struct task_ctx *tctx)
 		if (stats)
 			stats->busy_ns[node_at(node)] += ran_ns;
 	}
-	scx_bpf_task_set_dsq_vtime(p, rules_vtime_after(p->scx.dsq_vtime, ran_ns, p->scx.weight));
+	scx_bpf_task_set_dsq_vtime(p, rules_vtime_after(p->scx.dsq_vtime, ran_ns, tctx->weight));
+	tctx->weight = weight_of(p, tctx);
 	note_running(cpu, p, tctx, now);
 }
 

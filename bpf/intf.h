@@ -58,8 +58,19 @@ enum tandem_stat {
 	TANDEM_STAT_RESCUE_KICK,
 	/* Tasks sent elsewhere because their CPUs went offline. */
 	TANDEM_STAT_REHOMED,
+	/* Tasks sent to a node where fewer share a CPU. */
+	TANDEM_STAT_BALANCED,
+	/* Tasks that go first because they waited for too long. */
+	TANDEM_STAT_RELIEVED,
+	/* Control groups that were made and removed, and that found no room for a weight. */
+	TANDEM_STAT_GROUP_MADE,
+	TANDEM_STAT_GROUP_REMOVED,
+	TANDEM_STAT_GROUP_NO_ROOM,
 	/* Leases that ran out. */
 	TANDEM_STAT_LEASE_EXPIRED,
+	/* Tasks that something is kept about: made, and gone. */
+	TANDEM_STAT_TASK_MADE,
+	TANDEM_STAT_TASK_GONE,
 	/* Tasks without a context: scheduled, never assigned. */
 	TANDEM_STAT_NO_CONTEXT,
 	TANDEM_NR_STATS,

@@ -32,9 +32,14 @@ static void look_at_affinity(const struct task_struct *p, struct task_ctx *tctx)
 		note_affinity(p, tctx);
 }
 
+static __always_inline bool in_nodes(u32 nodes, u32 node)
+{
+	return is_node(node) && (nodes & (1U << node));
+}
+
 static __always_inline bool node_allowed(const struct task_ctx *tctx, u32 node)
 {
-	return is_node(node) && (tctx->allowed_nodes & (1U << node));
+	return in_nodes(tctx->allowed_nodes, node);
 }
 
 /* The node assigned to a task, TANDEM_NO_NODE if there is none or the lease is over. */
@@ -91,18 +96,34 @@ static u32 home_of(const struct task_struct *p, struct task_ctx *tctx, s32 cpu)
  */
 static s32 nr_claims[TANDEM_MAX_QUEUES];
 
-static void claim(struct task_ctx *tctx, u32 queue)
+static void count_claim(u32 from, u32 to)
 {
-	if (tctx->claimed == queue)
-		return;
-	if (tctx->claimed != TANDEM_NO_QUEUE)
-		__sync_fetch_and_sub(&nr_claims[queue_at(tctx->claimed)], 1);
-	if (queue != TANDEM_NO_QUEUE)
-		__sync_fetch_and_add(&nr_claims[queue_at(queue)], 1);
-	tctx->claimed = queue;
+	if (from != TANDEM_NO_QUEUE)
+		__sync_fetch_and_sub(&nr_claims[queue_at(from)], 1);
+	if (to != TANDEM_NO_QUEUE)
+		__sync_fetch_and_add(&nr_claims[queue_at(to)], 1);
 }
 
-static s32 nr_claims_of(u32 node)
+/* Lets a task claim @queue. In one step: the timer may be moving the task meanwhile. */
+static void claim(struct task_ctx *tctx, u32 queue)
+{
+	if (tctx->claimed != queue)
+		count_claim(__sync_lock_test_and_set(&tctx->claimed, queue), queue);
+}
+
+/* Lets a task that was moved from one queue to another claim that one, unless it went on meanwhile.
+ */
+static void move_claim(struct task_ctx *tctx, u32 from, u32 to)
+{
+	if (__sync_bool_compare_and_swap(&tctx->claimed, from, to))
+		count_claim(from, to);
+}
+
+/*
+ * A function that is not static is verified once, for any arguments, instead of
+ * wherever it is called; that is why these take numbers only.
+ */
+__noinline int nr_claims_of(u32 node)
 {
 	s32 claims = 0;
 	u32 at;
@@ -110,6 +131,13 @@ static s32 nr_claims_of(u32 node)
 	bpf_for (at, 0, nr_queues_of(node))
 		claims += nr_claims[queue_at(queue_of_node(node, at))];
 	return claims;
+}
+
+/* Whether a task would have more of a CPU on @to than it has on @from. */
+static bool is_less_crowded(u32 to, u32 from)
+{
+	return rules_is_less_crowded(nr_claims_of(to), nr_cpus_of(to), nr_claims_of(from),
+				     nr_cpus_of(from));
 }
 
 static bool is_overfull(u32 node)
@@ -157,8 +185,8 @@ static u32 queue_at_home(const struct task_struct *p, const struct task_ctx *tct
 	return best;
 }
 
-/* The node with the most room among those allowed, @home before others of the same. */
-static u32 roomiest_node(const struct task_ctx *tctx, u32 home)
+/* The node with the most room of those in @allowed, a bit each; @home before others of the same. */
+__noinline u32 roomiest_node(u32 allowed, u32 home)
 {
 	u32 best = home, rank;
 	s32 best_room = rules_room(nr_claims_of(home), nr_cpus_of(home));
@@ -167,7 +195,7 @@ static u32 roomiest_node(const struct task_ctx *tctx, u32 home)
 		u32 node = near_node(home, rank);
 		s32 room = rules_room(nr_claims_of(node), nr_cpus_of(node));
 
-		if (node_allowed(tctx, node) && room > best_room) {
+		if (in_nodes(allowed, node) && room > best_room) {
 			best = node;
 			best_room = room;
 		}
@@ -175,8 +203,8 @@ static u32 roomiest_node(const struct task_ctx *tctx, u32 home)
 	return best;
 }
 
-/* The nearest allowed node with a CPU that nobody claims; @home if there is none. */
-static u32 nearest_room(const struct task_ctx *tctx, u32 home)
+/* The nearest node of those in @allowed with a CPU that nobody claims; @home if there is none. */
+__noinline u32 nearest_room(u32 allowed, u32 home)
 {
 	u32 rank;
 
@@ -185,8 +213,7 @@ static u32 nearest_room(const struct task_ctx *tctx, u32 home)
 	bpf_for (rank, 0, nr_near_nodes(home)) {
 		u32 node = near_node(home, rank);
 
-		if (node_allowed(tctx, node) &&
-		    rules_room(nr_claims_of(node), nr_cpus_of(node)) > 0)
+		if (in_nodes(allowed, node) && rules_room(nr_claims_of(node), nr_cpus_of(node)) > 0)
 			return node;
 	}
 	return home;
@@ -195,7 +222,8 @@ static u32 nearest_room(const struct task_ctx *tctx, u32 home)
 /* Where a task starts that was just made, @home being its parent's. */
 static u32 first_home(const struct task_struct *p, struct task_ctx *tctx, u32 home)
 {
-	u32 node = p->pid == p->tgid ? roomiest_node(tctx, home) : nearest_room(tctx, home);
+	u32 node = p->pid == p->tgid ? roomiest_node(tctx->allowed_nodes, home)
+				     : nearest_room(tctx->allowed_nodes, home);
 
 	tctx->last_node = node;
 	return node;
@@ -300,7 +328,7 @@ static s32 waker_cpu(struct task_struct *p, u32 home, u64 wake_flags)
 }
 
 /* What a newcomer to the queues of @node should expect to wait. */
-static u64 expected_wait_ns(u32 node)
+__noinline u64 expected_wait_ns(u32 node)
 {
 	u32 queued = 0, at;
 

@@ -7,7 +7,8 @@
  * less virtual time. When both are empty it takes from the other queues of its
  * node, then from other nodes, nearest first, tasks that have waited longer
  * than the price of running away from home. An idle CPU does not look again by
- * itself, so a timer wakes one when a wait exceeds its price. It also sends on
+ * itself, so a timer wakes one when a wait exceeds its price. It also evens out
+ * how many share a CPU, lets those go first that wait for too long, and sends on
  * what waits on a queue whose last CPU went offline.
  */
 #ifndef __TANDEM_QUEUE_BPF_H
@@ -22,6 +23,15 @@ enum {
 	/* CPUs of a queue whose tasks a waking one is compared with. */
 	PREEMPT_TRIES = 4,
 };
+
+/*
+ * 0, but the verifier does not know: a counter that begins with it does not make
+ * the verifier follow every round of a loop for itself.
+ */
+static volatile u32 unknown_zero;
+
+/* How often the queues are searched for tasks that wait for too long. */
+#define RELIEVE_INTERVAL_NS (500 * 1000 * 1000ULL)
 
 /* A busy CPU helps another node only when a task has waited this much longer than its price. */
 #define BUSY_PATIENCE_NS (100 * 1000 * 1000ULL)
@@ -88,13 +98,13 @@ static void preempt_for(struct task_struct *p, u32 queue, u64 vtime)
 static void queue_shared(struct task_struct *p, struct task_ctx *tctx, u32 queue, u64 enq_flags)
 {
 	u32 node = node_of_queue(queue);
-	u64 vtime = enter_queue(p, tctx, queue, vtime_of_queue(queue));
+	u64 vtime = enter_dsq(p, tctx, shared_dsq(queue));
 	s32 cpu;
 
 	/* Before it is inserted: from then on another CPU may run it. */
 	tctx->queued_since_ns = bpf_ktime_get_ns();
 	tctx->home_cpu_woken = false;
-	tctx->waits_in = QUEUE_SHARED;
+	tctx->waits = true;
 	scx_bpf_dsq_insert_vtime(p, shared_dsq(queue), slice_ns, vtime, enq_flags);
 	count(TANDEM_STAT_QUEUED);
 	/*
@@ -113,20 +123,10 @@ static void queue_shared(struct task_struct *p, struct task_ctx *tctx, u32 queue
 	}
 }
 
-/* Where the own queue of @cpu is: where the shared one is, when it begins to be used. */
-static u64 vtime_of_cpu(s32 cpu)
-{
-	u64 *vtime = &cpu_vtime[cpu_at(cpu)];
-
-	if (scx_bpf_dsq_nr_queued(cpu_dsq(cpu)) <= 0 && !running_tasks[cpu_at(cpu)].pinned)
-		*vtime = vtime_of_queue(queue_of_cpu(cpu));
-	return *vtime;
-}
-
 /* Queues a task that may run on @cpu only. */
 static void queue_on_cpu(struct task_struct *p, struct task_ctx *tctx, s32 cpu, u64 enq_flags)
 {
-	u64 vtime = enter_queue(p, tctx, queue_of_cpu(cpu), vtime_of_cpu(cpu));
+	u64 vtime = enter_own(p, tctx, cpu);
 
 	/* An offline CPU serves no queue; the kernel moves on what is on the CPU itself. */
 	if (!cpu_is_online[cpu_at(cpu)]) {
@@ -135,12 +135,13 @@ static void queue_on_cpu(struct task_struct *p, struct task_ctx *tctx, s32 cpu, 
 	}
 	tctx->queued_since_ns = bpf_ktime_get_ns();
 	tctx->home_cpu_woken = false;
-	tctx->waits_in = QUEUE_OF_CPU;
+	tctx->waits = true;
 	scx_bpf_dsq_insert_vtime(p, cpu_dsq(cpu), slice_ns, vtime, enq_flags);
 	count(TANDEM_STAT_QUEUED_ON_CPU);
 	if (scx_bpf_test_and_clear_cpu_idle(cpu)) {
 		kick(cpu, SCX_KICK_IDLE);
-	} else if ((enq_flags & SCX_ENQ_WAKEUP) && preempts(cpu, vtime, tctx->queued_since_ns)) {
+	} else if ((enq_flags & SCX_ENQ_WAKEUP) &&
+		   preempts(cpu, vtime + own_offset(cpu), tctx->queued_since_ns)) {
 		count(TANDEM_STAT_PREEMPTED);
 		kick(cpu, SCX_KICK_PREEMPT);
 	}
@@ -150,7 +151,7 @@ static void queue_on_cpu(struct task_struct *p, struct task_ctx *tctx, s32 cpu, 
 static bool head_vtime(u64 dsq, s32 cpu, u64 *vtime)
 {
 	struct task_struct *p;
-	u32 looked_at = 0;
+	u32 looked_at = unknown_zero;
 
 	if (scx_bpf_dsq_nr_queued(dsq) <= 0)
 		return false;
@@ -172,37 +173,41 @@ static bool head_vtime(u64 dsq, s32 cpu, u64 *vtime)
  */
 static bool goes_first(struct task_struct *prev, struct task_ctx *tctx, s32 cpu, u32 queue)
 {
-	u64 vtime = 0, mine;
-	bool waits = false;
+	bool own_waits, shared_waits, pinned = is_pinned(prev);
+	u64 mine, first, offset, own = 0, shared = 0;
 
 	account_run(prev, tctx);
 	/* Nobody saves up: a weight worth more than one CPU gets that CPU, not more later. */
-	mine = enter_queue(prev, tctx, queue,
-			   is_pinned(prev) ? vtime_of_cpu(cpu) : vtime_of_queue(queue));
-	if (head_vtime(shared_dsq(queue), cpu, &vtime)) {
-		waits = true;
-		if (!rules_vtime_before(mine, vtime))
-			return false;
+	mine = pinned ? enter_own(prev, tctx, cpu) : enter_dsq(prev, tctx, shared_dsq(queue));
+	own_waits = head_vtime(cpu_dsq(cpu), cpu, &own);
+	shared_waits = head_vtime(shared_dsq(queue), cpu, &shared);
+	if (!own_waits && !shared_waits)
+		return false;
+	if (pinned || own_waits) {
+		first = pinned && (!own_waits || rules_vtime_before(mine, own)) ? mine : own;
+		offset = compare_own(cpu, first, shared_waits || !pinned);
+		own += offset;
+		mine += pinned ? offset : 0;
 	}
-	if (head_vtime(cpu_dsq(cpu), cpu, &vtime)) {
-		waits = true;
-		if (!rules_vtime_before(mine, vtime))
-			return false;
-	}
-	return waits;
+	return (!own_waits || rules_vtime_before(mine, own)) &&
+	       (!shared_waits || rules_vtime_before(mine, shared));
 }
 
-/* Takes the task with the least virtual time of those that wait in the queues that @cpu serves. */
-static bool take_own(s32 cpu, u32 queue)
+/*
+ * Takes the task with the least virtual time of those that wait in the queues
+ * that @cpu serves. @contended: one of the shared queue runs on @cpu and could
+ * go on.
+ */
+static bool take_own(s32 cpu, u32 queue, bool contended)
 {
 	u64 own = 0, shared = 0;
-	bool own_first;
+	bool shared_waits;
 
 	if (!head_vtime(cpu_dsq(cpu), cpu, &own))
 		return scx_bpf_dsq_move_to_local(shared_dsq(queue), 0);
-	own_first =
-		!head_vtime(shared_dsq(queue), cpu, &shared) || !rules_vtime_before(shared, own);
-	if (own_first)
+	shared_waits = head_vtime(shared_dsq(queue), cpu, &shared);
+	own += compare_own(cpu, own, shared_waits || contended);
+	if (!shared_waits || !rules_vtime_before(shared, own))
 		return scx_bpf_dsq_move_to_local(cpu_dsq(cpu), 0) ||
 		       scx_bpf_dsq_move_to_local(shared_dsq(queue), 0);
 	return scx_bpf_dsq_move_to_local(shared_dsq(queue), 0) ||
@@ -231,7 +236,7 @@ static bool take_nearby(u32 node, u32 queue)
 static bool steal_from(s32 cpu, u32 node, u32 from, u32 queue, u64 patience_ns)
 {
 	struct task_struct *p;
-	u32 looked_at = 0;
+	u32 looked_at = unknown_zero;
 
 	if (scx_bpf_dsq_nr_queued(shared_dsq(queue)) <= 0)
 		return false;
@@ -254,7 +259,7 @@ static bool steal_from(s32 cpu, u32 node, u32 from, u32 queue, u64 patience_ns)
 	return false;
 }
 
-static bool steal(s32 cpu, u32 node, u64 patience_ns)
+__noinline int steal(s32 cpu, u32 node, u64 patience_ns)
 {
 	u32 rank, at;
 
@@ -274,7 +279,7 @@ static bool steal(s32 cpu, u32 node, u64 patience_ns)
  * whoever queued the task may have found none, since a CPU that comes online, or
  * leaves another scheduling class, is not marked idle before it was idle once.
  */
-static void wake_unused(u32 queue)
+__noinline int wake_unused(u32 queue)
 {
 	u32 cpu;
 
@@ -283,6 +288,7 @@ static void wake_unused(u32 queue)
 		    !running_tasks[cpu_at(cpu)].weight)
 			kick(cpu, SCX_KICK_IDLE);
 	}
+	return 0;
 }
 
 /* Wakes an idle CPU for the first tasks of @queue whose wait exceeds its price somewhere. */
@@ -290,7 +296,7 @@ static void rescue_from(u32 queue)
 {
 	u32 home = node_of_queue(queue);
 	struct task_struct *p;
-	u32 looked_at = 0;
+	u32 looked_at = unknown_zero;
 
 	if (scx_bpf_dsq_nr_queued(shared_dsq(queue)) <= 0)
 		return;
@@ -320,6 +326,21 @@ static void rescue_from(u32 queue)
 	}
 }
 
+/* Moves @p, at which @it is in its queue, to the shared queue @to; false when it is not there any
+ * more. */
+static bool move_to(struct bpf_iter_scx_dsq *it, struct task_struct *p, struct task_ctx *tctx,
+		    u32 to)
+{
+	u32 from = tctx->claimed;
+
+	scx_bpf_dsq_move_set_vtime(it, vtime_seen_from(p, tctx, shared_dsq(to)));
+	if (!scx_bpf_dsq_move_vtime(it, p, shared_dsq(to), 0))
+		return false;
+	tctx->vtime_dsq = shared_dsq(to);
+	move_claim(tctx, from, to);
+	return true;
+}
+
 /*
  * Sends on what waits on @queue and may run on none of its CPUs any more: to
  * the nearest node that may run it; else back to the CPU where it was, which is
@@ -346,12 +367,95 @@ static void rehome(u32 queue)
 				count(TANDEM_STAT_REHOMED);
 			continue;
 		}
-		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, vtime_seen_from(p, tctx, other));
-		if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, shared_dsq(other), 0)) {
-			tctx->vtime_queue = other;
+		if (move_to(BPF_FOR_EACH_ITER, p, tctx, other))
 			count(TANDEM_STAT_REHOMED);
-		}
 	}
+}
+
+/*
+ * Sends a task that waits on @queue to the node where the fewest share a CPU, if
+ * it would get more of one there than here: the first that nobody assigned and
+ * that waited for a slice. One at a time, since every move changes what is
+ * crowded. What is assigned stays where the agent wants it until it waited for
+ * its price.
+ */
+static void send_to_less_crowded(u32 queue)
+{
+	u32 home = node_of_queue(queue), looked_at = unknown_zero;
+	struct task_struct *p;
+
+	if (!is_overfull(home))
+		return;
+	bpf_for_each (scx_dsq, p, shared_dsq(queue), 0) {
+		struct task_ctx *tctx;
+		u32 node, other;
+
+		if (++looked_at > LOOK_DEPTH)
+			break;
+		tctx = task_ctx_of(p);
+		if (!tctx || waited_ns(tctx) < slice_ns || assigned_node(tctx) != TANDEM_NO_NODE)
+			continue;
+		node = roomiest_node(tctx->allowed_nodes, home);
+		if (node == home || !is_less_crowded(node, home))
+			continue;
+		other = queue_at_home(p, tctx, node);
+		if (!is_queue(other) || !move_to(BPF_FOR_EACH_ITER, p, tctx, other))
+			continue;
+		count(TANDEM_STAT_BALANCED);
+		return;
+	}
+}
+
+/*
+ * Looks after one queue. Timers are readers of RCU, but the verifier of 6.18
+ * takes a function that is not static for one of the program that started them,
+ * which may sleep.
+ */
+__noinline int look_after(u32 queue)
+{
+	bpf_rcu_read_lock();
+	if (nr_cpus_of_queue(queue)) {
+		rescue_from(queue);
+		send_to_less_crowded(queue);
+	} else {
+		rehome(queue);
+	}
+	bpf_rcu_read_unlock();
+	return 0;
+}
+
+/* Lets those go first that wait in @dsq for too long. */
+__noinline int relieve(u32 dsq)
+{
+	struct task_struct *p;
+
+	if (scx_bpf_dsq_nr_queued(dsq) <= 0)
+		return 0;
+	bpf_rcu_read_lock();
+	bpf_for_each (scx_dsq, p, dsq, 0) {
+		struct task_ctx *tctx = task_ctx_of(p);
+
+		if (!tctx || !rules_is_starving(waited_ns(tctx)))
+			continue;
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER,
+					   rules_vtime_first(vtime_of(dsq), slice_ns));
+		if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, dsq, 0))
+			count(TANDEM_STAT_RELIEVED);
+	}
+	bpf_rcu_read_unlock();
+	return 0;
+}
+
+/* Whether it is time again to look for those that wait for too long. */
+static bool relieve_now(void)
+{
+	static u64 next_ns;
+	u64 now = bpf_ktime_get_ns();
+
+	if (now < next_ns)
+		return false;
+	next_ns = now + RELIEVE_INTERVAL_NS;
+	return true;
 }
 
 static int look_after_queues(void *map, int *key, struct queue_timer *queue_timer)
@@ -359,10 +463,13 @@ static int look_after_queues(void *map, int *key, struct queue_timer *queue_time
 	u32 at;
 
 	bpf_for (at, 0, nr_queues) {
-		if (nr_cpus_of_queue(at))
-			rescue_from(at);
-		else
-			rehome(at);
+		look_after(at);
+	}
+	if (relieve_now()) {
+		bpf_for (at, 0, NR_DSQS)
+			if (at < nr_queues || (at >= TANDEM_MAX_QUEUES &&
+					       is_node(node_of_cpu(at - TANDEM_MAX_QUEUES))))
+				relieve(at);
 	}
 	bpf_timer_start(&queue_timer->timer, slice_ns, 0);
 	return 0;

@@ -9,8 +9,35 @@
 
 #include "intf.h"
 
+/*
+ * Weights that order tasks are in parts of the kernel's, since little of one may be left to a task
+ * of a deep hierarchy of groups.
+ */
+#define RULES_WEIGHT_PARTS 1024
+
 /* Weight of a task of nice 0. */
-#define RULES_BASE_WEIGHT 100
+#define RULES_BASE_WEIGHT (100 * RULES_WEIGHT_PARTS)
+
+/* The weight of a task of the root group, from what the kernel says. */
+static inline u32 rules_weight(u32 kernel_weight)
+{
+	return (kernel_weight ? kernel_weight : 1) * RULES_WEIGHT_PARTS;
+}
+
+/*
+ * What is left of @weight, of a task or a group, in a group of @group_weight whose runnable members
+ * weigh @active together, both as the kernel says. A sum that is being changed may be less than its
+ * parts: nobody gets more than all of the group.
+ */
+static inline u32 rules_weight_in_group(u64 weight, u32 group_weight, long long active)
+{
+	u64 all = (u64)group_weight * RULES_WEIGHT_PARTS;
+	u64 left = active > 0 ? weight * group_weight / active : all;
+
+	if (left > all)
+		left = all;
+	return left ? left : 1;
+}
 
 /* Virtual time wraps around; what is compared is never half a range apart. */
 static inline bool rules_vtime_before(u64 a, u64 b)
@@ -50,6 +77,48 @@ static inline u64 rules_vtime_after(u64 vtime, u64 ran_ns, u32 weight)
 	return vtime + ran_ns * RULES_BASE_WEIGHT / (weight ? weight : 1);
 }
 
+/*
+ * What is to be added to virtual time of a CPU's own queue, whose first task is at @first, to
+ * compare it with the queue that the CPU shares, which is at @shared; @offset is what was added
+ * before. Who may run on one CPU only falls behind for good where a CPU has too many of them, and
+ * gets ahead while nobody else waits: neither may count for more than a moment once they compete.
+ * So the first is at most @credit_ns behind, and not ahead unless somebody waits in the other.
+ */
+static inline u64 rules_own_offset(u64 offset, u64 first, u64 shared, bool contended, u64 credit_ns)
+{
+	if (rules_vtime_before(first + offset, shared - credit_ns))
+		return shared - credit_ns - first;
+	if (!contended && rules_vtime_before(shared, first + offset))
+		return shared - first;
+	return offset;
+}
+
+/* Where a CPU's own queue is that was at @own: it goes on with the shared one while it is not used.
+ */
+static inline u64 rules_own_vtime(u64 own, u64 shared, u64 offset)
+{
+	return rules_vtime_before(own, shared - offset) ? shared - offset : own;
+}
+
+/*
+ * Nobody waits for longer, whatever the weights: by weights alone a task of nice 19 beside one of
+ * nice -20 would run every 40 s, and the kernel ejects a scheduler that lets one wait for half of
+ * that.
+ */
+#define RULES_MAX_WAIT_NS (2000 * 1000 * 1000ULL)
+
+/* Whether a task that has waited for @waited_ns goes before all others. */
+static inline bool rules_is_starving(u64 waited_ns)
+{
+	return waited_ns >= RULES_MAX_WAIT_NS;
+}
+
+/* Virtual time before all others in a queue that is at @now, those that keep a credit included. */
+static inline u64 rules_vtime_first(u64 now, u64 credit_ns)
+{
+	return now - 3 * credit_ns;
+}
+
 /* What a newcomer should expect to wait behind @queued tasks that @cpus share. */
 static inline u64 rules_expected_wait_ns(u32 queued, u32 cpus, u64 slice_ns)
 {
@@ -84,6 +153,15 @@ static inline bool rules_overfull(s32 claims, u32 cpus)
 static inline s32 rules_room(s32 claims, u32 cpus)
 {
 	return cpus ? ((s32)cpus - claims) * 1000 / (s32)cpus : -0x7fffffff;
+}
+
+/*
+ * Whether one of @from_claims tasks should leave @from_cpus for @to_cpus, which @to_claims others
+ * claim: whether fewer share a CPU there, itself counted in. So it is not sent back.
+ */
+static inline bool rules_is_less_crowded(s32 to_claims, u32 to_cpus, s32 from_claims, u32 from_cpus)
+{
+	return (to_claims + 1LL) * from_cpus < (long long)from_claims * to_cpus;
 }
 
 /*

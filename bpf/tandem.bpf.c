@@ -9,12 +9,14 @@
  * never needed for scheduling to go on.
  */
 #include "tandem.bpf.h"
+#include "cgroup.bpf.h"
 #include "account.bpf.h"
 #include "online.bpf.h"
 #include "place.bpf.h"
 #include "queue.bpf.h"
 #include "assign.bpf.h"
 #include "iterate.bpf.h"
+#include "dump.bpf.h"
 
 char _license[] SEC("license") = "GPL";
 
@@ -45,7 +47,7 @@ s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 		cpu = pick_idle_remote(p, tctx, home);
 	if (cpu < 0)
 		return prev_cpu;
-	run_alone(p, tctx, queue);
+	run_alone(p, tctx, shared_dsq(queue));
 	tctx->queued_since_ns = bpf_ktime_get_ns();
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
 	return cpu;
@@ -53,7 +55,7 @@ s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 
 static bool is_per_cpu_kthread(const struct task_struct *p)
 {
-	return (p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1;
+	return (p->flags & PF_KTHREAD) && is_pinned(p);
 }
 
 void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
@@ -113,14 +115,14 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 		scx_bpf_task_set_slice(prev, slice_ns);
 		return;
 	}
-	if (take_own(cpu, queue) || take_nearby(node, queue))
+	if (take_own(cpu, queue, at_home && !is_pinned(prev)) || take_nearby(node, queue))
 		return;
 	/* Whoever is away from home makes room for one that waited longer. */
 	if (steal(cpu, node, at_home ? BUSY_PATIENCE_NS : 0))
 		return;
 	if (at_home || (is_node(home) && is_overfull(home))) {
 		if (at_home)
-			run_alone(prev, tctx, queue);
+			run_alone(prev, tctx, dsq_of(prev, cpu, queue));
 		scx_bpf_task_set_slice(prev, slice_ns);
 	}
 }
@@ -129,16 +131,20 @@ void BPF_STRUCT_OPS(tandem_runnable, struct task_struct *p, u64 enq_flags)
 {
 	struct task_ctx *tctx = task_ctx_of(p);
 
-	if (tctx)
-		claim(tctx, queue_at_home(p, tctx, home_of(p, tctx, scx_bpf_task_cpu(p))));
+	if (!tctx)
+		return;
+	claim(tctx, queue_at_home(p, tctx, home_of(p, tctx, scx_bpf_task_cpu(p))));
+	count_in_group(p, tctx, true);
 }
 
 void BPF_STRUCT_OPS(tandem_quiescent, struct task_struct *p, u64 deq_flags)
 {
 	struct task_ctx *tctx = task_ctx_of(p);
 
-	if (tctx)
-		claim(tctx, TANDEM_NO_QUEUE);
+	if (!tctx)
+		return;
+	claim(tctx, TANDEM_NO_QUEUE);
+	count_in_group(p, tctx, false);
 }
 
 void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)
@@ -211,12 +217,21 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(tandem_init_task, struct task_struct *p,
 		parent = bpf_task_storage_get(&task_contexts, bpf_get_current_task_btf(), 0, 0);
 	if (parent)
 		node = parent->assigned != TANDEM_NO_NODE ? parent->assigned : parent->last_node;
+	tctx->group = first_group(args);
+	tctx->weight = RULES_BASE_WEIGHT;
 	tctx->assigned = TANDEM_NO_NODE;
 	tctx->claimed = TANDEM_NO_QUEUE;
 	tctx->last_node = is_node(node) ? node : 0;
 	tctx->last_queue = queue_of_node(tctx->last_node, 0);
-	tctx->vtime_queue = tctx->last_queue;
+	tctx->vtime_dsq = shared_dsq(tctx->last_queue);
+	count(TANDEM_STAT_TASK_MADE);
 	return 0;
+}
+
+void BPF_STRUCT_OPS(tandem_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
+{
+	if (task_ctx_of(p))
+		count(TANDEM_STAT_TASK_GONE);
 }
 
 void BPF_STRUCT_OPS(tandem_enable, struct task_struct *p)
@@ -226,7 +241,54 @@ void BPF_STRUCT_OPS(tandem_enable, struct task_struct *p)
 	if (!tctx)
 		return;
 	note_affinity(p, tctx);
-	scx_bpf_task_set_dsq_vtime(p, vtime_of_queue(tctx->vtime_queue));
+	scx_bpf_task_set_dsq_vtime(p, vtime_of(tctx->vtime_dsq));
+}
+
+void BPF_STRUCT_OPS(tandem_dump, struct scx_dump_ctx *dump)
+{
+	dump_queues();
+}
+
+void BPF_STRUCT_OPS(tandem_dump_cpu, struct scx_dump_ctx *dump, s32 cpu, bool idle)
+{
+	if (!idle && is_node(node_of_cpu(cpu)))
+		dump_own_queue(cpu);
+}
+
+void BPF_STRUCT_OPS(tandem_dump_task, struct scx_dump_ctx *dump, struct task_struct *p)
+{
+	struct task_ctx *tctx = task_ctx_of(p);
+
+	if (tctx)
+		dump_task_ctx(p, tctx);
+}
+
+s32 BPF_STRUCT_OPS_SLEEPABLE(tandem_cgroup_init, struct cgroup *cgrp,
+			     struct scx_cgroup_init_args *args)
+{
+	return add_group(cgrp, args->weight);
+}
+
+void BPF_STRUCT_OPS_SLEEPABLE(tandem_cgroup_exit, struct cgroup *cgrp)
+{
+	remove_group(cgrp);
+}
+
+void BPF_STRUCT_OPS(tandem_cgroup_move, struct task_struct *p, struct cgroup *from,
+		    struct cgroup *to)
+{
+	struct task_ctx *tctx = task_ctx_of(p);
+
+	if (tctx)
+		tctx->group = group_of(to);
+}
+
+void BPF_STRUCT_OPS(tandem_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
+{
+	u32 at = group_of(cgrp);
+
+	if (at && at != parent_group(cgrp))
+		set_group_weight(at, weight);
 }
 
 s32 BPF_STRUCT_OPS_SLEEPABLE(tandem_init)
@@ -258,7 +320,15 @@ SCX_OPS_DEFINE(tandem_ops,
 	       .cpu_online	= (void *)tandem_cpu_online,
 	       .cpu_offline	= (void *)tandem_cpu_offline,
 	       .init_task	= (void *)tandem_init_task,
+	       .exit_task	= (void *)tandem_exit_task,
 	       .enable		= (void *)tandem_enable,
+	       .dump		= (void *)tandem_dump,
+	       .dump_cpu	= (void *)tandem_dump_cpu,
+	       .dump_task	= (void *)tandem_dump_task,
+	       .cgroup_init	= (void *)tandem_cgroup_init,
+	       .cgroup_exit	= (void *)tandem_cgroup_exit,
+	       .cgroup_move	= (void *)tandem_cgroup_move,
+	       .cgroup_set_weight = (void *)tandem_cgroup_set_weight,
 	       .init		= (void *)tandem_init,
 	       .exit		= (void *)tandem_exit,
 	       .flags		= SCX_OPS_ENQ_LAST | SCX_OPS_BUILTIN_IDLE_PER_NODE,

@@ -40,12 +40,11 @@ const volatile u64 slice_ns = 5000000;
 /* Longest lease that an assignment may ask for. */
 const volatile u64 max_lease_ns = 60000000000ULL;
 
-/* The kinds of queue. */
-enum task_queue {
-	QUEUE_NONE,
-	QUEUE_SHARED,
-	QUEUE_OF_CPU,
+enum {
+	/* Dispatch queues by number: shared ones, behind them one for each CPU. */
+	NR_DSQS = 2048,
 };
+_Static_assert(TANDEM_MAX_QUEUES + TANDEM_MAX_CPUS <= NR_DSQS, "every queue has a number");
 
 /*
  * A task. Written by the CPU that runs or queues the task, except for the
@@ -68,15 +67,21 @@ struct task_ctx {
 	u32 last_node;
 	/* The queue of the CPU it ran on last. */
 	u32 last_queue;
-	/* Whose virtual time its own is compared with. */
-	u32 vtime_queue;
+	/* The dispatch queue whose virtual time its own is compared with. */
+	u32 vtime_dsq;
 	/* Nodes with a CPU on which it may run, as of machine_seq. */
 	u32 allowed_nodes;
 	u32 allowed_seq;
+	/* What orders it, as of the last time it began to run: see weight_of(). */
+	u32 weight;
+	/* Its control group; the one that counts it as runnable, and with what weight (0: none). */
+	u32 group;
+	u32 counted_in;
+	u32 group_weight;
 	/* The queue that counts it among its runnable tasks. */
 	u32 claimed;
-	/* Where it waits, or waited before it began to run. */
-	u8 waits_in;
+	/* It waits in the queue vtime_dsq, or waited there before it began to run. */
+	bool waits;
 	/* An idle CPU of its own node was woken for it when it was queued. */
 	bool home_cpu_woken;
 };
@@ -116,6 +121,7 @@ struct {
 #define node_at(node) bounded(node, TANDEM_MAX_NODES)
 #define queue_at(queue) bounded(queue, TANDEM_MAX_QUEUES)
 #define cpu_at(cpu) bounded(cpu, TANDEM_MAX_CPUS)
+#define dsq_at(dsq) bounded(dsq, NR_DSQS)
 #define pair_at(from, to)                                                                          \
 	bounded((from) * TANDEM_MAX_NODES + (to), TANDEM_MAX_NODES * TANDEM_MAX_NODES)
 
@@ -197,13 +203,12 @@ static __always_inline u32 kernel_node_id(u32 node)
 	return node_ids[node_at(node)];
 }
 
-/* Dispatch queues: shared ones by their number, after them one for each CPU. */
-static __always_inline u64 shared_dsq(u32 queue)
+static __always_inline u32 shared_dsq(u32 queue)
 {
 	return queue;
 }
 
-static __always_inline u64 cpu_dsq(s32 cpu)
+static __always_inline u32 cpu_dsq(s32 cpu)
 {
 	return TANDEM_MAX_QUEUES + cpu;
 }

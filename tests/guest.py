@@ -6,13 +6,14 @@ usage: guest.py BIN_DIR MACHINE KERNEL [ARGUMENT...]
 (MACHINE: a name in vm/machines; KERNEL: a release in vm/kernels.list; with arguments for guest-tests only that runs)
 """
 
+import os
 import pathlib
 import re
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LIMIT_S = 800
+LIMIT_S = int(os.environ.get("TANDEM_GUEST_LIMIT_S", "800"))
 PANIC = 122
 # The kernel patches its code under a breakpoint. Emulated CPUs that run in parallel may, under load, still run the
 # breakpoint after it is gone; hardware does not.

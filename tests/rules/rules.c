@@ -4,6 +4,16 @@
 
 #include "rules.h"
 
+u32 linked_weight(u32 kernel_weight)
+{
+	return rules_weight(kernel_weight);
+}
+
+u32 linked_weight_in_group(u64 weight, u32 group_weight, long long active)
+{
+	return rules_weight_in_group(weight, group_weight, active);
+}
+
 bool linked_vtime_before(u64 a, u64 b)
 {
 	return rules_vtime_before(a, b);
@@ -27,6 +37,31 @@ u64 linked_vtime_alone(u64 vtime, u64 now, u64 slice_ns, u32 weight)
 u64 linked_vtime_after(u64 vtime, u64 ran_ns, u32 weight)
 {
 	return rules_vtime_after(vtime, ran_ns, weight);
+}
+
+u64 linked_own_offset(u64 offset, u64 first, u64 shared, bool contended, u64 credit_ns)
+{
+	return rules_own_offset(offset, first, shared, contended, credit_ns);
+}
+
+u64 linked_own_vtime(u64 own, u64 shared, u64 offset)
+{
+	return rules_own_vtime(own, shared, offset);
+}
+
+bool linked_is_starving(u64 waited_ns)
+{
+	return rules_is_starving(waited_ns);
+}
+
+u64 linked_vtime_first(u64 now, u64 credit_ns)
+{
+	return rules_vtime_first(now, credit_ns);
+}
+
+bool linked_is_less_crowded(s32 to_claims, u32 to_cpus, s32 from_claims, u32 from_cpus)
+{
+	return rules_is_less_crowded(to_claims, to_cpus, from_claims, from_cpus);
 }
 
 u64 linked_expected_wait_ns(u32 queued, u32 cpus, u64 slice_ns)

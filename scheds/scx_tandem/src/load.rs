@@ -4,15 +4,19 @@
 //! Loaded means pinned: the scheduler outlives the process that loaded it, until its pins go or
 //! the kernel ejects it.
 
+use std::collections::hash_map::DefaultHasher;
 use std::fs;
+use std::hash::{Hash, Hasher};
 use std::mem::MaybeUninit;
+use std::ptr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use libbpf_rs::OpenObject;
+use libbpf_rs::skel::OpenSkel;
 use scx_utils::{UserExitInfo, compat, scx_ops_attach, scx_ops_load, scx_ops_open};
-use tandem_bpf::skeleton::TandemSkelBuilder;
+use tandem_bpf::skeleton::{OpenTandemSkel, TandemSkelBuilder};
 use tandem_bpf::{Identity, Pins, Scheduler};
 
 use crate::tables::Tables;
@@ -34,6 +38,9 @@ pub enum Loaded {
     Other(String),
 }
 
+/// Asks the verifier for what it did (the kernel's BPF_LOG_STATS), beside what is wrong.
+const VERIFIER_STATISTICS: u32 = 4;
+
 /// Asks the kernel what is loaded.
 pub fn loaded() -> Result<Loaded> {
     let state = fs::read_to_string(STATE).with_context(|| format!("{STATE} cannot be read"))?;
@@ -45,20 +52,22 @@ pub fn loaded() -> Result<Loaded> {
     Ok(if name == "tandem" || name.starts_with("tandem_") { Loaded::Tandem } else { Loaded::Other(name.to_owned()) })
 }
 
-/// How to load.
-#[derive(Clone, Copy, Debug)]
+/// What is loaded, apart from the machine's tables.
+#[derive(Clone, Copy, Debug, Hash)]
 pub struct LoadOptions {
     /// Take only tasks of the class SCHED_EXT.
     pub partial: bool,
-    /// Print what the verifier says.
-    pub verbose: bool,
+    /// Honour cpu.weight of control groups.
+    pub cgroup_weights: bool,
 }
 
 /// Loads the scheduler and pins it.
-pub fn load(tables: &Tables, options: LoadOptions, pins: &Pins) -> Result<()> {
+///
+/// With `verbose` what the verifier says is printed.
+pub fn load(tables: &Tables, options: LoadOptions, verbose: bool, pins: &Pins) -> Result<()> {
     let mut storage: MaybeUninit<OpenObject> = MaybeUninit::uninit();
     let mut builder = TandemSkelBuilder::default();
-    builder.obj_builder.debug(options.verbose);
+    builder.obj_builder.debug(verbose);
     let mut open = scx_ops_open!(builder, &mut storage, tandem_ops, None)?;
     tables.write(open.maps.rodata_data.as_mut().context("the object has no constants")?);
     let flags = &mut open.struct_ops.tandem_ops_mut().flags;
@@ -66,6 +75,14 @@ pub fn load(tables: &Tables, options: LoadOptions, pins: &Pins) -> Result<()> {
         | compat::read_enum("scx_ops_flags", "SCX_OPS_BUILTIN_IDLE_PER_NODE")?;
     if options.partial {
         *flags |= compat::read_enum("scx_ops_flags", "SCX_OPS_SWITCH_PARTIAL")?;
+    }
+    if verbose {
+        for mut program in open.open_object_mut().progs_mut() {
+            program.set_log_level(VERIFIER_STATISTICS);
+        }
+    }
+    if !options.cgroup_weights {
+        leave_out_cgroups(&mut open);
     }
 
     let mut skel = scx_ops_load!(open, tandem_ops, uei)?;
@@ -94,9 +111,34 @@ pub fn load(tables: &Tables, options: LoadOptions, pins: &Pins) -> Result<()> {
     Ok(())
 }
 
-/// Notes in the loaded scheduler what it was made of.
-pub fn identity_of(tables: &Tables) -> Identity {
-    Identity { object_hash: tandem_bpf::object_hash(), tables_hash: tables.hash() }
+/// Leaves out what concerns control groups: all tasks count as the root group's.
+fn leave_out_cgroups(open: &mut OpenTandemSkel<'_>) {
+    let ops = open.struct_ops.tandem_ops_mut();
+    ops.cgroup_init = ptr::null_mut();
+    ops.cgroup_exit = ptr::null_mut();
+    ops.cgroup_move = ptr::null_mut();
+    ops.cgroup_set_weight = ptr::null_mut();
+    let progs = &mut open.progs;
+    for program in [
+        &mut progs.tandem_cgroup_init,
+        &mut progs.tandem_cgroup_exit,
+        &mut progs.tandem_cgroup_move,
+        &mut progs.tandem_cgroup_set_weight,
+    ] {
+        program.set_autoload(false);
+    }
+}
+
+/// Whether the running kernel tells schedulers of control groups.
+pub fn kernel_has_cgroups() -> Result<bool> {
+    compat::struct_has_field("sched_ext_ops", "cgroup_init")
+}
+
+/// What a scheduler is made of: one that is loaded can be taken over by who would load the same.
+pub fn identity_of(tables: &Tables, options: LoadOptions) -> Identity {
+    let mut hasher = DefaultHasher::new();
+    (tables.hash(), options).hash(&mut hasher);
+    Identity { object_hash: tandem_bpf::object_hash(), tables_hash: hasher.finish() }
 }
 
 /// Whether the kernel is still busy with letting a scheduler go; its name is gone before that.

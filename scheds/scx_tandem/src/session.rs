@@ -163,9 +163,19 @@ fn reread(running: &Cli) -> Result<Cli> {
     Ok(new)
 }
 
+fn load_options(cli: &Cli) -> Result<LoadOptions> {
+    let kernel_has_cgroups = load::kernel_has_cgroups()?;
+    if !kernel_has_cgroups && !cli.options.no_cgroup_weight {
+        info!("the running kernel does not tell sched_ext of control groups: cpu.weight has no effect");
+    }
+    let cgroup_weights = kernel_has_cgroups && !cli.options.no_cgroup_weight;
+    Ok(LoadOptions { partial: cli.options.partial, cgroup_weights })
+}
+
 fn load_or_take_over(cli: &Cli, tables: &Tables, topology: &Topology, pins: &Pins) -> Result<Scheduler> {
     preflight::check_no_other_scheduler()?;
-    let identity = load::identity_of(tables);
+    let options = load_options(cli)?;
+    let identity = load::identity_of(tables, options);
     if load::loaded()? == Loaded::Tandem {
         if pins.exist() {
             match Scheduler::open(pins, topology.len()).and_then(|scheduler| Ok((scheduler.identity()?, scheduler))) {
@@ -182,7 +192,7 @@ fn load_or_take_over(cli: &Cli, tables: &Tables, topology: &Topology, pins: &Pin
     if cli.options.partial {
         warn!("partial mode: tasks of the class SCHED_EXT starve beside normal tasks; use it on dedicated CPUs only");
     }
-    load::load(tables, LoadOptions { partial: cli.options.partial, verbose: cli.verbose > 1 }, pins)?;
+    load::load(tables, options, cli.verbose > 1, pins)?;
     let scheduler = Scheduler::open(pins, topology.len())?;
     scheduler.set_identity(identity)?;
     info!("loaded");

@@ -15,6 +15,10 @@ pub fn tests() -> Vec<Trial> {
     vec![
         trial("the_agent_goes_on_when_cpus_come_and_go", the_agent_goes_on_when_cpus_come_and_go),
         trial("every_cpu_comes_and_goes_without_an_agent", every_cpu_comes_and_goes_without_an_agent),
+        trial(
+            "all_nodes_but_the_first_come_and_go_without_an_agent",
+            all_nodes_but_the_first_come_and_go_without_an_agent,
+        ),
         trial("a_whole_node_comes_and_goes_without_an_agent", a_whole_node_comes_and_goes_without_an_agent),
     ]
 }
@@ -158,6 +162,33 @@ fn a_whole_node_comes_and_goes_without_an_agent() {
         assert_loaded(&scheduler);
         !workers.iter().any(elsewhere)
     });
+    assert_never_away(&scheduler, seq);
+    unload();
+}
+
+/// One node after another goes, all of them come back; the threads may run anywhere and some are bound to what goes.
+fn all_nodes_but_the_first_come_and_go_without_an_agent() {
+    let scx = Scx::start_observing();
+    let seq = enable_seq();
+    let topology = scx.topology.clone();
+    let scheduler = scx.handle();
+    scx.kill();
+    let first = &topology.nodes[topology.nodes_with_cpus().next().expect("a node")].cpus;
+    let mut removable = Removable::all(&topology);
+    removable.retain(|cpu| first.iter().all(|of| of.0 != cpu.cpu));
+    let workers: Vec<Worker> = (0..2 * (first.len() + removable.len())).map(|_| Worker::start()).collect();
+    let bound: Vec<Worker> = removable.iter().map(|_| Worker::start()).collect();
+    bound.iter().zip(&removable).for_each(|(worker, cpu)| set_affinity(worker.tid, &[cpu.cpu]));
+    for cpu in &removable {
+        cpu.set(false);
+        get_on(&workers, &scheduler);
+    }
+    get_on(&bound, &scheduler);
+    for cpu in &removable {
+        cpu.set(true);
+    }
+    get_on(&workers, &scheduler);
+    get_on(&bound, &scheduler);
     assert_never_away(&scheduler, seq);
     unload();
 }

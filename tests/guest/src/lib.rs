@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the in-guest tests share: a running scx_tandem, threads that use a CPU, memory, and waiting for conditions.
 
+mod control_group;
+mod hog;
 mod memory;
 mod scheduler;
 mod worker;
@@ -8,6 +10,10 @@ mod worker;
 use std::fs;
 use std::time::{Duration, Instant};
 
+use tandem_bpf::Scheduler;
+
+pub use control_group::ControlGroup;
+pub use hog::Hog;
 pub use memory::Memory;
 pub use scheduler::{Failed, Scx, enable_seq, program, scx_tandem_fails, state, unload};
 pub use worker::Worker;
@@ -25,6 +31,32 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
         assert!(start.elapsed() < PATIENCE, "not within {} s: {what}", PATIENCE.as_secs());
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// What each of these threads runs within the next `window`, in ns, and how long that was.
+///
+/// # Panics
+/// If the scheduler does not know one of them.
+pub fn watch_tasks(tids: &[u32], scheduler: &Scheduler, window: Duration) -> (Vec<u64>, Duration) {
+    let run_times_ns = || -> Vec<u64> {
+        let tasks = scheduler.tasks().expect("tasks can be read");
+        let record =
+            |tid: u32| tasks.iter().find(|task| task.tid == tid).expect("the scheduler knows a running thread");
+        tids.iter().map(|&tid| record(tid).run_ns.iter().sum()).collect()
+    };
+    let (before, start) = (run_times_ns(), Instant::now());
+    std::thread::sleep(window);
+    let (after, elapsed) = (run_times_ns(), start.elapsed());
+    (after.iter().zip(before).map(|(after, before)| after - before).collect(), elapsed)
+}
+
+/// How often something happened since the scheduler was loaded.
+///
+/// # Panics
+/// If there is no such event.
+pub fn event(scheduler: &Scheduler, name: &str) -> u64 {
+    let statistics = scheduler.statistics().expect("statistics");
+    statistics.events().find(|&(event, _)| event == name).expect("an event of this name").1
 }
 
 /// CLOCK_MONOTONIC.

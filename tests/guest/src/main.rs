@@ -3,13 +3,19 @@
 
 mod agent;
 mod configuration;
+mod dump;
+mod fairness;
 mod fuzz;
+mod groups;
 mod hotplug;
 mod lifecycle;
+mod programs;
 mod recording;
 mod refusals;
 mod scheduling;
+
 mod service;
+mod storms;
 mod toolbox;
 mod transactions;
 mod tutorial;
@@ -37,6 +43,11 @@ fn main() {
             transactions::tests(),
             fuzz::tests(),
             scheduling::tests(),
+            fairness::tests(),
+            groups::tests(),
+            storms::tests(),
+            dump::tests(),
+            programs::tests(),
             agent::tests(),
             recording::tests(),
             refusals::tests(),

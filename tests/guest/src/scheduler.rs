@@ -70,7 +70,7 @@ impl Scx {
             let ended = scx.child.try_wait().expect("a child can be waited for");
             assert!(ended.is_none(), "scx_tandem ended: {}", scx.log());
             let log = scx.log();
-            log.contains("loaded") || log.contains("took over")
+            log.contains("INFO loaded") || log.contains("took over")
         });
         assert_eq!(state(), "enabled");
         scx

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use tandem_bpf::{AssignOutcome, Assignment, Scheduler};
-use tandem_guest_tests::{Scx, Worker, monotonic_ns, set_affinity, wait_until};
+use tandem_guest_tests::{Scx, Worker, event, monotonic_ns, set_affinity, wait_until};
 use tandem_policies::model::NodeIndex;
 
 use crate::trial;
@@ -14,7 +14,6 @@ use crate::trial;
 pub fn tests() -> Vec<Trial> {
     vec![
         trial("pinned_threads_run_on_their_cpu_only", pinned_threads_run_on_their_cpu_only),
-        trial("cpu_time_goes_by_weight", cpu_time_goes_by_weight),
         trial("run_time_is_accounted_by_node", run_time_is_accounted_by_node),
         trial("a_waking_thread_takes_a_whole_idle_core", a_waking_thread_takes_a_whole_idle_core),
         trial("threads_with_a_cpu_each_are_alone_on_it", threads_with_a_cpu_each_are_alone_on_it),
@@ -43,25 +42,6 @@ fn pinned_threads_run_on_their_cpu_only() {
             }
         }
     }
-}
-
-/// Two threads on one CPU, nice 0 (weight 100 of 100) and nice 5 (weight about 33).
-fn cpu_time_goes_by_weight() {
-    let scx = Scx::start_observing();
-    let scheduler = scx.handle();
-    let cpu = scx.topology.nodes.values().flat_map(|node| &node.cpus).next_back().expect("a CPU").0;
-    let threads = [Worker::start(), Worker::nice(5)];
-    for thread in &threads {
-        set_affinity(thread.tid, &[cpu]);
-    }
-    let ran = |thread: &Worker| thread.record(&scheduler).run_ns.iter().sum::<u64>();
-    let before = threads.each_ref().map(ran);
-    wait_until("they ran for long", || ran(&threads[0]) - before[0] > 4_000_000_000);
-    let [heavy, light] = [ran(&threads[0]) - before[0], ran(&threads[1]) - before[1]];
-    let weights = threads.each_ref().map(|thread| f64::from(thread.record(&scheduler).weight));
-    let ratio = heavy as f64 / light as f64;
-    let expected = weights[0] / weights[1];
-    assert!((ratio / expected - 1.0).abs() < 0.1, "ran {ratio:.2} : 1, weights are {expected:.2} : 1");
 }
 
 /// The kernel's own account of the thread and ours agree.
@@ -122,11 +102,6 @@ fn a_waking_thread_takes_a_whole_idle_core() {
 
 fn all_cpus(scx: &Scx) -> Vec<u32> {
     scx.topology.nodes.values().flat_map(|node| node.cpus.iter().map(|cpu| cpu.0)).collect()
-}
-
-fn event(scheduler: &Scheduler, name: &str) -> u64 {
-    let statistics = scheduler.statistics().expect("statistics");
-    statistics.events().find(|&(event, _)| event == name).expect("an event of this name").1
 }
 
 /// As many threads as CPUs that they may use: on one CPU of every node, and on all of the last node.

@@ -6,11 +6,18 @@ use proptest::prelude::*;
 use tandem_bpf::AssignOutcome;
 
 unsafe extern "C" {
+    safe fn linked_weight(kernel_weight: u32) -> u32;
+    safe fn linked_weight_in_group(weight: u64, group_weight: u32, active: i64) -> u32;
     safe fn linked_vtime_before(a: u64, b: u64) -> bool;
     safe fn linked_vtime_moved(vtime: u64, from: u64, to: u64) -> u64;
     safe fn linked_vtime_entering(vtime: u64, now: u64, credit_ns: u64) -> u64;
     safe fn linked_vtime_alone(vtime: u64, now: u64, slice_ns: u64, weight: u32) -> u64;
     safe fn linked_vtime_after(vtime: u64, ran_ns: u64, weight: u32) -> u64;
+    safe fn linked_own_offset(offset: u64, first: u64, shared: u64, contended: bool, credit_ns: u64) -> u64;
+    safe fn linked_own_vtime(own: u64, shared: u64, offset: u64) -> u64;
+    safe fn linked_is_starving(waited_ns: u64) -> bool;
+    safe fn linked_vtime_first(now: u64, credit_ns: u64) -> u64;
+    safe fn linked_is_less_crowded(to_claims: i32, to_cpus: u32, from_claims: i32, from_cpus: u32) -> bool;
     safe fn linked_expected_wait_ns(queued: u32, cpus: u32, slice_ns: u64) -> u64;
     safe fn linked_may_leave(waited_ns: u64, price_ns: u64, patience_ns: u64, home_cpu_woken: bool) -> bool;
     safe fn linked_overfull(claims: i32, cpus: u32) -> bool;
@@ -39,6 +46,11 @@ fn lease(node: u32, item_generation: u64, expires_ns: u64, generation: u64, now_
     AssignOutcome::ALL[outcome as usize]
 }
 
+/// Virtual time after a task of the root group, of a weight as the kernel says, ran for `ran_ns`.
+fn vtime_after(vtime: u64, ran_ns: u64, kernel_weight: u32) -> u64 {
+    linked_vtime_after(vtime, ran_ns, linked_weight(kernel_weight))
+}
+
 /// CPU time of tasks of these weights on one CPU, when the task with the least virtual time always runs a slice.
 fn cpu_times_ns(weights: &[u32], slices: usize, start: u64) -> Vec<u64> {
     let mut vtimes = vec![start; weights.len()];
@@ -46,7 +58,7 @@ fn cpu_times_ns(weights: &[u32], slices: usize, start: u64) -> Vec<u64> {
     for _ in 0..slices {
         let first = (1..weights.len())
             .fold(0, |first, at| if linked_vtime_before(vtimes[at], vtimes[first]) { at } else { first });
-        vtimes[first] = linked_vtime_after(vtimes[first], SLICE_NS, weights[first]);
+        vtimes[first] = vtime_after(vtimes[first], SLICE_NS, weights[first]);
         ran_ns[first] += SLICE_NS;
     }
     ran_ns
@@ -119,16 +131,176 @@ fn a_node_without_cpus_is_waited_for_forever() {
 
 #[test]
 fn a_task_without_weight_does_not_divide_by_zero() {
-    assert_eq!(linked_vtime_alone(u64::MAX / 4, 0, SLICE_NS, 0), 100 * SLICE_NS);
-    assert_eq!(linked_vtime_after(0, SLICE_NS, 0), 100 * SLICE_NS);
+    assert_eq!(vtime_after(0, SLICE_NS, 0), 100 * SLICE_NS, "as if it had the least");
+    let least = vtime_after(0, SLICE_NS, 1) * u64::from(linked_weight(1));
+    assert_eq!(linked_vtime_alone(u64::MAX / 4, 0, SLICE_NS, 0), least);
+    assert_eq!(linked_vtime_after(0, SLICE_NS, 0), least);
 }
 
 #[test]
 fn time_of_a_task_of_nice_0_is_virtual_time() {
-    assert_eq!(linked_vtime_after(7, SLICE_NS, 100), 7 + SLICE_NS);
+    assert_eq!(vtime_after(7, SLICE_NS, 100), 7 + SLICE_NS);
+}
+
+#[test]
+fn whoever_waited_for_two_seconds_goes_first() {
+    assert!(!linked_is_starving(1_999_999_999));
+    assert!(linked_is_starving(2_000_000_000));
+}
+
+#[test]
+fn a_task_leaves_for_where_fewer_share_a_cpu_itself_counted_in() {
+    assert!(linked_is_less_crowded(8, 2, 10, 2), "nine on either side");
+    assert!(!linked_is_less_crowded(8, 2, 9, 2), "the other way round it would be the same");
+    assert!(linked_is_less_crowded(0, 4, 2, 1));
+    assert!(!linked_is_less_crowded(0, 0, 9, 2), "not to a node without CPUs");
+}
+
+/// Shares of one CPU of a pinned task and one of the shared queue, both always runnable, by weight, when the CPU
+/// compares them with the offset; the pinned one had the CPU alone for `alone_ns` before.
+fn competing_shares(pinned_weight: u32, alone_ns: u64) -> f64 {
+    const SLICES: usize = 2_000;
+    let (mut pinned_vtime, mut other_vtime) = (vtime_after(0, alone_ns, pinned_weight), 0);
+    let mut offset = linked_own_offset(0, pinned_vtime, other_vtime, false, SLICE_NS);
+    let mut pinned_slices = 0;
+    // The shared queue is where its only task was taken last.
+    let mut shared = other_vtime;
+    for _ in 0..SLICES {
+        offset = linked_own_offset(offset, pinned_vtime, shared, true, SLICE_NS);
+        if linked_vtime_before(other_vtime, pinned_vtime.wrapping_add(offset)) {
+            shared = other_vtime;
+            other_vtime = vtime_after(other_vtime, SLICE_NS, 100);
+        } else {
+            pinned_vtime = vtime_after(pinned_vtime, SLICE_NS, pinned_weight);
+            pinned_slices += 1;
+        }
+    }
+    f64::from(pinned_slices) / SLICES as f64
+}
+
+#[test]
+fn a_pinned_task_competes_by_weight_however_long_it_was_alone() {
+    for alone_ns in [0, SLICE_NS, 3_600_000_000_000] {
+        for (weight, share) in [(100, 0.5), (33, 33.0 / 133.0), (300, 0.75), (1, 1.0 / 101.0)] {
+            let found = competing_shares(weight, alone_ns);
+            assert!((found - share).abs() < 0.01, "weight {weight} after {alone_ns} ns alone: {found:.3}");
+        }
+    }
+}
+
+/// A control group of the model: its weight, the weights of its runnable tasks, its subgroups.
+#[derive(Clone, Debug)]
+struct Group {
+    weight: u32,
+    tasks: Vec<u32>,
+    groups: Vec<Group>,
+}
+
+impl Group {
+    fn is_active(&self) -> bool {
+        !self.tasks.is_empty() || self.groups.iter().any(Group::is_active)
+    }
+
+    /// What its runnable tasks and subgroups weigh together.
+    fn active(&self) -> u64 {
+        let groups = self.groups.iter().filter(|group| group.is_active()).map(|group| group.weight);
+        self.tasks.iter().copied().chain(groups).map(u64::from).sum()
+    }
+
+    /// Share of `mine` that each task below has, depth first: proportional shares, level by level.
+    fn shares(&self, mine: f64) -> Vec<f64> {
+        let part = |weight: u32| mine * f64::from(weight) / self.active() as f64;
+        let groups = self.groups.iter().filter(|group| group.is_active());
+        let below = groups.flat_map(|group| group.shares(part(group.weight)));
+        self.tasks.iter().map(|&task| part(task)).chain(below).collect()
+    }
+
+    /// The weights that the rules leave each task below, in the same order; `above` are the groups on the way up.
+    fn weights<'a>(&'a self, above: &[&'a Group]) -> Vec<u32> {
+        let up = |weight: u32| {
+            above.iter().rev().fold(weight, |weight, group| {
+                linked_weight_in_group(u64::from(weight), group.weight, group.active() as i64)
+            })
+        };
+        let tasks = self.tasks.iter().map(|&task| up(linked_weight(task)));
+        let groups = self.groups.iter().filter(|group| group.is_active());
+        tasks.chain(groups.flat_map(|group| group.weights(&[above, &[group]].concat()))).collect()
+    }
+}
+
+fn groups() -> impl Strategy<Value = Group> {
+    let tasks = || prop::collection::vec(10..=1_000u32, 0..4);
+    let leaf = (10..=1_000u32, tasks()).prop_map(|(weight, tasks)| Group { weight, tasks, groups: Vec::new() });
+    leaf.prop_recursive(3, 24, 3, move |inner| {
+        (10..=1_000u32, tasks(), prop::collection::vec(inner, 0..3)).prop_map(|(weight, tasks, groups)| Group {
+            weight,
+            tasks,
+            groups,
+        })
+    })
+}
+
+#[test]
+fn a_group_has_its_weight_however_many_tasks_it_has() {
+    let of_a_task = |tasks: i64| linked_weight_in_group(u64::from(linked_weight(100)), 300, tasks * 100);
+    assert_eq!(of_a_task(1), linked_weight(300));
+    assert_eq!(of_a_task(3), linked_weight(100));
+    assert_eq!(of_a_task(0), linked_weight(300), "a sum that is being changed leaves no more than all");
+    assert_eq!(of_a_task(-1), linked_weight(300));
+    assert_eq!(linked_weight_in_group(1, 1, 1_000_000), 1, "never nothing");
 }
 
 proptest! {
+    #[test]
+    fn flattened_weights_are_the_shares_of_the_hierarchy(root in groups()) {
+        let (shares, weights) = (root.shares(1.0), root.weights(&[]));
+        let total: f64 = weights.iter().map(|&weight| f64::from(weight)).sum();
+        for (share, weight) in shares.iter().zip(&weights) {
+            // Each level rounds down by less than one part.
+            let bound = 0.02 * share + 4.0 / total;
+            let found = f64::from(*weight) / total;
+            prop_assert!((found - share).abs() <= bound, "{found} of the CPU, {share} by the hierarchy");
+        }
+    }
+
+    #[test]
+    fn the_own_queue_is_a_slice_behind_at_most_and_ahead_only_while_it_competes(
+        first: u64,
+        shared: u64,
+        apart in -1_000_000_000_000i64..1_000_000_000_000,
+        contended: bool,
+    ) {
+        let before = shared.wrapping_add_signed(apart).wrapping_sub(first);
+        let offset = linked_own_offset(before, first, shared, contended, SLICE_NS);
+        let ahead = lag_ns(first.wrapping_add(offset), shared);
+        prop_assert_eq!(ahead, apart.clamp(-(SLICE_NS as i64), if contended { i64::MAX } else { 0 }));
+    }
+
+    #[test]
+    fn an_unused_own_queue_goes_on_with_the_shared_one(
+        own: u64, shared: u64, apart in -1_000_000_000_000i64..1_000_000_000_000,
+    ) {
+        let offset = shared.wrapping_add_signed(apart).wrapping_sub(own);
+        let ahead = lag_ns(linked_own_vtime(own, shared, offset).wrapping_add(offset), shared);
+        prop_assert_eq!(ahead, apart.max(0));
+    }
+
+    #[test]
+    fn who_goes_first_is_before_all_who_keep_a_credit(now: u64, lag in -1_000_000_000_000i64..1_000_000_000_000) {
+        let other = linked_vtime_entering(now.wrapping_add_signed(lag), now, SLICE_NS);
+        // Also when the other's queue is a slice behind this one.
+        prop_assert!(linked_vtime_before(linked_vtime_first(now, SLICE_NS), other.wrapping_sub(SLICE_NS)));
+    }
+
+    #[test]
+    fn whoever_was_sent_on_is_not_sent_back(
+        from_claims in 0..10_000i32, from_cpus in 1..1024u32, to_claims in 0..10_000i32, to_cpus in 0..1024u32,
+    ) {
+        if linked_is_less_crowded(to_claims, to_cpus, from_claims, from_cpus) {
+            prop_assert!(!linked_is_less_crowded(from_claims - 1, from_cpus, to_claims + 1, to_cpus));
+        }
+    }
+
     #[test]
     fn before_is_an_order_across_the_wrap(now: u64, ahead in 1..u64::MAX / 2) {
         let later = now.wrapping_add(ahead);
@@ -159,8 +331,8 @@ proptest! {
         lag in -1_000_000_000_000i64..1_000_000_000_000,
         weight in 1..10_000u32,
     ) {
-        let vtime = linked_vtime_alone(now.wrapping_add_signed(lag), now, SLICE_NS, weight);
-        let slice_ns = linked_vtime_after(0, SLICE_NS, weight);
+        let vtime = linked_vtime_alone(now.wrapping_add_signed(lag), now, SLICE_NS, linked_weight(weight));
+        let slice_ns = vtime_after(0, SLICE_NS, weight);
         prop_assert_eq!(lag_ns(vtime, now), lag.min(slice_ns as i64));
     }
 

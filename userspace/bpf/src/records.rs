@@ -162,7 +162,14 @@ const EVENT_NAMES: [&str; intf::tandem_stat_TANDEM_NR_STATS as usize] = [
     "stolen",
     "rescue_kick",
     "rehomed",
+    "balanced",
+    "relieved",
+    "group_made",
+    "group_removed",
+    "group_no_room",
     "lease_expired",
+    "task_made",
+    "task_gone",
     "no_context",
 ];
 

@@ -80,6 +80,10 @@ pub struct Options {
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = QueueSharing::Auto)]
     pub queue: QueueSharing,
 
+    /// Ignore cpu.weight of control groups: tasks are ordered by their nice levels alone
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
+    pub no_cgroup_weight: bool,
+
     /// Observe and decide, but change nothing
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
     pub dry_run: bool,
@@ -161,6 +165,7 @@ impl Options {
             ("interval_ms", self.interval_ms != running.interval_ms),
             ("queue", self.queue != running.queue),
             ("partial", self.partial != running.partial),
+            ("no_cgroup_weight", self.no_cgroup_weight != running.no_cgroup_weight),
             ("metrics", self.metrics != running.metrics),
             ("report", self.report != running.report),
             ("record", self.record != running.record),

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the kernel writes down about the scheduler when it is asked (SysRq-D) or ejects it.
+
+use std::fs;
+
+use libtest_mimic::Trial;
+use tandem_bpf::{AssignOutcome, Assignment};
+use tandem_guest_tests::{Scx, Worker, monotonic_ns, read, wait_until};
+
+use crate::trial;
+
+const TRACE: &str = "/sys/kernel/tracing/trace";
+const DUMPS: &str = "/sys/kernel/tracing/events/sched_ext/sched_ext_dump/enable";
+
+pub fn tests() -> Vec<Trial> {
+    vec![trial("the_dump_shows_queues_assignments_and_leases", the_dump_shows_queues_assignments_and_leases)]
+}
+
+fn set(file: &str, value: &str) {
+    fs::write(file, value).unwrap_or_else(|error| panic!("{value} to {file}: {error}"));
+}
+
+fn the_dump_shows_queues_assignments_and_leases() {
+    const GENERATION: u64 = 4711;
+    let scx = Scx::start_observing();
+    let mut scheduler = scx.handle();
+    let worker = Worker::start();
+    let node = scx.topology.nodes_with_cpus().last().expect("a node");
+    let assignment = Assignment {
+        tid: worker.tid,
+        start_boottime_ns: worker.record(&scheduler).start_boottime_ns,
+        node: Some(node.0 as u32),
+        generation: GENERATION,
+        expires_ns: monotonic_ns() + 50_000_000_000,
+    };
+    assert_eq!(scheduler.assign(&[assignment]).expect("assigned"), [AssignOutcome::Applied]);
+    set(DUMPS, "1");
+    set(TRACE, "");
+    set("/proc/sysrq-trigger", "D");
+    let id = scx.topology.nodes[node].id.0;
+    let wanted = [
+        format!("of node {id}: "),
+        format!("assigned to node {id} by generation {GENERATION}, leased for 4"),
+        "own queue: 0 waiting".to_owned(),
+    ];
+    wait_until("the dump is there", || read(TRACE).contains("claims"));
+    let dump = read(TRACE);
+    set(DUMPS, "0");
+    for wanted in wanted {
+        assert!(dump.contains(&wanted), "no '{wanted}' in {dump}");
+    }
+}

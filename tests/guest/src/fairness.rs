@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Who gets how much CPU time, in numbers.
+
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use tandem_bpf::{AssignOutcome, Assignment, Scheduler};
+use tandem_guest_tests::{Scx, Worker, monotonic_ns, set_affinity, watch_tasks};
+
+use crate::trial;
+
+pub fn tests() -> Vec<Trial> {
+    vec![
+        trial("hogs_with_a_cpu_each_get_nearly_all_of_it", hogs_with_a_cpu_each_get_nearly_all_of_it),
+        trial("cpu_time_goes_by_weight", cpu_time_goes_by_weight),
+        trial("a_light_thread_does_not_starve_beside_heavy_ones", a_light_thread_does_not_starve_beside_heavy_ones),
+        trial("pinned_threads_that_had_a_cpu_to_themselves_owe_nothing", pinned_threads_owe_nothing),
+        trial("nobody_starves_on_a_full_node", nobody_starves_on_a_full_node),
+    ]
+}
+
+/// What each worker runs within the next `window`, and how long that was.
+fn watch(workers: &[Worker], scheduler: &Scheduler, window: Duration) -> (Vec<u64>, Duration) {
+    let tids: Vec<u32> = workers.iter().map(|worker| worker.tid).collect();
+    watch_tasks(&tids, scheduler, window)
+}
+
+/// The CPUs of each node that has some.
+fn cpus_by_node(scx: &Scx) -> Vec<Vec<u32>> {
+    let nodes = scx.topology.nodes_with_cpus();
+    nodes.map(|node| scx.topology.nodes[node].cpus.iter().map(|cpu| cpu.0).collect()).collect()
+}
+
+fn hogs_with_a_cpu_each_get_nearly_all_of_it() {
+    let scx = Scx::start_observing();
+    let scheduler = scx.handle();
+    for cpus in cpus_by_node(&scx) {
+        let hogs: Vec<Worker> = cpus.iter().map(|_| Worker::start()).collect();
+        hogs.iter().for_each(|hog| set_affinity(hog.tid, &cpus));
+        let (ran_ns, elapsed) = watch(&hogs, &scheduler, Duration::from_secs(3));
+        let least = *ran_ns.iter().min().expect("a hog") as f64 / elapsed.as_nanos() as f64;
+        assert!(least >= 0.95, "CPUs {cpus:?}: a hog got {:.1} % of one: {ran_ns:?} ns", least * 100.0);
+    }
+}
+
+/// Two threads on one CPU, nice 0 and nice 5: the kernel's weights are 1024 and 335.
+fn cpu_time_goes_by_weight() {
+    const EXPECTED: f64 = 1024.0 / 335.0;
+    let scx = Scx::start_observing();
+    let scheduler = scx.handle();
+    let cpu = *cpus_by_node(&scx).concat().last().expect("a CPU");
+    let threads = [Worker::start(), Worker::nice(5)];
+    threads.iter().for_each(|thread| set_affinity(thread.tid, &[cpu]));
+    let (ran_ns, _) = watch(&threads, &scheduler, Duration::from_secs(6));
+    let ratio = ran_ns[0] as f64 / ran_ns[1] as f64;
+    assert!((ratio / EXPECTED - 1.0).abs() < 0.05, "ran {ratio:.2} : 1, weights are {EXPECTED:.2} : 1");
+}
+
+/// By their weights alone the light thread would run once in a minute and a half, and the kernel's watchdog would eject
+/// the scheduler before.
+fn a_light_thread_does_not_starve_beside_heavy_ones() {
+    const WINDOWS: usize = 3;
+    let scx = Scx::start_observing();
+    let scheduler = scx.handle();
+    let cpus = cpus_by_node(&scx).concat();
+    let cpu = *cpus.last().expect("a CPU");
+    // The one that may run on one CPU only, and the one that may run on others as well, wait in different queues.
+    for light_may_use in [vec![cpu], vec![cpu, cpus[0]]] {
+        let heavy: Vec<Worker> =
+            light_may_use.iter().flat_map(|&on| [on; 2]).map(|on| pinned(Worker::nice(-20), on)).collect();
+        let light = [Worker::nice(19)];
+        set_affinity(light[0].tid, &light_may_use);
+        std::thread::sleep(Duration::from_secs(1));
+        for _ in 0..WINDOWS {
+            let (ran_ns, _) = watch(&light, &scheduler, Duration::from_secs(4));
+            assert!(ran_ns[0] > 0, "it did not run for 4 s beside {} heavy ones", heavy.len());
+        }
+    }
+}
+
+fn pinned(worker: Worker, cpu: u32) -> Worker {
+    set_affinity(worker.tid, &[cpu]);
+    worker
+}
+
+/// Two threads that may use one CPU only have it to themselves for long; then others come, three to a CPU of the node.
+fn pinned_threads_owe_nothing() {
+    let scx = Scx::start_observing();
+    let scheduler = scx.handle();
+    let cpus = cpus_by_node(&scx).pop().expect("a node");
+    let alone: Vec<Worker> = (0..2).map(|_| pinned(Worker::start(), cpus[0])).collect();
+    std::thread::sleep(Duration::from_secs(6));
+    let others: Vec<Worker> = (0..3 * cpus.len()).map(|_| Worker::start()).collect();
+    others.iter().for_each(|other| set_affinity(other.tid, &cpus));
+    let (ran_ns, elapsed) = watch(&alone, &scheduler, Duration::from_secs(2));
+    // Fair is a share of all threads, at most half of one CPU each.
+    let fair = (cpus.len() as f64 / (alone.len() + others.len()) as f64).min(0.5);
+    for ran_ns in ran_ns {
+        let share = ran_ns as f64 / elapsed.as_nanos() as f64;
+        assert!(
+            share > fair / 2.0,
+            "a pinned thread got {:.0} % of a CPU, fair is {:.0} %",
+            share * 100.0,
+            fair * 100.0
+        );
+    }
+}
+
+/// Eight threads a CPU, all assigned to one node and bound to it: each runs once a second at least.
+fn nobody_starves_on_a_full_node() {
+    const THREADS_PER_CPU: usize = 8;
+    const SECONDS: usize = 5;
+    let scx = Scx::start_observing();
+    let mut scheduler = scx.handle();
+    let cpus = cpus_by_node(&scx).swap_remove(0);
+    let node = scx.topology.nodes_with_cpus().next().expect("a node").0 as u32;
+    let hogs: Vec<Worker> = (0..THREADS_PER_CPU * cpus.len()).map(|_| Worker::start()).collect();
+    let assign = |hog: &Worker| {
+        set_affinity(hog.tid, &cpus);
+        let record = hog.record(&scheduler);
+        Assignment {
+            tid: record.tid,
+            start_boottime_ns: record.start_boottime_ns,
+            node: Some(node),
+            generation: 1,
+            expires_ns: monotonic_ns() + 50_000_000_000,
+        }
+    };
+    let batch: Vec<Assignment> = hogs.iter().map(assign).collect();
+    let outcomes = scheduler.assign(&batch).expect("assigned");
+    assert!(outcomes.iter().all(|&outcome| outcome == AssignOutcome::Applied), "{outcomes:?}");
+    for _ in 0..SECONDS {
+        let (ran_ns, _) = watch(&hogs, &scheduler, Duration::from_secs(1));
+        assert!(ran_ns.iter().all(|&ran_ns| ran_ns > 0), "in one second they ran for {ran_ns:?} ns");
+    }
+}

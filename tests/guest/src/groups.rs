@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Control groups: cpu.weight.
+
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use tandem_bpf::Scheduler;
+use tandem_guest_tests::{ControlGroup, Hog, Scx, event, wait_until, watch_tasks};
+
+use crate::trial;
+
+pub fn tests() -> Vec<Trial> {
+    vec![
+        trial("groups_share_cpus_by_their_weights", groups_share_cpus_by_their_weights),
+        trial("a_weight_holds_on_every_level", a_weight_holds_on_every_level),
+        trial("groups_that_come_and_go_leave_nothing", groups_that_come_and_go_leave_nothing),
+        trial("weights_of_groups_can_be_ignored", weights_of_groups_can_be_ignored),
+    ]
+}
+
+/// The first CPUs of the last node, as many as asked for.
+fn cpus(scx: &Scx, count: usize) -> Vec<u32> {
+    let node = scx.topology.nodes_with_cpus().last().expect("a node");
+    scx.topology.nodes[node].cpus.iter().take(count).map(|cpu| cpu.0).collect()
+}
+
+fn hog_in(group: &ControlGroup, cpus: &[u32]) -> Hog {
+    let hog = Hog::on(cpus);
+    group.take(hog.pid());
+    hog
+}
+
+/// What these ran for, of all that the first list and the second ran together.
+fn share(hogs: &[&Hog], others: &[&Hog], scheduler: &Scheduler) -> f64 {
+    let tids: Vec<u32> = hogs.iter().chain(others).map(|hog| hog.pid()).collect();
+    let (ran_ns, _) = watch_tasks(&tids, scheduler, Duration::from_secs(5));
+    let of = |ran_ns: &[u64]| ran_ns.iter().sum::<u64>() as f64;
+    of(&ran_ns[..hogs.len()]) / of(&ran_ns)
+}
+
+fn assert_share(found: f64, expected: f64) {
+    assert!(
+        (found / expected - 1.0).abs() < 0.1,
+        "{:.1} % of the time, {:.1} % by weight",
+        found * 100.0,
+        expected * 100.0
+    );
+}
+
+/// 100 : 300, with as many processes in each, then with more in the lighter one; then with the weights exchanged.
+fn groups_share_cpus_by_their_weights() {
+    let scx = Scx::start_observing();
+    let scheduler = scx.handle();
+    let cpus = cpus(&scx, 2);
+    let [light, heavy] = ["light", "heavy"].map(ControlGroup::new);
+    heavy.set("cpu.weight", "300");
+    let [a, b] = [(); 2].map(|()| hog_in(&light, &cpus));
+    let [c, d] = [(); 2].map(|()| hog_in(&heavy, &cpus));
+    assert_share(share(&[&a, &b], &[&c, &d], &scheduler), 0.25);
+    let [e, f] = [(); 2].map(|()| hog_in(&light, &cpus));
+    assert_share(share(&[&a, &b, &e, &f], &[&c, &d], &scheduler), 0.25);
+    drop((e, f));
+    light.set("cpu.weight", "300");
+    heavy.set("cpu.weight", "100");
+    assert_share(share(&[&c, &d], &[&a, &b], &scheduler), 0.25);
+}
+
+/// Half for one group; a quarter and three quarters of the other half for the two below the other.
+fn a_weight_holds_on_every_level() {
+    let scx = Scx::start_observing();
+    let scheduler = scx.handle();
+    let cpu = cpus(&scx, 1);
+    let [one, other] = ["one", "other"].map(ControlGroup::new);
+    let [light, heavy] = ["light", "heavy"].map(|name| other.below(name));
+    heavy.set("cpu.weight", "300");
+    let [of_one, of_light, of_heavy] = [&one, &light, &heavy].map(|group| hog_in(group, &cpu));
+    assert_share(share(&[&of_one], &[&of_light, &of_heavy], &scheduler), 0.5);
+    assert_share(share(&[&of_light], &[&of_heavy], &scheduler), 0.25);
+    drop(of_light);
+    assert_share(share(&[&of_one], &[&of_heavy], &scheduler), 0.5);
+}
+
+/// A running process goes through groups that are made and removed, and in and out of one that stays, whose weight must
+/// be worth as much afterwards.
+fn groups_that_come_and_go_leave_nothing() {
+    const ROUNDS: usize = 100;
+    let scx = Scx::start_observing();
+    let scheduler = scx.handle();
+    let cpu = cpus(&scx, 1);
+    let exist = || event(&scheduler, "group_made") - event(&scheduler, "group_removed");
+    let [light, heavy] = ["light", "heavy"].map(ControlGroup::new);
+    heavy.set("cpu.weight", "300");
+    let before = exist();
+    let stays = hog_in(&light, &cpu);
+    let goes = hog_in(&heavy, &cpu);
+    for _ in 0..ROUNDS {
+        let short_lived = ControlGroup::new("short-lived");
+        short_lived.take(goes.pid());
+        light.take(goes.pid());
+        heavy.take(goes.pid());
+    }
+    wait_until("the groups are gone", || exist() == before);
+    assert!(event(&scheduler, "group_made") >= ROUNDS as u64, "the scheduler saw them");
+    assert_share(share(&[&stays], &[&goes], &scheduler), 0.25);
+}
+
+fn weights_of_groups_can_be_ignored() {
+    let scx = Scx::start(&["--dry-run", "--manage", "pid=1", "--interval-ms", "10000", "--no-cgroup-weight"]);
+    let scheduler = scx.handle();
+    let cpu = cpus(&scx, 1);
+    let [light, heavy] = ["light", "heavy"].map(ControlGroup::new);
+    heavy.set("cpu.weight", "300");
+    let [a, b] = [&light, &heavy].map(|group| hog_in(group, &cpu));
+    assert_share(share(&[&a], &[&b], &scheduler), 0.5);
+}
