@@ -16,7 +16,7 @@
 #ifndef __TANDEM_ACCOUNT_BPF_H
 #define __TANDEM_ACCOUNT_BPF_H
 
-#include "cgroup.bpf.h"
+#include "bandwidth.bpf.h"
 
 /*
  * Where each dispatch queue is. CPUs write it without a lock: a lost update is
@@ -205,6 +205,7 @@ static void account_run(struct task_struct *p, struct task_ctx *tctx)
 		if (stats)
 			stats->busy_ns[node_at(node)] += ran_ns;
 	}
+	use_bandwidth(tctx, ran_ns);
 	scx_bpf_task_set_dsq_vtime(p, rules_vtime_after(p->scx.dsq_vtime, ran_ns, tctx->weight));
 	tctx->weight = weight_of(p, tctx);
 	note_running(cpu, p, tctx, now);

@@ -138,6 +138,14 @@ static void set_group_weight(u32 at, u32 weight)
 	add_active(group->parent, update_part(group));
 }
 
+/* The number of @cgrp; 0 when it has none of its own. */
+static u32 own_group(struct cgroup *cgrp)
+{
+	u32 at = group_of(cgrp);
+
+	return at == parent_group(cgrp) ? 0 : at;
+}
+
 static s32 add_group(struct cgroup *cgrp, u32 weight)
 {
 	u32 parent = parent_group(cgrp), at, *number;
@@ -171,9 +179,9 @@ static s32 add_group(struct cgroup *cgrp, u32 weight)
  * nothing. */
 static void remove_group(struct cgroup *cgrp)
 {
-	u32 at = group_of(cgrp);
+	u32 at = own_group(cgrp);
 
-	if (!at || at == parent_group(cgrp))
+	if (!at)
 		return;
 	set_group_weight(at, 0);
 	free_groups[group_at(nr_free_groups++)] = at;
@@ -187,7 +195,7 @@ static void count_in_group(const struct task_struct *p, struct task_ctx *tctx, b
 		add_active(tctx->counted_in, -(s64)tctx->group_weight);
 		tctx->group_weight = 0;
 	}
-	if (runnable && tctx->group) {
+	if (cgroup_weights && runnable && tctx->group) {
 		tctx->counted_in = tctx->group;
 		tctx->group_weight = p->scx.weight;
 		add_active(tctx->group, tctx->group_weight);
@@ -198,7 +206,7 @@ static void count_in_group(const struct task_struct *p, struct task_ctx *tctx, b
 static u32 weight_of(const struct task_struct *p, const struct task_ctx *tctx)
 {
 	u64 weight = rules_weight(p->scx.weight);
-	u32 at = tctx->group, level;
+	u32 at = cgroup_weights ? tctx->group : 0, level;
 
 	bpf_for (level, 0, MAX_GROUP_DEPTH) {
 		struct group *group = &groups[group_at(at)];

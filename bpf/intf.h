@@ -66,6 +66,8 @@ enum tandem_stat {
 	TANDEM_STAT_GROUP_MADE,
 	TANDEM_STAT_GROUP_REMOVED,
 	TANDEM_STAT_GROUP_NO_ROOM,
+	/* Tasks that had to wait for their control group's next period. */
+	TANDEM_STAT_THROTTLED,
 	/* Leases that ran out. */
 	TANDEM_STAT_LEASE_EXPIRED,
 	/* Tasks that something is kept about: made, and gone. */

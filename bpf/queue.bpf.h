@@ -326,18 +326,22 @@ static void rescue_from(u32 queue)
 	}
 }
 
-/* Moves @p, at which @it is in its queue, to the shared queue @to; false when it is not there any
- * more. */
+/*
+ * Moves @p, at which @it is in its queue, to @queue, or to its CPU's own if it may
+ * run there only; false when it is not there any more.
+ */
 static bool move_to(struct bpf_iter_scx_dsq *it, struct task_struct *p, struct task_ctx *tctx,
-		    u32 to)
+		    u32 queue)
 {
-	u32 from = tctx->claimed;
+	u32 from = tctx->claimed, dsq = dsq_of(p, scx_bpf_task_cpu(p), queue);
 
-	scx_bpf_dsq_move_set_vtime(it, vtime_seen_from(p, tctx, shared_dsq(to)));
-	if (!scx_bpf_dsq_move_vtime(it, p, shared_dsq(to), 0))
+	scx_bpf_dsq_move_set_vtime(
+		it, rules_vtime_entering(vtime_seen_from(p, tctx, dsq), vtime_of(dsq), slice_ns));
+	if (!scx_bpf_dsq_move_vtime(it, p, dsq, 0))
 		return false;
-	tctx->vtime_dsq = shared_dsq(to);
-	move_claim(tctx, from, to);
+	tctx->vtime_dsq = dsq;
+	tctx->waits = true;
+	move_claim(tctx, from, queue);
 	return true;
 }
 
@@ -458,13 +462,58 @@ static bool relieve_now(void)
 	return true;
 }
 
+/* Lets @p wait if its control group has used up its quota. */
+static bool throttle(struct task_struct *p, struct task_ctx *tctx, u64 enq_flags)
+{
+	u64 now = bpf_ktime_get_ns();
+
+	if (!throttled_until(tctx, now))
+		return false;
+	claim(tctx, TANDEM_NO_QUEUE);
+	tctx->queued_since_ns = now;
+	tctx->waits = false;
+	count(TANDEM_STAT_THROTTLED);
+	/* In the order of arrival: what orders it elsewhere stays as it is. */
+	scx_bpf_dsq_insert(p, THROTTLED_DSQ, slice_ns, enq_flags);
+	return true;
+}
+
+/* Brings back those whose control group may go on. */
+__noinline int release_throttled(void)
+{
+	u64 now = bpf_ktime_get_ns();
+	struct task_struct *p;
+
+	if (scx_bpf_dsq_nr_queued(THROTTLED_DSQ) <= 0)
+		return 0;
+	bpf_rcu_read_lock();
+	bpf_for_each (scx_dsq, p, THROTTLED_DSQ, 0) {
+		struct task_ctx *tctx = task_ctx_of(p);
+		s32 cpu = scx_bpf_task_cpu(p);
+		u32 queue;
+
+		if (!tctx || (throttled_until(tctx, now) && waited_ns(tctx) < MAX_THROTTLED_NS))
+			continue;
+		queue = is_pinned(p) ? queue_of_cpu(cpu)
+				     : queue_at_home(p, tctx, home_of(p, tctx, cpu));
+		if (!is_queue(queue)) {
+			scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0);
+			continue;
+		}
+		if (move_to(BPF_FOR_EACH_ITER, p, tctx, queue))
+			wake_unused(queue);
+	}
+	bpf_rcu_read_unlock();
+	return 0;
+}
+
 static int look_after_queues(void *map, int *key, struct queue_timer *queue_timer)
 {
 	u32 at;
 
-	bpf_for (at, 0, nr_queues) {
+	bpf_for (at, 0, nr_queues)
 		look_after(at);
-	}
+	release_throttled();
 	if (relieve_now()) {
 		bpf_for (at, 0, NR_DSQS)
 			if (at < nr_queues || (at >= TANDEM_MAX_QUEUES &&
@@ -517,7 +566,7 @@ static s32 make_queues(void)
 			return err;
 		}
 	}
-	return 0;
+	return scx_bpf_create_dsq(THROTTLED_DSQ, NUMA_NO_NODE);
 }
 
 /* Gives what waits for @cpu alone back to the kernel, which finds another CPU for it. */

@@ -119,6 +119,21 @@ static inline u64 rules_vtime_first(u64 now, u64 credit_ns)
 	return now - 3 * credit_ns;
 }
 
+/*
+ * What a group has left that had @left_ns (negative: used in excess) after as many periods with
+ * @quota_ns each: at most one quota and @burst_ns.
+ */
+static inline long long rules_refilled(long long left_ns, u64 quota_ns, u64 burst_ns, u64 periods)
+{
+	long long most = quota_ns + burst_ns;
+
+	/* So many that no sum of them overflows: all debts are paid. */
+	if (periods > (1ULL << 20))
+		return most;
+	left_ns += (long long)(periods * quota_ns);
+	return left_ns < most ? left_ns : most;
+}
+
 /* What a newcomer should expect to wait behind @queued tasks that @cpus share. */
 static inline u64 rules_expected_wait_ns(u32 queued, u32 cpus, u64 slice_ns)
 {

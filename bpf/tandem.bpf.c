@@ -10,6 +10,7 @@
  */
 #include "tandem.bpf.h"
 #include "cgroup.bpf.h"
+#include "bandwidth.bpf.h"
 #include "account.bpf.h"
 #include "online.bpf.h"
 #include "place.bpf.h"
@@ -33,7 +34,7 @@ s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 		return prev_cpu;
 	}
 	home = home_of(p, tctx, prev_cpu);
-	if (!is_node(home))
+	if (!is_node(home) || throttled_until(tctx, bpf_ktime_get_ns()))
 		return prev_cpu;
 	if (wake_flags & SCX_WAKE_FORK)
 		home = first_home(p, tctx, home);
@@ -78,6 +79,8 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
 		return;
 	}
+	if (throttle(p, tctx, enq_flags))
+		return;
 	if (is_pinned(p)) {
 		claim(tctx, queue_of_cpu(cpu));
 		queue_on_cpu(p, tctx, cpu, enq_flags);
@@ -98,11 +101,18 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 	queue_shared(p, tctx, queue, enq_flags);
 }
 
+/* The context of a task whose slice is over, if it could go on. */
+static struct task_ctx *ctx_if_it_may_go_on(struct task_struct *p)
+{
+	struct task_ctx *tctx = p->scx.flags & SCX_TASK_QUEUED ? task_ctx_of(p) : NULL;
+
+	return tctx && !throttled_until(tctx, bpf_ktime_get_ns()) ? tctx : NULL;
+}
+
 void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 {
 	u32 node = node_of_cpu(cpu), queue = queue_of_cpu(cpu);
-	bool runs_on = prev && (prev->scx.flags & SCX_TASK_QUEUED);
-	struct task_ctx *tctx = runs_on ? task_ctx_of(prev) : NULL;
+	struct task_ctx *tctx = prev ? ctx_if_it_may_go_on(prev) : NULL;
 	/* Away from a home with room it must not stay: the kernel enqueues it (SCX_ENQ_LAST). */
 	u32 home = tctx ? home_of(prev, tctx, cpu) : TANDEM_NO_NODE;
 	bool at_home = home == node;
@@ -159,8 +169,11 @@ void BPF_STRUCT_OPS(tandem_tick, struct task_struct *p)
 {
 	struct task_ctx *tctx = task_ctx_of(p);
 
-	if (tctx)
-		account_run(p, tctx);
+	if (!tctx)
+		return;
+	account_run(p, tctx);
+	if (throttled_until(tctx, bpf_ktime_get_ns()))
+		scx_bpf_task_set_slice(p, 0);
 }
 
 void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
@@ -266,7 +279,12 @@ void BPF_STRUCT_OPS(tandem_dump_task, struct scx_dump_ctx *dump, struct task_str
 s32 BPF_STRUCT_OPS_SLEEPABLE(tandem_cgroup_init, struct cgroup *cgrp,
 			     struct scx_cgroup_init_args *args)
 {
-	return add_group(cgrp, args->weight);
+	s32 err = add_group(cgrp, args->weight);
+
+	if (!err && bpf_core_field_exists(args->bw_quota_us))
+		set_bandwidth(own_group(cgrp), args->bw_period_us, args->bw_quota_us,
+			      args->bw_burst_us);
+	return err;
 }
 
 void BPF_STRUCT_OPS_SLEEPABLE(tandem_cgroup_exit, struct cgroup *cgrp)
@@ -285,10 +303,13 @@ void BPF_STRUCT_OPS(tandem_cgroup_move, struct task_struct *p, struct cgroup *fr
 
 void BPF_STRUCT_OPS(tandem_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
 {
-	u32 at = group_of(cgrp);
+	set_group_weight(own_group(cgrp), weight);
+}
 
-	if (at && at != parent_group(cgrp))
-		set_group_weight(at, weight);
+void BPF_STRUCT_OPS(tandem_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u64 quota_us,
+		    u64 burst_us)
+{
+	set_bandwidth(own_group(cgrp), period_us, quota_us, burst_us);
 }
 
 s32 BPF_STRUCT_OPS_SLEEPABLE(tandem_init)
@@ -329,6 +350,7 @@ SCX_OPS_DEFINE(tandem_ops,
 	       .cgroup_exit	= (void *)tandem_cgroup_exit,
 	       .cgroup_move	= (void *)tandem_cgroup_move,
 	       .cgroup_set_weight = (void *)tandem_cgroup_set_weight,
+	       .cgroup_set_bandwidth = (void *)tandem_cgroup_set_bandwidth,
 	       .init		= (void *)tandem_init,
 	       .exit		= (void *)tandem_exit,
 	       .flags		= SCX_OPS_ENQ_LAST | SCX_OPS_BUILTIN_IDLE_PER_NODE,

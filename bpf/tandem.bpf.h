@@ -37,11 +37,14 @@ const volatile u8 node_order_len[TANDEM_MAX_NODES];
 const volatile u64 migration_price_ns[TANDEM_MAX_NODES * TANDEM_MAX_NODES];
 /* Time slice. */
 const volatile u64 slice_ns = 5000000;
+/* Whether weights of control groups count. */
+const volatile u32 cgroup_weights = 1;
 /* Longest lease that an assignment may ask for. */
 const volatile u64 max_lease_ns = 60000000000ULL;
 
 enum {
-	/* Dispatch queues by number: shared ones, behind them one for each CPU. */
+	/* Dispatch queues that have a virtual time, by number: shared ones, behind them one for
+	   each CPU. */
 	NR_DSQS = 2048,
 };
 _Static_assert(TANDEM_MAX_QUEUES + TANDEM_MAX_CPUS <= NR_DSQS, "every queue has a number");

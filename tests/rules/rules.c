@@ -64,6 +64,11 @@ bool linked_is_less_crowded(s32 to_claims, u32 to_cpus, s32 from_claims, u32 fro
 	return rules_is_less_crowded(to_claims, to_cpus, from_claims, from_cpus);
 }
 
+long long linked_refilled(long long left_ns, u64 quota_ns, u64 burst_ns, u64 periods)
+{
+	return rules_refilled(left_ns, quota_ns, burst_ns, periods);
+}
+
 u64 linked_expected_wait_ns(u32 queued, u32 cpus, u64 slice_ns)
 {
 	return rules_expected_wait_ns(queued, cpus, slice_ns);

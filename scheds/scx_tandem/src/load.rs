@@ -69,7 +69,9 @@ pub fn load(tables: &Tables, options: LoadOptions, verbose: bool, pins: &Pins) -
     let mut builder = TandemSkelBuilder::default();
     builder.obj_builder.debug(verbose);
     let mut open = scx_ops_open!(builder, &mut storage, tandem_ops, None)?;
-    tables.write(open.maps.rodata_data.as_mut().context("the object has no constants")?);
+    let constants = open.maps.rodata_data.as_mut().context("the object has no constants")?;
+    tables.write(constants);
+    constants.cgroup_weights = options.cgroup_weights.into();
     let flags = &mut open.struct_ops.tandem_ops_mut().flags;
     *flags = compat::read_enum("scx_ops_flags", "SCX_OPS_ENQ_LAST")?
         | compat::read_enum("scx_ops_flags", "SCX_OPS_BUILTIN_IDLE_PER_NODE")?;
@@ -81,9 +83,7 @@ pub fn load(tables: &Tables, options: LoadOptions, verbose: bool, pins: &Pins) -
             program.set_log_level(VERIFIER_STATISTICS);
         }
     }
-    if !options.cgroup_weights {
-        leave_out_cgroups(&mut open);
-    }
+    leave_out_unknown_cgroup_operations(&mut open)?;
 
     let mut skel = scx_ops_load!(open, tandem_ops, uei)?;
     let mut link = scx_ops_attach!(skel, tandem_ops)?;
@@ -111,27 +111,23 @@ pub fn load(tables: &Tables, options: LoadOptions, verbose: bool, pins: &Pins) -
     Ok(())
 }
 
-/// Leaves out what concerns control groups: all tasks count as the root group's.
-fn leave_out_cgroups(open: &mut OpenTandemSkel<'_>) {
+/// Leaves out what the running kernel does not tell schedulers about control groups.
+fn leave_out_unknown_cgroup_operations(open: &mut OpenTandemSkel<'_>) -> Result<()> {
     let ops = open.struct_ops.tandem_ops_mut();
-    ops.cgroup_init = ptr::null_mut();
-    ops.cgroup_exit = ptr::null_mut();
-    ops.cgroup_move = ptr::null_mut();
-    ops.cgroup_set_weight = ptr::null_mut();
     let progs = &mut open.progs;
-    for program in [
-        &mut progs.tandem_cgroup_init,
-        &mut progs.tandem_cgroup_exit,
-        &mut progs.tandem_cgroup_move,
-        &mut progs.tandem_cgroup_set_weight,
+    for (name, operation, program) in [
+        ("cgroup_init", &mut ops.cgroup_init, &mut progs.tandem_cgroup_init),
+        ("cgroup_exit", &mut ops.cgroup_exit, &mut progs.tandem_cgroup_exit),
+        ("cgroup_move", &mut ops.cgroup_move, &mut progs.tandem_cgroup_move),
+        ("cgroup_set_weight", &mut ops.cgroup_set_weight, &mut progs.tandem_cgroup_set_weight),
+        ("cgroup_set_bandwidth", &mut ops.cgroup_set_bandwidth, &mut progs.tandem_cgroup_set_bandwidth),
     ] {
-        program.set_autoload(false);
+        if !compat::struct_has_field("sched_ext_ops", name)? {
+            *operation = ptr::null_mut();
+            program.set_autoload(false);
+        }
     }
-}
-
-/// Whether the running kernel tells schedulers of control groups.
-pub fn kernel_has_cgroups() -> Result<bool> {
-    compat::struct_has_field("sched_ext_ops", "cgroup_init")
+    Ok(())
 }
 
 /// What a scheduler is made of: one that is loaded can be taken over by who would load the same.

@@ -163,18 +163,9 @@ fn reread(running: &Cli) -> Result<Cli> {
     Ok(new)
 }
 
-fn load_options(cli: &Cli) -> Result<LoadOptions> {
-    let kernel_has_cgroups = load::kernel_has_cgroups()?;
-    if !kernel_has_cgroups && !cli.options.no_cgroup_weight {
-        info!("the running kernel does not tell sched_ext of control groups: cpu.weight has no effect");
-    }
-    let cgroup_weights = kernel_has_cgroups && !cli.options.no_cgroup_weight;
-    Ok(LoadOptions { partial: cli.options.partial, cgroup_weights })
-}
-
 fn load_or_take_over(cli: &Cli, tables: &Tables, topology: &Topology, pins: &Pins) -> Result<Scheduler> {
     preflight::check_no_other_scheduler()?;
-    let options = load_options(cli)?;
+    let options = LoadOptions { partial: cli.options.partial, cgroup_weights: !cli.options.no_cgroup_weight };
     let identity = load::identity_of(tables, options);
     if load::loaded()? == Loaded::Tandem {
         if pins.exist() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Control groups: cpu.weight.
+//! Control groups: cpu.weight and cpu.max.
 
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ pub fn tests() -> Vec<Trial> {
         trial("a_weight_holds_on_every_level", a_weight_holds_on_every_level),
         trial("groups_that_come_and_go_leave_nothing", groups_that_come_and_go_leave_nothing),
         trial("weights_of_groups_can_be_ignored", weights_of_groups_can_be_ignored),
+        trial("a_quota_of_a_group_is_kept", a_quota_is_kept),
     ]
 }
 
@@ -112,4 +113,45 @@ fn weights_of_groups_can_be_ignored() {
     heavy.set("cpu.weight", "300");
     let [a, b] = [&light, &heavy].map(|group| hog_in(group, &cpu));
     assert_share(share(&[&a], &[&b], &scheduler), 0.5);
+}
+
+/// Half a CPU for a group, for one of two processes on a CPU, and for the group above as well.
+fn a_quota_is_kept() {
+    let scx = Scx::start_observing();
+    let scheduler = scx.handle();
+    let cpu = cpus(&scx, 1);
+    let half = ControlGroup::new("half");
+    half.set("cpu.max", "50000 100000");
+    let hog = hog_in(&half, &cpu);
+    assert_share_of_a_cpu(&hog, &scheduler, 0.5);
+    // Two hogs have no more than one.
+    let other = hog_in(&half, &cpus(&scx, 2));
+    let both = share_of_a_cpu(&hog, &scheduler) + share_of_a_cpu(&other, &scheduler);
+    assert!((both / 0.5 - 1.0).abs() < 0.2, "two got {:.1} % of a CPU, their quota is 50 %", both * 100.0);
+    drop(other);
+    drop(hog);
+    // The smaller of two quotas on the way up counts.
+    half.set("cpu.max", "20000 100000");
+    let below = half.below("below");
+    below.set("cpu.max", "80000 100000");
+    let hog = hog_in(&below, &cpu);
+    assert_share_of_a_cpu(&hog, &scheduler, 0.2);
+    half.set("cpu.max", "max");
+    assert_share_of_a_cpu(&hog, &scheduler, 0.8);
+    assert!(event(&scheduler, "throttled") > 0);
+}
+
+fn share_of_a_cpu(hog: &Hog, scheduler: &Scheduler) -> f64 {
+    let (ran_ns, elapsed) = watch_tasks(&[hog.pid()], scheduler, Duration::from_secs(5));
+    ran_ns[0] as f64 / elapsed.as_nanos() as f64
+}
+
+fn assert_share_of_a_cpu(hog: &Hog, scheduler: &Scheduler, expected: f64) {
+    let found = share_of_a_cpu(hog, scheduler);
+    assert!(
+        (found / expected - 1.0).abs() < 0.1,
+        "{:.1} % of a CPU, the quota is {:.1} %",
+        found * 100.0,
+        expected * 100.0
+    );
 }

@@ -13,7 +13,6 @@ mod programs;
 mod recording;
 mod refusals;
 mod scheduling;
-
 mod service;
 mod storms;
 mod toolbox;

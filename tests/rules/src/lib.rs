@@ -18,6 +18,7 @@ unsafe extern "C" {
     safe fn linked_is_starving(waited_ns: u64) -> bool;
     safe fn linked_vtime_first(now: u64, credit_ns: u64) -> u64;
     safe fn linked_is_less_crowded(to_claims: i32, to_cpus: u32, from_claims: i32, from_cpus: u32) -> bool;
+    safe fn linked_refilled(left_ns: i64, quota_ns: u64, burst_ns: u64, periods: u64) -> i64;
     safe fn linked_expected_wait_ns(queued: u32, cpus: u32, slice_ns: u64) -> u64;
     safe fn linked_may_leave(waited_ns: u64, price_ns: u64, patience_ns: u64, home_cpu_woken: bool) -> bool;
     safe fn linked_overfull(claims: i32, cpus: u32) -> bool;
@@ -251,6 +252,33 @@ fn a_group_has_its_weight_however_many_tasks_it_has() {
 }
 
 proptest! {
+    /// A group that always wants to run, and is stopped up to `excess_ns` too late: over many periods it gets its quota.
+    #[test]
+    fn a_quota_holds_in_the_long_run(quota_ns in 1_000_000..1_000_000_000u64, excess_ns in 0..5_000_000u64) {
+        const PERIODS: u64 = 1_000;
+        let (mut left_ns, mut ran_ns) = (quota_ns as i64, 0);
+        for _ in 0..PERIODS {
+            if left_ns > 0 {
+                let ran = left_ns as u64 + excess_ns;
+                ran_ns += ran;
+                left_ns -= ran as i64;
+            }
+            left_ns = linked_refilled(left_ns, quota_ns, 0, 1);
+        }
+        prop_assert!(ran_ns <= PERIODS * quota_ns + excess_ns, "{ran_ns} ns");
+        prop_assert!(ran_ns + quota_ns + excess_ns >= PERIODS * quota_ns, "{ran_ns} ns");
+    }
+
+    #[test]
+    fn what_is_saved_is_a_burst_at_most(
+        left_ns in -1_000_000_000_000i64..1_000_000_000, quota_ns in 0..1_000_000_000u64,
+        burst_ns in 0..1_000_000_000u64, periods: u64,
+    ) {
+        let refilled = linked_refilled(left_ns, quota_ns, burst_ns, periods);
+        prop_assert!(refilled <= (quota_ns + burst_ns) as i64);
+        prop_assert!(refilled >= left_ns.min((quota_ns + burst_ns) as i64), "time takes nothing away");
+    }
+
     #[test]
     fn flattened_weights_are_the_shares_of_the_hierarchy(root in groups()) {
         let (shares, weights) = (root.shares(1.0), root.weights(&[]));

@@ -167,6 +167,7 @@ const EVENT_NAMES: [&str; intf::tandem_stat_TANDEM_NR_STATS as usize] = [
     "group_made",
     "group_removed",
     "group_no_room",
+    "throttled",
     "lease_expired",
     "task_made",
     "task_gone",

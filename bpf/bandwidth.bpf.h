@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Control groups: cpu.max, which lets a group run for a quota in each period.
+ *
+ * What tasks run is taken from the quota of their group and of all groups above
+ * it. A task of a group that has used up its quota waits in a queue of its own,
+ * ordered by the time at which the group may go on, and the timer brings it back
+ * then. What was used in excess, since that is noticed at a tick only, is taken
+ * from the periods that follow.
+ */
+#ifndef __TANDEM_BANDWIDTH_BPF_H
+#define __TANDEM_BANDWIDTH_BPF_H
+
+#include "cgroup.bpf.h"
+
+/* The dispatch queue of those that have to wait for their group's next period. */
+#define THROTTLED_DSQ ((u64)NR_DSQS)
+
+/* Whoever has waited for this long goes on: the kernel ejects schedulers that let tasks wait. */
+#define MAX_THROTTLED_NS (10ULL * 1000 * 1000 * 1000)
+
+struct bandwidth {
+	/* What the group may run in each period; 0 without a limit. */
+	u64 quota_ns;
+	u64 period_ns;
+	/* What of it may be kept for later. */
+	u64 burst_ns;
+	/* What is left in this period, and when that ends. */
+	s64 left_ns;
+	u64 end_ns;
+};
+static struct bandwidth bandwidths[MAX_GROUPS];
+/* Whether any group ever had a limit. */
+static bool has_limits;
+
+static void set_bandwidth(u32 at, u64 period_us, u64 quota_us, u64 burst_us)
+{
+	struct bandwidth *bandwidth = &bandwidths[group_at(at)];
+	bool limited = at && quota_us && period_us && quota_us != ~0ULL;
+
+	bandwidth->quota_ns = 0;
+	if (!limited)
+		return;
+	bandwidth->period_ns = period_us * 1000;
+	bandwidth->burst_ns = burst_us * 1000;
+	bandwidth->left_ns = quota_us * 1000;
+	bandwidth->end_ns = bpf_ktime_get_ns() + bandwidth->period_ns;
+	barrier();
+	bandwidth->quota_ns = quota_us * 1000;
+	has_limits = true;
+}
+
+/* When the group of @bandwidth may go on; 0 when it may run now. */
+static u64 waits_until(struct bandwidth *bandwidth, u64 now)
+{
+	u64 quota = bandwidth->quota_ns, end = bandwidth->end_ns, period = bandwidth->period_ns;
+	u64 periods;
+
+	if (!quota || !period)
+		return 0;
+	if (now >= end) {
+		periods = (now - end) / period + 1;
+		/* Whoever ends the period refills. */
+		if (__sync_bool_compare_and_swap(&bandwidth->end_ns, end, end + periods * period)) {
+			s64 left = bandwidth->left_ns;
+
+			__sync_fetch_and_add(
+				&bandwidth->left_ns,
+				rules_refilled(left, quota, bandwidth->burst_ns, periods) - left);
+		}
+	}
+	return bandwidth->left_ns > 0 ? 0 : bandwidth->end_ns;
+}
+
+/* When a task may go on; 0 when it may run now. */
+static u64 throttled_until(const struct task_ctx *tctx, u64 now)
+{
+	u32 at = tctx->group, level;
+	u64 latest = 0;
+
+	if (!has_limits)
+		return 0;
+	bpf_for (level, 0, MAX_GROUP_DEPTH) {
+		u64 until;
+
+		if (!at)
+			break;
+		until = waits_until(&bandwidths[group_at(at)], now);
+		if (until > latest)
+			latest = until;
+		at = groups[group_at(at)].parent;
+	}
+	return latest;
+}
+
+/* Takes @ran_ns from what the group of a task has left, and the groups above it. */
+static void use_bandwidth(const struct task_ctx *tctx, u64 ran_ns)
+{
+	u32 at = tctx->group, level;
+
+	if (!has_limits)
+		return;
+	bpf_for (level, 0, MAX_GROUP_DEPTH) {
+		struct bandwidth *bandwidth = &bandwidths[group_at(at)];
+
+		if (!at)
+			break;
+		if (bandwidth->quota_ns)
+			__sync_fetch_and_sub(&bandwidth->left_ns, ran_ns);
+		at = groups[group_at(at)].parent;
+	}
+}
+
+#endif /* __TANDEM_BANDWIDTH_BPF_H */
