@@ -36,6 +36,7 @@ pub mod shares;
 pub mod sharing;
 pub mod sma;
 pub mod stall;
+pub mod tandem;
 pub mod tmma;
 
 mod anneal;

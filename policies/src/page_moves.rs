@@ -67,6 +67,11 @@ impl<'a> PageMoves<'a> {
         self.destinations[node.0]
     }
 
+    /// Pages for which there is room on `node`.
+    pub fn room(&self, node: NodeIndex) -> u64 {
+        self.free[node.0]
+    }
+
     /// Where `group` should be by the samples there are, however few; `None` without any.
     pub fn seen_destination(&self, group: &PageGroup) -> Option<NodeIndex> {
         if group.samples > 0.0 { self.destination(group.accesses_per_s.argmax()?) } else { None }

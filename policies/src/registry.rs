@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::auto;
 use crate::model::{Plan, Snapshot};
 use crate::{autopin, cimar, cra, dyrmma, imar2, kmaf, lbma, nimar, opt, placement, sam, sma};
-use crate::{balance, dataset, interleave, kmaf_pages, lmma, locality, mix, next_touch, opt_pages, rmma, tmma};
+use crate::{balance, dataset, interleave, kmaf_pages, lmma, locality, mix, next_touch, opt_pages, rmma, tandem, tmma};
 
 /// What a policy decides about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -276,6 +276,7 @@ static POLICIES: &[&Policy] = &[
     &tmma::POLICY,
     // Both.
     &auto::POLICY,
+    &tandem::POLICY,
 ];
 
 /// All policies, by kind and name.

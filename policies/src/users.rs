@@ -18,6 +18,19 @@ pub const PAGE_NODES: crate::registry::Parameter =
 /// Where the threads of a snapshot are. It is asked for each user of each group, hence by hash; never iterated over.
 pub struct Users(HashMap<ThreadId, NodeIndex, BuildHasherDefault<Multiply>>);
 
+/// The same with their positions in the snapshot.
+pub struct Positions<'a> {
+    snapshot: &'a Snapshot,
+    at: HashMap<ThreadId, usize, BuildHasherDefault<Multiply>>,
+}
+
+impl Positions<'_> {
+    /// Position and node of a thread; `None` if it is gone.
+    pub fn seat(&self, id: ThreadId) -> Option<(usize, NodeIndex)> {
+        self.at.get(&id).map(|&at| (at, self.snapshot.threads[at].node))
+    }
+}
+
 /// Hashes the few numbers of an id in a few cycles.
 #[derive(Default)]
 struct Multiply(u64);
@@ -45,6 +58,11 @@ impl Users {
     /// Those of `snapshot`.
     pub fn of(snapshot: &Snapshot) -> Self {
         Self(snapshot.threads.iter().map(|thread| (thread.id, thread.node)).collect())
+    }
+
+    /// The same with positions.
+    pub fn positions(snapshot: &Snapshot) -> Positions<'_> {
+        Positions { snapshot, at: snapshot.threads.iter().enumerate().map(|(at, thread)| (thread.id, at)).collect() }
     }
 
     /// The node of a thread; `None` if it is gone.
@@ -170,6 +188,11 @@ impl Weighed<'_> {
     /// Pages on `node`.
     pub fn pages_on(&self, node: NodeIndex) -> u64 {
         self.pages.iter().find(|part| part.0 == node).map_or(0, |part| part.1)
+    }
+
+    /// The nodes where it is, with its pages there.
+    pub fn pages(&self) -> impl Iterator<Item = (NodeIndex, u64)> {
+        self.pages.iter().copied()
     }
 
     /// What of the load is on `node`.

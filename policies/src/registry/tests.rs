@@ -157,6 +157,7 @@ fn the_pages_name_every_parameter_with_its_default_and_unit() {
         (&next_touch::POLICY, include_str!("../../../docs/policies/next-touch.md")),
         (&opt_pages::POLICY, include_str!("../../../docs/policies/opt-pages.md")),
         (&rmma::POLICY, include_str!("../../../docs/policies/rmma.md")),
+        (&tandem::POLICY, include_str!("../../../docs/policies/tandem.md")),
         (&tmma::POLICY, include_str!("../../../docs/policies/tmma.md")),
     ];
     for (policy, page) in pages {

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Joint policy `tandem`: threads and pages as unknowns of one objective.
+//!
+//! Problem: a thread far from its memory can go to it, or its memory can come. Policies for one side decide that by who is
+//! asked first. One thread with much memory should go; many threads on a full node that share a little should get the
+//! memory.
+//!
+//! Mechanism: what a placement of threads costs per second, every page being where it then pays best, is one function
+//! ([`problem`]); a search finds a placement that costs less ([`search`]); the plan moves threads and page groups to it
+//! ([`plan`]). Groups that chance could have made up are judged together with those like them ([`owners`]). Waits at busy
+//! memories are foreseen ([`knee`]), so that not all go where little is going on now. What a move costs is spread over a
+//! horizon: the time for which placements have been lasting ([`History`]).
+//!
+//! Ours; the terms and where they come from are in docs/policies/tandem.md. Parameters: [`PARAMETERS`].
+
+mod build;
+mod history;
+mod knee;
+mod owners;
+mod plan;
+mod problem;
+mod search;
+
+use crate::model::{NodeIndex, Plan, Snapshot, Thread};
+use crate::page_moves::{self, PageMoves};
+use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy, Signal};
+use crate::relocation::busy;
+use crate::users::{Ledger, Users};
+
+use build::Facts;
+use history::History;
+use owners::Owners;
+use plan::{Planned, Planner};
+use problem::Prices;
+
+/// Joint policy `tandem`.
+pub static POLICY: Policy = Policy {
+    name: "tandem",
+    kind: Kind::Joint,
+    needs: &[Signal::ThreadAccesses],
+    parameters: PARAMETERS,
+    source: "ours: one objective for threads and pages",
+    decide,
+    ..Policy::PLAIN
+};
+
+/// Parameters of `tandem`.
+pub const PARAMETERS: &[Parameter] = &[
+    Parameter::real("least_gain_percent", 1.5, "% of the stall", 0.0, 100.0),
+    Parameter::real("errors", 3.0, "standard errors of the samples", 0.0, 100.0),
+    Parameter::real("first_horizon_s", 10.0, "s over which a move must pay, at first", 0.1, 3600.0),
+    Parameter::real("least_horizon_s", 1.0, "s over which a move must pay, at least", 0.1, 3600.0),
+    Parameter::real("most_horizon_s", 40.0, "s over which a move must pay, at most", 0.1, 1e6),
+    Parameter::real("page_move_ns", 30_000.0, "ns that moving a base page delays", 0.0, 1e9),
+    Parameter::real("thread_move_ns", 1e6, "ns to move a thread, its caches included", 0.0, 1e12),
+    Parameter::whole("most_steps", 40_000.0, "changes looked at", 0.0, 1e9),
+    Parameter::real("min_cpu_percent", 1.0, "% of one CPU", 0.0, 100.0),
+    page_moves::HOME_SHARE,
+    page_moves::RESERVE_PERCENT,
+];
+
+/// Rates above this are nonsense.
+const GREATEST: f64 = 1e15;
+
+/// A number from a sampler: 0 if it is none, or negative.
+fn sound(value: f64) -> f64 {
+    if value.is_finite() { value.clamp(0.0, GREATEST) } else { 0.0 }
+}
+
+fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
+    let (snapshot, parameters) = (inputs.snapshot, inputs.parameters);
+    let active = busy(snapshot, parameters.get("min_cpu_percent"));
+    let tells = |thread: &Thread| {
+        let lines = thread.transfers_per_s.filter(|lines| lines.within_node + lines.across_nodes > 0.0);
+        thread.accesses_per_s.is_some() || (lines.is_some() && !thread.sharing.is_empty())
+    };
+    if !active.is_empty() && !active.iter().any(|thread| tells(thread)) {
+        return Err(MissingSignal { policy: "tandem", signal: Signal::ThreadAccesses });
+    }
+    let history = inputs.memory.of::<History>();
+    let horizon_s = history.horizon_s(snapshot.time_ns, parameters);
+    let steps = inputs.steps.min(parameters.get("most_steps") as u64);
+    let plan = decide_within(snapshot, parameters, horizon_s, inputs.seed, steps);
+    history.note(snapshot, &plan, parameters);
+    Ok(plan)
+}
+
+/// Gain for which there is no room, in shares of the plan's, that is put up with.
+const MOST_DENIED: f64 = 0.1;
+
+/// The plan for moves that must pay within `horizon_s`.
+fn decide_within(snapshot: &Snapshot, parameters: &Parameters, horizon_s: f64, seed: u64, steps: u64) -> Plan {
+    let seen = Seen::of(snapshot, parameters);
+    let planned = seen.planned(&seen.room, horizon_s, seed, steps);
+    let gain_ns_per_s: f64 = planned.plan.moves.iter().filter_map(|planned| planned.gain_ns_per_s).sum();
+    if planned.denied_ns_per_s <= MOST_DENIED * gain_ns_per_s {
+        return planned.plan;
+    }
+    // Not enough room for the pages that should have followed: threads are placed as if there were none.
+    seen.planned(&vec![0.0; snapshot.topology.len()], horizon_s, seed, steps).plan
+}
+
+/// A snapshot, and what it tells at a first look.
+struct Seen<'a> {
+    snapshot: &'a Snapshot,
+    parameters: &'a Parameters,
+    ledger: Ledger<'a>,
+    owners: Owners,
+    /// By node, pages for which there is room, and the memory to which pages of its threads go.
+    room: Vec<f64>,
+    memory_of: Vec<Option<usize>>,
+}
+
+impl<'a> Seen<'a> {
+    fn of(snapshot: &'a Snapshot, parameters: &'a Parameters) -> Self {
+        let nodes = || (0..snapshot.topology.len()).map(NodeIndex);
+        let ledger = Ledger::of(&snapshot.groups);
+        let threads = Users::positions(snapshot);
+        let home_share = parameters.get("home_share");
+        let owners = owners::sort(&ledger, &snapshot.groups, nodes().len(), home_share, &|id| threads.seat(id));
+        let moves = PageMoves::new(snapshot, parameters);
+        let runs = |node: &NodeIndex| !snapshot.topology.nodes[*node].cpus.is_empty();
+        let memory_of = |node: NodeIndex| moves.destination(node).filter(|_| runs(&node)).map(|memory| memory.0);
+        Self {
+            snapshot,
+            parameters,
+            ledger,
+            owners,
+            room: nodes().map(|node| moves.room(node) as f64).collect(),
+            memory_of: nodes().map(memory_of).collect(),
+        }
+    }
+
+    fn facts<'s>(&'s self, room: &'s [f64], horizon_s: f64) -> Facts<'s> {
+        let prices = Prices::of(self.snapshot, self.parameters, horizon_s);
+        Facts { snapshot: self.snapshot, owners: &self.owners, prices, room, memory_of: &self.memory_of }
+    }
+
+    fn planned(&self, room: &[f64], horizon_s: f64, seed: u64, steps: u64) -> Planned {
+        let facts = self.facts(room, horizon_s);
+        let problem = facts.problem();
+        let place = search::solve(&problem, seed, steps);
+        let moves = PageMoves::new(self.snapshot, self.parameters);
+        Planner { facts: &facts, problem: &problem, place: &place }.plan(&self.ledger, moves)
+    }
+}
+
+impl Prices {
+    fn of(snapshot: &Snapshot, parameters: &Parameters, horizon_s: f64) -> Self {
+        Self {
+            horizon_s,
+            page_ns: parameters.get("page_move_ns"),
+            thread_ns: parameters.get("thread_move_ns"),
+            least_gain: parameters.get("least_gain_percent") / 100.0,
+            errors: parameters.get("errors"),
+            busy_ns: parameters.get("min_cpu_percent") / 100.0 * snapshot.interval_ns as f64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

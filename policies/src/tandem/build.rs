@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! From a snapshot to the [`Problem`].
+
+use super::knee::{Knee, Load};
+use super::owners::{Common, Owners, Part};
+use super::problem::{Follower, Pool, Prices, Problem, Shared, Unknown};
+use super::sound;
+use crate::capacity;
+use crate::model::{FULL_CAPACITY, NodeIndex, Snapshot, Thread};
+use crate::relocation::{may_go, may_run};
+
+/// Share of its CPU time that a thread can wait for memory at least, whatever it waits for lines.
+const LEAST_MEMORY_SHARE: f64 = 0.05;
+/// CPUs by which a node may be over-full for nothing.
+const CPU_SLACK: f64 = 0.05;
+/// Own memory with less than this share of a thread's accesses does not count for the waits.
+const FAINTEST_FOLLOWER: f64 = 0.02;
+
+/// Capacity in CPUs of the fastest kind.
+fn cpus(capacity: u64) -> f64 {
+    capacity as f64 / FULL_CAPACITY as f64
+}
+
+/// What a [`Problem`] is made from.
+pub struct Facts<'a> {
+    /// What was seen.
+    pub snapshot: &'a Snapshot,
+    /// Whose memory is whose.
+    pub owners: &'a Owners,
+    /// What moves cost.
+    pub prices: Prices,
+    /// Pages for which each node has room.
+    pub room: &'a [f64],
+    /// Memory to which pages of a thread on a node go.
+    pub memory_of: &'a [Option<usize>],
+}
+
+impl Facts<'_> {
+    /// The problem.
+    pub fn problem(&self) -> Problem {
+        let nodes = self.snapshot.topology.len();
+        let latency = |from: usize, to: usize| sound(self.snapshot.topology.latency_ns(NodeIndex(from), NodeIndex(to)));
+        let latency_ns = (0..nodes * nodes).map(|at| latency(at / nodes, at % nodes)).collect();
+        let all: Vec<&Thread> = self.snapshot.threads.iter().collect();
+        let demands = capacity::demands(self.snapshot, &all);
+        let threads: Vec<Unknown> =
+            all.iter().zip(demands).map(|(thread, demand)| self.unknown(thread, cpus(demand))).collect();
+        let movable = (0..threads.len()).filter(|&at| !threads[at].choices.is_empty()).collect();
+        let (capacity, taken) = self.cpus(&threads);
+        let mut problem = Problem {
+            nodes,
+            latency_ns,
+            value: vec![0.0; threads.len() * nodes],
+            threads,
+            movable,
+            shared: vec![],
+            pools: vec![],
+            capacity,
+            taken,
+            memory_of: self.memory_of.to_vec(),
+            knee: None,
+            loads: vec![],
+        };
+        problem.scale(self.snapshot);
+        problem.pair_up(self.snapshot);
+        let owned = problem.take_parts(self);
+        problem.take_rest(self, &owned);
+        problem.take_waits(self.snapshot);
+        problem.price_leaving(self);
+        problem.settle(self.snapshot);
+        problem
+    }
+
+    fn unknown(&self, thread: &Thread, demand: f64) -> Unknown {
+        let snapshot = self.snapshot;
+        let goes = thread.cpu_time_ns as f64 >= self.prices.busy_ns;
+        let may = |node: &usize| {
+            let node = NodeIndex(*node);
+            goes && may_go(snapshot, thread, node) && (node != thread.node || may_run(snapshot, thread, node))
+        };
+        let choices: Vec<usize> = (0..snapshot.topology.len()).filter(may).collect();
+        let is_free = choices.iter().any(|&node| node != thread.node.0);
+        Unknown {
+            present: thread.node.0,
+            choices: if is_free { choices } else { vec![] },
+            demand,
+            scale: 1.0,
+            pool: None,
+            parts: vec![],
+            partners: vec![],
+            followers: vec![],
+        }
+    }
+
+    /// CPUs by node that cost nothing, and those that others use.
+    fn cpus(&self, threads: &[Unknown]) -> (Vec<f64>, Vec<f64>) {
+        let snapshot = self.snapshot;
+        let interval_ns = snapshot.interval_ns.max(1) as f64;
+        let cpus: Vec<f64> = snapshot.topology.nodes.values().map(|node| cpus(node.capacity())).collect();
+        let others = |node: usize| {
+            snapshot.nodes.get(NodeIndex(node)).map_or(0.0, |load| load.unmanaged_ns as f64 / interval_ns)
+        };
+        let taken: Vec<f64> = (0..cpus.len()).map(|node| others(node).min(cpus[node])).collect();
+        let wanted: f64 = threads.iter().map(|thread| thread.demand).sum::<f64>() + taken.iter().sum::<f64>();
+        let all: f64 = cpus.iter().sum::<f64>().max(1.0);
+        let capacity = cpus.iter().map(|&cpus| cpus.max(wanted * cpus / all) + CPU_SLACK).collect();
+        (capacity, taken)
+    }
+}
+
+impl Problem {
+    /// What each thread waits for one after the other.
+    fn scale(&mut self, snapshot: &Snapshot) {
+        for (at, thread) in snapshot.threads.iter().enumerate() {
+            let ran_ns = thread.cpu_time_ns as f64 / snapshot.interval_ns.max(1) as f64 * 1e9;
+            let memory_ns = self.stall(thread);
+            let lines_ns = thread.transfers_per_s.map_or(0.0, |lines| {
+                let far = (0..self.nodes).map(|node| self.between_ns(thread.node.0, node)).fold(0.0, f64::max);
+                sound(lines.within_node) * self.latency_ns(thread.node.0, thread.node.0)
+                    + sound(lines.across_nodes) * far
+            });
+            let left_ns = (ran_ns - lines_ns).max(LEAST_MEMORY_SHARE * ran_ns);
+            if memory_ns > left_ns {
+                self.threads[at].scale = left_ns / memory_ns;
+            }
+        }
+    }
+
+    /// Waiting for memory if nothing were in flight together, in ns per second.
+    fn stall(&self, thread: &Thread) -> f64 {
+        let Some(row) = &thread.accesses_per_s else { return 0.0 };
+        let by_table: f64 =
+            row.iter().map(|(memory, &per_s)| sound(per_s) * self.latency_ns(thread.node.0, memory.0)).sum();
+        let measured = thread.latency_ns.map(sound).filter(|&latency_ns| latency_ns > 0.0);
+        measured.map_or(by_table, |latency_ns| latency_ns * row.values().map(|&per_s| sound(per_s)).sum::<f64>())
+    }
+
+    /// Transfers of lines, put down to the threads that are shared with.
+    fn pair_up(&mut self, snapshot: &Snapshot) {
+        for (at, thread) in snapshot.threads.iter().enumerate() {
+            let Some(lines) = thread.transfers_per_s else { continue };
+            let lines_per_s = sound(lines.within_node) + sound(lines.across_nodes);
+            let all: f64 = thread.sharing.iter().map(|cell| sound(cell.1)).sum();
+            if lines_per_s <= 0.0 || all <= 0.0 {
+                continue;
+            }
+            for &(partner, shared) in &thread.sharing {
+                let Ok(other) = snapshot.threads.binary_search_by_key(&partner, |thread| thread.id) else { continue };
+                if other != at {
+                    let per_s = lines_per_s * sound(shared) / all;
+                    self.threads[at].partners.push((other, per_s));
+                    self.threads[other].partners.push((at, per_s));
+                }
+            }
+        }
+        for thread in &mut self.threads {
+            thread.partners.sort_by_key(|partner| partner.0);
+            thread.partners.dedup_by(|next, kept| {
+                let same = next.0 == kept.0;
+                if same {
+                    kept.1 += next.1;
+                }
+                same
+            });
+            thread.partners.retain(|partner| partner.1 > 0.0);
+        }
+    }
+
+    /// Takes in the groups of few threads; returns, by thread and node, the accesses that are accounted for.
+    fn take_parts(&mut self, facts: &Facts) -> Vec<f64> {
+        let mut owned = vec![0.0; self.value.len()];
+        for part in &facts.owners.parts {
+            for &(user, per_s) in &part.users {
+                for &(node, pages) in &part.pages {
+                    owned[user * self.nodes + node] += per_s * pages / part.resident;
+                }
+            }
+            let stay_ns: Vec<f64> = (0..self.nodes).map(|node| self.latency_to(part, node)).collect();
+            match part.users[..] {
+                _ if !part.movable => {
+                    for &(user, per_s) in &part.users {
+                        let waited = per_s * self.threads[user].scale;
+                        (0..self.nodes).for_each(|node| self.value[user * self.nodes + node] += waited * stay_ns[node]);
+                    }
+                }
+                [(user, per_s)] => self.take_own(facts, part, user, per_s, &stay_ns),
+                _ => self.take_shared(facts, part, stay_ns),
+            }
+        }
+        owned
+    }
+
+    /// Mean latency from a node to the pages of a part.
+    fn latency_to(&self, part: &Part, from: usize) -> f64 {
+        part.pages.iter().map(|&(memory, pages)| pages / part.resident * self.latency_ns(from, memory)).sum()
+    }
+
+    /// What it takes to bring a part to a memory: the move, and what it must save; infinite without room.
+    fn bring(&self, facts: &Facts, part: &Part, waited_per_s: f64, to: usize) -> f64 {
+        let there = part.pages.iter().find(|entry| entry.0 == to).map_or(0.0, |entry| entry.1);
+        let away = part.resident - there;
+        if away > facts.room[to] {
+            return f64::INFINITY;
+        }
+        let stall: f64 = part.pages.iter().map(|&(memory, pages)| pages * self.latency_ns(memory, memory)).sum();
+        let least = facts.prices.least_gain * waited_per_s * stall / part.resident;
+        facts.prices.pages(away) + if away > 0.0 { least } else { 0.0 }
+    }
+
+    fn take_own(&mut self, facts: &Facts, part: &Part, user: usize, per_s: f64, stay_ns: &[f64]) {
+        let scale = self.threads[user].scale;
+        let waited = per_s * scale;
+        let others =
+            |to: &dyn Fn(usize) -> f64| part.others.iter().map(|&(node, rate)| scale * rate * to(node)).sum::<f64>();
+        let others_stay = others(&|node| stay_ns[node]);
+        let mut goes = vec![false; self.nodes];
+        for node in 0..self.nodes {
+            let stay = waited * stay_ns[node];
+            let follow = self.memory_of[node].map_or(f64::INFINITY, |to| {
+                let more = others(&|other| self.latency_ns(other, to)) - others_stay;
+                waited * self.latency_ns(node, to) + more + self.bring(facts, part, waited, to)
+            });
+            goes[node] = follow < stay;
+            self.value[user * self.nodes + node] += follow.min(stay);
+        }
+        let all: f64 = facts.snapshot.threads[user].accesses_per_s.as_ref().map_or(0.0, |row| row.total());
+        if let [(home, _)] = part.pages[..]
+            && per_s > FAINTEST_FOLLOWER * all
+        {
+            let load = Load { per_s, waited_per_s: waited };
+            self.threads[user].followers.push(Follower { home, load, goes });
+        }
+    }
+
+    fn take_shared(&mut self, facts: &Facts, part: &Part, stay_ns: Vec<f64>) {
+        let users: Vec<(usize, f64)> =
+            part.users.iter().map(|&(user, per_s)| (user, per_s * self.threads[user].scale)).collect();
+        let waited: f64 = users.iter().map(|user| user.1).sum();
+        let all: f64 = part.users.iter().map(|user| user.1).sum();
+        let scale = if all > 0.0 { waited / all } else { 0.0 };
+        let others =
+            |to: &dyn Fn(usize) -> f64| part.others.iter().map(|&(node, rate)| scale * rate * to(node)).sum::<f64>();
+        let base = (0..self.nodes)
+            .map(|to| others(&|node| self.latency_ns(node, to)) + self.bring(facts, part, waited, to))
+            .collect();
+        let others_stay = others(&|node| stay_ns[node]);
+        users.iter().for_each(|&(user, _)| self.threads[user].parts.push(self.shared.len()));
+        self.shared.push(Shared { users, stay_ns, others_stay, base });
+    }
+
+    /// Takes in what threads access besides: of a process that has memory in common, that; else memory that stays.
+    fn take_rest(&mut self, facts: &Facts, owned: &[f64]) {
+        let mut pool_of: Vec<Option<usize>> = vec![None; facts.owners.common.len()];
+        for (at, thread) in facts.snapshot.threads.iter().enumerate() {
+            let Some(row) = &thread.accesses_per_s else { continue };
+            let scale = self.threads[at].scale;
+            let rest: Vec<f64> = (0..self.nodes)
+                .map(|node| scale * (sound(row[NodeIndex(node)]) - owned[at * self.nodes + node]).max(0.0))
+                .collect();
+            let stay: Vec<f64> = (0..self.nodes)
+                .map(|from| (0..self.nodes).map(|memory| rest[memory] * self.latency_ns(from, memory)).sum())
+                .collect();
+            let common = facts.owners.common.binary_search_by_key(&thread.process, |common| common.process);
+            let movable = common.map_or(0.0, |number| facts.owners.common[number].movable_share());
+            (0..self.nodes).for_each(|node| self.value[at * self.nodes + node] += (1.0 - movable) * stay[node]);
+            if movable > 0.0
+                && let Ok(number) = common
+            {
+                let pool = *pool_of[number].get_or_insert_with(|| {
+                    self.pools.push(Pool { base: vec![], stay: vec![], users: vec![] });
+                    self.pools.len() - 1
+                });
+                let waited: f64 = movable * rest.iter().sum::<f64>();
+                let users = &mut self.pools[pool];
+                self.threads[at].pool = Some((pool, users.users.len(), waited));
+                users.users.push(at);
+                users.stay.push(stay.into_iter().map(|cost| movable * cost).collect());
+            }
+        }
+        for (number, pool) in pool_of.into_iter().enumerate() {
+            let Some(pool) = pool else { continue };
+            self.pools[pool].base = self.pool_base(facts, &facts.owners.common[number], pool);
+        }
+    }
+
+    /// What it takes to bring all that a process has in common to each node.
+    fn pool_base(&self, facts: &Facts, common: &Common, pool: usize) -> Vec<f64> {
+        let users = self.pools[pool].users.iter();
+        let waited: f64 = users.filter_map(|&user| self.threads[user].pool).map(|(_, _, per_s)| per_s).sum();
+        let pages: f64 = common.pages.iter().sum();
+        let (least, most) = self.latency_range();
+        // Half of the way from near to far is what users that are anywhere can gain.
+        let doubt = facts.prices.errors / libm::sqrt(common.samples.max(1.0)) * (most - least) / 2.0;
+        let hurdle = waited * (doubt + facts.prices.least_gain * least);
+        let base = |to: usize| {
+            let away = pages - common.pages[to];
+            let is_meant = self.memory_of.contains(&Some(to)) && away <= facts.room[to];
+            if is_meant { facts.prices.pages(away) + hurdle } else { f64::INFINITY }
+        };
+        (0..self.nodes).map(base).collect()
+    }
+
+    pub(super) fn latency_range(&self) -> (f64, f64) {
+        self.latency_ns.iter().fold((f64::INFINITY, 0.0), |(least, most), &ns| (ns.min(least), ns.max(most)))
+    }
+
+    /// The accesses to each memory now, and what the waits tell.
+    fn take_waits(&mut self, snapshot: &Snapshot) {
+        let mut loads = vec![Load::default(); self.nodes];
+        let mut idle_ns = vec![0.0; self.nodes];
+        for (at, thread) in snapshot.threads.iter().enumerate() {
+            let Some(row) = &thread.accesses_per_s else { continue };
+            for (memory, &per_s) in row.iter() {
+                let (per_s, memory) = (sound(per_s), memory.0);
+                let load = Load { per_s, waited_per_s: per_s * self.threads[at].scale };
+                loads[memory] = loads[memory].plus(load, 1.0);
+                idle_ns[memory] += per_s * self.latency_ns(thread.node.0, memory);
+            }
+        }
+        for node in (0..self.nodes).filter(|&node| loads[node].per_s > 0.0) {
+            idle_ns[node] /= loads[node].per_s;
+        }
+        self.knee = Knee::of(snapshot, &loads, &idle_ns);
+        self.loads = loads;
+    }
+
+    /// Adds what a thread's move must bring to every node but the present one.
+    fn price_leaving(&mut self, facts: &Facts) {
+        for &at in &self.movable {
+            let thread = &facts.snapshot.threads[at];
+            let present = self.threads[at].present;
+            if !may_run(facts.snapshot, thread, thread.node) {
+                continue;
+            }
+            let scale = self.threads[at].scale;
+            let lines: f64 = self.threads[at].partners.iter().map(|partner| partner.1).sum();
+            // As if all were near, as it is for pages.
+            let near_ns = self.latency_ns(present, present);
+            let accesses: f64 =
+                thread.accesses_per_s.as_ref().map_or(0.0, |row| row.values().map(|&rate| sound(rate)).sum());
+            let stall = near_ns * (scale * accesses + lines / 2.0);
+            let price = (facts.prices.thread_ns / facts.prices.horizon_s).max(facts.prices.least_gain * stall);
+            for node in (0..self.nodes).filter(|&node| node != present) {
+                let (gain, error) = self.gain_and_error(facts, thread, present, node);
+                // Whether it is a gain is in doubt only near 0.
+                let doubt = facts.prices.errors * error;
+                let doubt = if gain.abs() <= 2.0 * doubt { scale * doubt } else { 0.0 };
+                self.value[at * self.nodes + node] += price + doubt;
+            }
+        }
+    }
+
+    /// What a thread's accesses cost less from another node, and its standard error: rate x that of the mean.
+    fn gain_and_error(&self, facts: &Facts, thread: &Thread, from: usize, to: usize) -> (f64, f64) {
+        let per_sample = facts.owners.per_sample(thread.process);
+        let Some(row) = thread.accesses_per_s.as_ref() else { return (0.0, 0.0) };
+        let (mut all, mut sum, mut squares) = (0.0, 0.0, 0.0);
+        for (memory, &per_s) in row.iter() {
+            let (per_s, nearer) = (sound(per_s), self.latency_ns(from, memory.0) - self.latency_ns(to, memory.0));
+            all += per_s;
+            sum += per_s * nearer;
+            squares += per_s * nearer * nearer;
+        }
+        // all / per_sample samples; rate^2 x (mean of squares - square of mean) / samples.
+        let variance = if all > 0.0 { (per_sample * (squares - sum * sum / all)).max(0.0) } else { 0.0 };
+        (sum, libm::sqrt(variance))
+    }
+
+    /// Threads that may not stay begin where they are best off.
+    fn settle(&mut self, snapshot: &Snapshot) {
+        for &at in &self.movable {
+            if !self.threads[at].choices.contains(&snapshot.threads[at].node.0) {
+                let value = |node: usize| self.value[at * self.nodes + node];
+                let best = self.threads[at].choices.iter().copied().min_by(|&a, &b| value(a).total_cmp(&value(b)));
+                self.threads[at].present = best.unwrap_or(self.threads[at].present);
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! How long accesses wait for a memory that is busy, and what moving some of them elsewhere saves.
+//!
+//! A memory serves an access in s ns, one after the other; at a rate of a per ns one waits (M/D/1)
+//!
+//!     w(a) = s u / (2 (1 - u)),  u = s a           solved for s:  s = sqrt(w^2 + 2 w / a) - w
+//!
+//! s comes from the wait that was measured: the latency that the node served, less that of the idle machine. A memory that
+//! served nothing is taken to be like the slowest that did. Beyond [`MOST_BUSY`] the wait goes on as a straight line: threads
+//! that wait ask for less, and do not meet the formula's infinity. Those of a memory that is busier than that ask for more
+//! once they wait less: service times are taken as if they asked for as much as all memories together can give.
+//!
+//! All accesses to a memory wait, so that what one more costs includes what it makes the others wait. That keeps a plan
+//! from sending everything to the memory that is idle now.
+
+use super::sound;
+use crate::model::{NodeIndex, Snapshot};
+
+/// Busy share up to which the formula holds.
+const MOST_BUSY: f64 = 0.85;
+/// Waits below this share of the latency do not matter anywhere.
+const FAINTEST_WAIT: f64 = 0.05;
+
+/// Accesses per second to a memory: as counted, and in the share that their threads wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Load {
+    /// As counted.
+    pub per_s: f64,
+    /// Of them, as many as are waited for one after the other.
+    pub waited_per_s: f64,
+}
+
+/// The memories' service times.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Knee {
+    service_ns: Vec<f64>,
+}
+
+impl Knee {
+    /// What the waits tell of the memories. `loads` are those of now, `idle_ns` the mean latency that the accesses to each
+    /// memory would have on an idle machine. `None` if nobody waits, or the signal is absent.
+    pub fn of(snapshot: &Snapshot, loads: &[Load], idle_ns: &[f64]) -> Option<Self> {
+        let wait_ns = |node: usize| -> Option<f64> {
+            let served_ns = sound(snapshot.nodes.get(NodeIndex(node))?.served_latency_ns?);
+            (loads[node].per_s > 0.0).then_some((served_ns - idle_ns[node]).max(0.0))
+        };
+        let is_felt = |node: usize| wait_ns(node).is_some_and(|wait_ns| wait_ns > FAINTEST_WAIT * idle_ns[node]);
+        if !(0..loads.len()).any(is_felt) {
+            return None;
+        }
+        let service_ns = |node: usize| {
+            let (wait_ns, per_ns) = (wait_ns(node)?, loads[node].per_s * 1e-9);
+            Some(libm::sqrt(wait_ns * wait_ns + 2.0 * wait_ns / per_ns) - wait_ns)
+        };
+        let known: Vec<Option<f64>> = (0..loads.len()).map(service_ns).collect();
+        let slowest = known.iter().flatten().copied().fold(0.0, f64::max);
+        let service_ns: Vec<f64> = known.iter().map(|known| known.unwrap_or(slowest)).collect();
+        let busy = |node: usize| service_ns[node] * loads[node].per_s * 1e-9;
+        let busiest = (0..loads.len()).map(busy).fold(0.0, f64::max);
+        let has_memory = |node: &usize| snapshot.topology.nodes[NodeIndex(*node)].memory_pages > 0;
+        let memories = (0..loads.len()).filter(has_memory).count().max(1) as f64;
+        let mean = (0..loads.len()).map(busy).sum::<f64>() / memories;
+        let faster = if busiest > MOST_BUSY { (MOST_BUSY / mean).max(1.0) } else { 1.0 };
+        Some(Self { service_ns: service_ns.into_iter().map(|service_ns| faster * service_ns).collect() })
+    }
+
+    /// Mean wait of an access.
+    pub fn wait_ns(&self, node: usize, per_s: f64) -> f64 {
+        let service_ns = self.service_ns[node];
+        let busy = service_ns * per_s.max(0.0) * 1e-9;
+        let within = busy.min(MOST_BUSY);
+        let slope = service_ns / (2.0 * (1.0 - MOST_BUSY) * (1.0 - MOST_BUSY));
+        service_ns * within / (2.0 * (1.0 - within)) + slope * (busy - within)
+    }
+
+    /// Waiting of all accesses to a memory, in ns per second.
+    pub fn cost(&self, node: usize, load: Load) -> f64 {
+        load.waited_per_s.max(0.0) * self.wait_ns(node, load.per_s)
+    }
+}
+
+impl Load {
+    /// Both together.
+    pub fn plus(self, other: Self, sign: f64) -> Self {
+        Self { per_s: self.per_s + sign * other.per_s, waited_per_s: self.waited_per_s + sign * other.waited_per_s }
+    }
+}

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! From a placement of threads to a plan: which page groups go where, and all moves with their gains and reasons.
+//!
+//! Groups are judged as what they belong to, at the nodes that its threads have under the plan:
+//!
+//!     gain = accesses x (latency now - latency there - errors x standard error) + less waiting at memories
+//!
+//! and go if that exceeds what the move costs over the horizon and the least share of the stall. A group of a process is
+//! judged by its own accesses as well, if threads stay: a team of more threads than have names may use it. Gains of thread
+//! moves count memory where it is, those of page moves count threads where they go, so that all add up.
+
+use super::build::Facts;
+use super::knee::Load;
+use super::owners::Owner;
+use super::problem::Problem;
+use crate::cost::thread_gain_ns_per_s;
+use crate::model::{Action, NodeIndex, Plan, Snapshot, Thread};
+use crate::page_moves::{Granted, PageMoves};
+use crate::relocation::{self, pulled_out};
+use crate::users::{Ledger, Weighed};
+
+/// Standard errors for a group that is judged alone: there are thousands of them.
+const ALONE_ERRORS: f64 = 4.5;
+/// Share of the accesses that must come from one node for that.
+const LEAST_ALONE: f64 = 0.6;
+
+/// Share of the stall that a move for less waiting must save besides: loads are never quite alike.
+const LEAST_RELIEF: f64 = 0.05;
+/// Gains are told in the currency of all policies, in which accesses in flight together count one by one.
+const LEAST_SCALE: f64 = 1e-3;
+
+/// Accesses as they will be: from where, and how they are waited for.
+#[derive(Clone, Debug)]
+struct Source {
+    /// Mean latency of an access by memory.
+    latency_ns: Vec<f64>,
+    /// Share of the accesses by node.
+    from: Vec<f64>,
+    /// Samples behind it; infinite if it is certain.
+    samples: f64,
+    /// Share that is waited for one after the other.
+    scale: f64,
+    /// The memory with the least latency.
+    nearest: Option<usize>,
+}
+
+/// Why a group goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Why {
+    owner: Owner,
+    gain_ns_per_s: f64,
+    is_relief: bool,
+}
+
+/// A plan, and what was left out of it for want of room.
+pub struct Planned {
+    /// The plan.
+    pub plan: Plan,
+    /// Gain of groups for which there was no room, in ns per second.
+    pub denied_ns_per_s: f64,
+}
+
+/// Makes the plan for a placement.
+pub struct Planner<'a> {
+    pub facts: &'a Facts<'a>,
+    pub problem: &'a Problem,
+    pub place: &'a [usize],
+}
+
+impl Planner<'_> {
+    /// The plan; `moves` has none yet.
+    pub fn plan(&self, ledger: &Ledger, mut moves: PageMoves) -> Planned {
+        let threads = self.threads();
+        let (mut granted, denied_ns_per_s) = self.groups(ledger, &mut moves);
+        let pages = |one: &Granted<Why>| ledger.weighed(one.at).resident.max(1) as f64;
+        granted.sort_by(|a, b| {
+            let rate = |one: &Granted<Why>| one.why.gain_ns_per_s / pages(one);
+            rate(b).total_cmp(&rate(a)).then(a.at.cmp(&b.at))
+        });
+        moves.write(ledger, &granted, |moves, weighed, one| {
+            (Some(one.why.gain_ns_per_s), self.page_reason(moves, weighed, one))
+        });
+        let mut plan = threads;
+        plan.moves.extend(moves.plan().moves);
+        Planned { plan, denied_ns_per_s }
+    }
+
+    fn threads(&self) -> Plan {
+        let snapshot = self.facts.snapshot;
+        let threads: Vec<&Thread> = snapshot.threads.iter().collect();
+        let reason = |thread: &Thread, to: NodeIndex| self.thread_reason(thread, to.0);
+        let mut plan = relocation::plan(snapshot, &threads, self.place, reason);
+        for planned in &mut plan.moves {
+            let more = match planned.action {
+                Action::MoveThread { thread, .. } => self.other_gain(snapshot, thread, true),
+                Action::Interchange { first, second, .. } => {
+                    self.other_gain(snapshot, first, false) + self.other_gain(snapshot, second, false)
+                }
+                Action::MovePages { .. } => 0.0,
+            };
+            planned.gain_ns_per_s = Some(planned.gain_ns_per_s.unwrap_or(0.0) + more).filter(|gain| gain.is_finite());
+        }
+        plan
+    }
+
+    /// What the move of a thread saves besides its own accesses, the others being where they go.
+    fn other_gain(&self, snapshot: &Snapshot, thread: crate::model::ThreadId, alone: bool) -> f64 {
+        let Ok(at) = snapshot.threads.binary_search_by_key(&thread, |known| known.id) else { return 0.0 };
+        let (from, to) = (snapshot.threads[at].node.0, self.place[at]);
+        self.lines_gain(at, from, to) + if alone { self.crowd_gain(at, from, to) } else { 0.0 }
+    }
+
+    fn lines_gain(&self, at: usize, from: usize, to: usize) -> f64 {
+        let of = |&(other, per_s): &(usize, f64)| {
+            per_s * (self.problem.between_ns(from, self.place[other]) - self.problem.between_ns(to, self.place[other]))
+        };
+        self.problem.threads[at].partners.iter().map(of).sum()
+    }
+
+    fn crowd_gain(&self, at: usize, from: usize, to: usize) -> f64 {
+        let wanted = |node: usize| -> f64 {
+            let here = |thread: &usize| self.place[*thread] == node;
+            (0..self.place.len()).filter(here).map(|thread| self.problem.threads[thread].demand).sum()
+        };
+        let (problem, demand) = (self.problem, self.problem.threads[at].demand);
+        let (old, new) = (wanted(from), wanted(to));
+        problem.crowd(from, old + demand) - problem.crowd(from, old) + problem.crowd(to, new - demand)
+            - problem.crowd(to, new)
+    }
+
+    /// Why a thread goes, in words: what weighs most.
+    fn thread_reason(&self, thread: &Thread, to: usize) -> String {
+        let snapshot = self.facts.snapshot;
+        let id = |node: usize| snapshot.topology.nodes[NodeIndex(node)].id;
+        if let Some(reason) = pulled_out(snapshot, thread) {
+            return reason;
+        }
+        let Ok(at) = snapshot.threads.binary_search_by_key(&thread.id, |known| known.id) else { return String::new() };
+        let from = thread.node.0;
+        let scale = self.problem.threads[at].scale;
+        let memory = thread_gain_ns_per_s(&snapshot.topology, thread, NodeIndex(to)).unwrap_or(0.0) * scale;
+        let (lines, crowd) = (self.lines_gain(at, from, to), self.crowd_gain(at, from, to));
+        if crowd > 0.0 && crowd >= lines && crowd >= memory {
+            return format!("node {} has more to run than CPUs", id(from));
+        }
+        if memory > 0.0
+            && memory >= lines
+            && let Some(row) = &thread.accesses_per_s
+        {
+            let share = (100.0 * row[NodeIndex(to)] / row.total()).round();
+            return format!(
+                "{share} % of its accesses go to node {}, from which it is nearer to the others too",
+                id(to)
+            );
+        }
+        if lines > 0.0 {
+            return format!("it exchanges lines with threads that are on node {} or near", id(to));
+        }
+        format!("threads and pages are better placed together with it on node {}", id(to))
+    }
+
+    fn page_reason(&self, moves: &PageMoves, weighed: &Weighed, one: &Granted<Why>) -> String {
+        let snapshot = self.facts.snapshot;
+        let id = snapshot.topology.nodes[one.to].id;
+        let home = moves.home_of(weighed);
+        if one.why.is_relief {
+            return format!("accesses wait less at node {id}{home}");
+        }
+        match one.why.owner {
+            Owner::Part(part) => match self.facts.owners.parts[part].users[..] {
+                [(user, _)] => {
+                    let on = snapshot.topology.nodes[NodeIndex(self.place[user])].id;
+                    format!("thread {} on node {on} uses it{home}", snapshot.threads[user].id)
+                }
+                ref users => format!("node {id} is nearest to the {} threads that share it{home}", users.len()),
+            },
+            Owner::Common(_) => format!("node {id} is nearest to the threads of its process{home}"),
+        }
+    }
+
+    /// The accesses of parts and processes with threads where they go.
+    fn sources(&self) -> (Vec<Source>, Vec<Option<Source>>) {
+        let owners = self.facts.owners;
+        let per_sample = |user: usize| owners.per_sample(self.facts.snapshot.threads[user].process);
+        let parts = owners.parts.iter().map(|part| {
+            let mut from = vec![0.0; self.problem.nodes];
+            let (mut waited, mut all) = (0.0, 0.0);
+            for &(user, per_s) in &part.users {
+                from[self.place[user]] += per_s;
+                waited += per_s * self.problem.threads[user].scale;
+                all += per_s;
+            }
+            part.others.iter().for_each(|&(node, per_s)| from[node] += per_s);
+            let of_sample = part.users.first().map_or(0.0, |user| per_sample(user.0));
+            let samples = if of_sample > 0.0 { from.iter().sum::<f64>() / of_sample } else { 0.0 };
+            self.source(from, samples, if all > 0.0 { waited / all } else { 1.0 })
+        });
+        let parts = parts.collect();
+        let mut common: Vec<Option<Source>> = vec![None; owners.common.len()];
+        for pool in &self.problem.pools {
+            let Some(&first) = pool.users.first() else { continue };
+            let process = self.facts.snapshot.threads[first].process;
+            let Ok(number) = owners.common.binary_search_by_key(&process, |common| common.process) else { continue };
+            let mut from = vec![0.0; self.problem.nodes];
+            let mut scaled = 0.0;
+            for &user in &pool.users {
+                let unknown = &self.problem.threads[user];
+                let waited = unknown.pool.map_or(0.0, |pool| pool.2);
+                from[self.place[user]] += waited / unknown.scale.max(1e-9);
+                scaled += waited;
+            }
+            let all: f64 = from.iter().sum();
+            let scale = if all > 0.0 { scaled / all } else { 1.0 };
+            common[number] = Some(self.source(from, owners.common[number].samples, scale));
+        }
+        (parts, common)
+    }
+
+    fn source(&self, from: Vec<f64>, samples: f64, scale: f64) -> Source {
+        let all: f64 = from.iter().sum();
+        let share = |per_s: f64| if all > 0.0 { per_s / all } else { 0.0 };
+        let from: Vec<f64> = from.into_iter().map(share).collect();
+        let mean = |to: usize| -> f64 {
+            let accessing = from.iter().enumerate().filter(|entry| *entry.1 > 0.0);
+            accessing.map(|(node, share)| share * self.problem.latency_ns(node, to)).sum()
+        };
+        let latency_ns: Vec<f64> = (0..self.problem.nodes).map(mean).collect();
+        let memories = self.facts.memory_of.iter().flatten().copied();
+        let nearest = memories.min_by(|&a, &b| latency_ns[a].total_cmp(&latency_ns[b]).then(a.cmp(&b)));
+        Source { latency_ns, from, samples, scale, nearest: nearest.filter(|_| all > 0.0) }
+    }
+
+    /// Standard error of the difference of the mean latencies of two memories in so many samples.
+    fn error_ns(&self, source: &Source, here: usize, there: usize, samples: f64) -> f64 {
+        let (mut mean, mut square) = (0.0, 0.0);
+        for (node, &share) in source.from.iter().enumerate().filter(|entry| *entry.1 > 0.0) {
+            let far = self.problem.latency_ns(node, here) - self.problem.latency_ns(node, there);
+            mean += share * far;
+            square += share * far * far;
+        }
+        libm::sqrt((square - mean * mean).max(0.0) / samples.max(1.0))
+    }
+
+    /// Gives groups that gain by it a place, those with most accesses first: at first the nearest one, then, as loads are
+    /// when these have gone, one where accesses wait less. Returns them, and what the others would have gained for which
+    /// there was no room.
+    fn groups(&self, ledger: &Ledger, moves: &mut PageMoves) -> (Vec<Granted<Why>>, f64) {
+        let sources = self.sources();
+        let owners = &self.facts.owners.of;
+        let is_meant = |at: usize| owners[at].is_some() && ledger.weighed(at).group.unmovable.is_none();
+        let order = ledger.heaviest_first(is_meant);
+        let mut loads = Loads::of(self.problem);
+        let (mut granted, mut denied) = (Vec::new(), 0.0);
+        let mut goes = vec![false; owners.len()];
+        let passes: &[bool] = if self.problem.knee.is_some() { &[false, true] } else { &[false] };
+        for &for_relief in passes {
+            for &at in &order {
+                let Some(owner) = owners[at].filter(|_| !goes[at]) else { continue };
+                let weighed = ledger.weighed(at);
+                let Some(verdict) = self.verdict(&weighed, owner, &sources, &loads, for_relief) else { continue };
+                if moves.grant(&weighed, NodeIndex(verdict.to)) {
+                    goes[at] = true;
+                    loads.go(self.problem, &weighed, verdict.scale, verdict.to);
+                    let gain_ns_per_s = verdict.gain_ns_per_s / verdict.scale.max(LEAST_SCALE);
+                    let why = Why { owner, gain_ns_per_s, is_relief: for_relief };
+                    granted.push(Granted { at, to: NodeIndex(verdict.to), why });
+                } else {
+                    denied += verdict.gain_ns_per_s / verdict.scale.max(LEAST_SCALE);
+                }
+            }
+        }
+        (granted, denied)
+    }
+
+    /// Where a group should go as one of what it belongs to, or else by itself.
+    fn verdict(
+        &self,
+        weighed: &Weighed,
+        owner: Owner,
+        (parts, common): &(Vec<Source>, Vec<Option<Source>>),
+        loads: &Loads,
+        for_relief: bool,
+    ) -> Option<Verdict> {
+        let source = match owner {
+            Owner::Part(part) => &parts[part],
+            Owner::Common(number) => common[number].as_ref()?,
+        };
+        let errors =
+            |home: usize, to: usize| self.facts.prices.errors * self.error_ns(source, home, to, source.samples);
+        let judged = self.judge(weighed, source, errors, loads, for_relief);
+        let stays = || self.place.iter().zip(&self.facts.snapshot.threads).all(|(&at, thread)| at == thread.node.0);
+        if judged.is_none() && !for_relief && matches!(owner, Owner::Common(_)) && stays() {
+            return self.judge_alone(weighed, source, loads);
+        }
+        judged
+    }
+
+    /// Where a group should go by its own accesses, if most of them come from one node. They err as much as those of the
+    /// process would in so few samples: that so many came from one node may itself be chance.
+    fn judge_alone(&self, weighed: &Weighed, of: &Source, loads: &Loads) -> Option<Verdict> {
+        let most = weighed.accesses.iter().map(|access| access.1).fold(0.0, f64::max);
+        if most < LEAST_ALONE * weighed.load {
+            return None;
+        }
+        let mut from = vec![0.0; self.problem.nodes];
+        weighed.accesses.iter().for_each(|&(node, per_s)| from[node.0] = super::sound(per_s));
+        let samples = super::sound(weighed.group.samples);
+        let own = self.source(from, samples, of.scale);
+        let error_ns = |home: usize, to: usize| {
+            ALONE_ERRORS * self.error_ns(&own, home, to, samples).max(self.error_ns(of, home, to, samples))
+        };
+        self.judge(weighed, &own, error_ns, loads, false)
+    }
+
+    /// The nearest memory for a group, or the one with the least wait, if it gains enough there.
+    fn judge(
+        &self,
+        weighed: &Weighed,
+        source: &Source,
+        error_ns: impl Fn(usize, usize) -> f64,
+        loads: &Loads,
+        for_relief: bool,
+    ) -> Option<Verdict> {
+        let to = if for_relief { loads.best_for(source, self.facts.memory_of)? } else { source.nearest? };
+        let away = (weighed.resident - weighed.pages_on(NodeIndex(to))) as f64;
+        if away <= 0.0 {
+            return None;
+        }
+        // What is there already does not move, and errs in nothing.
+        let elsewhere = weighed.pages().filter(|(node, _)| node.0 != to).max_by_key(|part| part.1)?.0.0;
+        let error_ns = error_ns(elsewhere, to) * away / weighed.resident as f64;
+        let here = |(node, pages): (NodeIndex, u64)| pages as f64 * source.latency_ns[node.0];
+        let stay_ns = weighed.pages().map(here).sum::<f64>() / weighed.resident as f64;
+        let waited_per_s = weighed.load * source.scale;
+        let nearer = waited_per_s * (stay_ns - source.latency_ns[to] - error_ns);
+        let gain_ns_per_s = nearer + loads.relief(self.problem, weighed, source.scale, to);
+        let least = self.facts.prices.least_gain + if for_relief { LEAST_RELIEF } else { 0.0 };
+        let enough = gain_ns_per_s > self.facts.prices.pages(away) + least * waited_per_s * stay_ns;
+        enough.then_some(Verdict { to, gain_ns_per_s, scale: source.scale })
+    }
+}
+
+/// Where a group goes.
+#[derive(Clone, Copy, Debug)]
+struct Verdict {
+    to: usize,
+    gain_ns_per_s: f64,
+    scale: f64,
+}
+
+/// The accesses to each memory while pages are given new places.
+struct Loads {
+    now: Vec<Load>,
+    /// What one more access that is waited for costs, waits of the others included; empty if nobody waits.
+    marginal_ns: Vec<f64>,
+}
+
+impl Loads {
+    fn of(problem: &Problem) -> Self {
+        let mut loads = Self { now: problem.loads.clone(), marginal_ns: vec![] };
+        if problem.knee.is_some() {
+            loads.marginal_ns = vec![0.0; problem.nodes];
+            (0..problem.nodes).for_each(|node| loads.weigh(problem, node));
+        }
+        loads
+    }
+
+    fn weigh(&mut self, problem: &Problem, node: usize) {
+        let Some(knee) = &problem.knee else { return };
+        let load = self.now[node];
+        let more = Load { per_s: 1e-3 * load.per_s + 1.0, waited_per_s: 1e-3 * load.waited_per_s + 1.0 };
+        self.marginal_ns[node] = (knee.cost(node, load.plus(more, 1.0)) - knee.cost(node, load)) / more.waited_per_s;
+    }
+
+    /// The memory with the least latency and wait.
+    fn best_for(&self, source: &Source, memory_of: &[Option<usize>]) -> Option<usize> {
+        if self.marginal_ns.is_empty() {
+            return None;
+        }
+        let price = |node: usize| source.latency_ns[node] + self.marginal_ns[node];
+        memory_of.iter().flatten().copied().min_by(|&a, &b| price(a).total_cmp(&price(b)).then(a.cmp(&b)))
+    }
+
+    /// Waiting that is saved when a group goes.
+    fn relief(&self, problem: &Problem, weighed: &Weighed, scale: f64, to: usize) -> f64 {
+        let Some(knee) = &problem.knee else { return 0.0 };
+        let cost = |node: usize, load: Load, sign: f64| {
+            knee.cost(node, self.now[node]) - knee.cost(node, self.now[node].plus(load, sign))
+        };
+        let (mut saved, mut arriving) = (0.0, Load::default());
+        for (node, load) in weighed.parts().filter(|(node, _)| node.0 != to) {
+            let load = Load { per_s: load, waited_per_s: load * scale };
+            saved += cost(node.0, load, -1.0);
+            arriving = arriving.plus(load, 1.0);
+        }
+        saved + cost(to, arriving, 1.0)
+    }
+
+    fn go(&mut self, problem: &Problem, weighed: &Weighed, scale: f64, to: usize) {
+        if problem.knee.is_none() {
+            return;
+        }
+        for (node, load) in weighed.parts().filter(|(node, _)| node.0 != to) {
+            let load = Load { per_s: load, waited_per_s: load * scale };
+            self.now[node.0] = self.now[node.0].plus(load, -1.0);
+            self.now[to] = self.now[to].plus(load, 1.0);
+            self.weigh(problem, node.0);
+        }
+        self.weigh(problem, to);
+    }
+}

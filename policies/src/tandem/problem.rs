@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The objective of `tandem`: what a placement of threads costs when every page goes where it pays best.
+//!
+//! All in ns per second. Accesses that a thread has in flight together are waited for once: its rates are scaled down so
+//! that it does not wait longer than it ran.
+//!
+//! | term | value |
+//! |---|---|
+//! | own memory | table by thread and node: per home, the cheaper of staying there and following the thread |
+//! | memory of few | per part, the cheapest of staying and going to the node of one of its owners |
+//! | memory of a process | the cheaper of staying and going to one node together |
+//! | lines | per pair of threads, the transfers put down to it x latency between the nodes |
+//! | CPUs | 1e9 for each CPU that threads of a node want beyond its CPUs, or its share if all are short |
+//! | waits | [`super::knee`] |
+//! | leaving | what a move must bring: its cost over the horizon, a share of the stall, and errors of the samples |
+
+use super::knee::{Knee, Load};
+
+/// Cost of a CPU that is wanted and not there, in ns per second.
+const CPU_NS_PER_S: f64 = 1e9;
+
+/// What moves cost, and what they must bring.
+#[derive(Clone, Copy, Debug)]
+pub struct Prices {
+    /// Time over which a move must pay.
+    pub horizon_s: f64,
+    /// Time to move a base page, and a thread with its caches.
+    pub page_ns: f64,
+    /// See `page_ns`.
+    pub thread_ns: f64,
+    /// Share of the stall that a move must save.
+    pub least_gain: f64,
+    /// Standard errors of the samples that it must exceed.
+    pub errors: f64,
+    /// CPU time in the interval below which a thread stays.
+    pub busy_ns: f64,
+}
+
+impl Prices {
+    /// Moving so many pages, in ns per second of the horizon.
+    pub fn pages(&self, pages: f64) -> f64 {
+        pages * self.page_ns / self.horizon_s
+    }
+}
+
+/// A thread, by its position in the snapshot.
+#[derive(Clone, Debug)]
+pub struct Unknown {
+    /// Where it is; where it goes first if it may not stay.
+    pub present: usize,
+    /// Nodes to which it may go.
+    pub choices: Vec<usize>,
+    /// CPUs that it wants.
+    pub demand: f64,
+    /// Share of its accesses that it waits for one after the other.
+    pub scale: f64,
+    /// The pool of its process, its number among the users, and what it waits for there per second.
+    pub pool: Option<(usize, usize, f64)>,
+    /// Parts that it owns with others.
+    pub parts: Vec<usize>,
+    /// Threads that it exchanges lines with, and how many per second.
+    pub partners: Vec<(usize, f64)>,
+    /// Memory of its own that follows it: home, load, and by node whether it does.
+    pub followers: Vec<Follower>,
+}
+
+/// Memory of one thread.
+#[derive(Clone, Debug)]
+pub struct Follower {
+    /// Where it is.
+    pub home: usize,
+    /// Accesses to it.
+    pub load: Load,
+    /// By node of the thread, whether it goes along.
+    pub goes: Vec<bool>,
+}
+
+/// Memory of several threads that may be moved.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// Owners with what they wait for, per second.
+    pub users: Vec<(usize, f64)>,
+    /// By node of a user, latency to where it is.
+    pub stay_ns: Vec<f64>,
+    /// What others pay if it stays.
+    pub others_stay: f64,
+    /// By node to which it goes, what others pay and what the move must bring.
+    pub base: Vec<f64>,
+}
+
+/// Memory that the threads of a process have in common.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    /// By node to which it goes, what the move must bring; infinite without room.
+    pub base: Vec<f64>,
+    /// What its users pay where it is: by number among them, then by node.
+    pub stay: Vec<Vec<f64>>,
+    /// Positions of its users.
+    pub users: Vec<usize>,
+}
+
+/// The problem of one snapshot.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// Number of nodes.
+    pub nodes: usize,
+    /// Latency by node of the CPU, then of the memory.
+    pub latency_ns: Vec<f64>,
+    /// Threads by position.
+    pub threads: Vec<Unknown>,
+    /// Threads that may move.
+    pub movable: Vec<usize>,
+    /// By thread, then by node.
+    pub value: Vec<f64>,
+    /// Memory of few.
+    pub shared: Vec<Shared>,
+    /// Memory of processes.
+    pub pools: Vec<Pool>,
+    /// CPUs of each node that cost nothing.
+    pub capacity: Vec<f64>,
+    /// CPUs of each node that others use.
+    pub taken: Vec<f64>,
+    /// Memory to which pages of a thread on a node go.
+    pub memory_of: Vec<Option<usize>>,
+    /// Waits, if there are any.
+    pub knee: Option<Knee>,
+    /// Accesses to each memory now.
+    pub loads: Vec<Load>,
+}
+
+impl Problem {
+    /// Latency from a node's CPUs to a memory.
+    pub fn latency_ns(&self, from: usize, to: usize) -> f64 {
+        self.latency_ns[from * self.nodes + to]
+    }
+
+    /// Row of the table of a thread.
+    pub fn row(&self, thread: usize) -> &[f64] {
+        &self.value[thread * self.nodes..][..self.nodes]
+    }
+
+    /// Latency between two nodes, both ways.
+    pub fn between_ns(&self, one: usize, other: usize) -> f64 {
+        (self.latency_ns(one, other) + self.latency_ns(other, one)) / 2.0
+    }
+
+    /// Cost of a node whose threads want so many CPUs.
+    pub fn crowd(&self, node: usize, wanted: f64) -> f64 {
+        CPU_NS_PER_S * (wanted + self.taken[node] - self.capacity[node]).max(0.0)
+    }
+
+    /// What memory of few costs with threads where `node_of` says.
+    pub fn shared_cost(&self, shared: &Shared, node_of: impl Fn(usize) -> usize) -> f64 {
+        let stay = shared.users.iter().map(|&(user, per_s)| per_s * shared.stay_ns[node_of(user)]).sum::<f64>();
+        let follow = shared.users.iter().filter_map(|&(user, _)| {
+            let to = self.memory_of[node_of(user)]?;
+            let users = shared.users.iter().map(|&(user, per_s)| per_s * self.latency_ns(node_of(user), to));
+            Some(shared.base[to] + users.sum::<f64>())
+        });
+        follow.fold(stay + shared.others_stay, f64::min)
+    }
+}

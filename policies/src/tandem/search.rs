@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The search for a placement of threads: what a change of one or two threads costs, and which changes are made.
+//!
+//! From the present placement, moves and exchanges that cost less are made until there are none; every placement is tried
+//! where there are at most [`EXACT`]; else annealing at low temperature follows, and the descent again, in which a thread
+//! that went for nothing goes back, since leaving has a price. A change costs O(what the thread takes part in).
+
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg64;
+
+use super::knee::Load;
+use super::problem::Problem;
+use crate::anneal::below;
+
+/// Placements up to which all are tried.
+const EXACT: u64 = 4096;
+/// Nodes up to which a thread is tried on each; on more, on those that something speaks for.
+const FEW_NODES: usize = 8;
+/// Threads of a node with which an exchange is tried, those that lose least by it.
+const EXCHANGES: usize = 4;
+/// Gains below this share of the cost are rounding.
+const ROUNDING: f64 = 1e-9;
+/// Annealing: steps of a thread, and temperatures in shares of what a thread's place matters.
+const STEPS_OF_THREAD: u64 = 200;
+const FIRST_TEMPERATURE: f64 = 0.1;
+const LAST_TEMPERATURE: f64 = 0.002;
+
+/// A thread goes to a node.
+type Change = (usize, usize);
+
+/// A placement, with what is needed to tell quickly what a change costs.
+#[derive(Clone, Debug)]
+pub struct State<'p> {
+    problem: &'p Problem,
+    /// Node by thread.
+    pub place: Vec<usize>,
+    /// Movable threads by node.
+    residents: Vec<Vec<usize>>,
+    /// CPUs wanted by node.
+    wanted: Vec<f64>,
+    /// By pool: cost of its memory where it is, and by node where it may go.
+    stay: Vec<f64>,
+    follow: Vec<Vec<f64>>,
+    loads: Vec<Load>,
+    /// Changes that were looked at.
+    pub steps: u64,
+}
+
+/// The best placement for `problem` that so many steps find.
+pub fn solve(problem: &Problem, seed: u64, steps: u64) -> Vec<usize> {
+    let mut state = State::new(problem);
+    if problem.movable.is_empty() {
+        return state.place;
+    }
+    let placements = problem.movable.iter().try_fold(1u64, |product, &thread| {
+        product.checked_mul(problem.threads[thread].choices.len() as u64).filter(|&product| product <= EXACT.min(steps))
+    });
+    if placements.is_some() {
+        return state.try_all();
+    }
+    state.search(seed, steps);
+    state.place
+}
+
+impl<'p> State<'p> {
+    /// The present placement.
+    pub fn new(problem: &'p Problem) -> Self {
+        let place: Vec<usize> = problem.threads.iter().map(|thread| thread.present).collect();
+        Self::at(problem, place)
+    }
+
+    /// This placement.
+    pub fn at(problem: &'p Problem, place: Vec<usize>) -> Self {
+        let mut state = Self {
+            problem,
+            residents: vec![vec![]; problem.nodes],
+            wanted: vec![0.0; problem.nodes],
+            stay: vec![0.0; problem.pools.len()],
+            follow: problem.pools.iter().map(|pool| pool.base.clone()).collect(),
+            loads: problem.loads.clone(),
+            steps: 0,
+            place,
+        };
+        problem.movable.iter().for_each(|&thread| state.residents[state.place[thread]].push(thread));
+        for (at, thread) in problem.threads.iter().enumerate() {
+            let node = state.place[at];
+            state.wanted[node] += thread.demand;
+            if let Some((pool, number, per_s)) = thread.pool {
+                state.stay[pool] += problem.pools[pool].stay[number][node];
+                let latency = |to: usize| per_s * problem.latency_ns(node, to);
+                state.follow[pool].iter_mut().enumerate().for_each(|(to, cost)| *cost += latency(to));
+            }
+        }
+        if problem.knee.is_some() {
+            let all: Vec<Change> = state.place.iter().copied().enumerate().collect();
+            state.move_loads(&all, |_| None);
+        }
+        state
+    }
+
+    /// Cost of everything.
+    pub fn cost(&self) -> f64 {
+        let problem = self.problem;
+        let own: f64 = problem.movable.iter().map(|&thread| problem.row(thread)[self.place[thread]]).sum();
+        let shared: f64 = problem.shared.iter().map(|part| problem.shared_cost(part, |user| self.place[user])).sum();
+        let pools: f64 = (0..self.stay.len()).map(|pool| least(&self.follow[pool]).min(self.stay[pool])).sum();
+        let crowds: f64 = self.wanted.iter().enumerate().map(|(node, &wanted)| problem.crowd(node, wanted)).sum();
+        let waits: f64 = problem
+            .knee
+            .as_ref()
+            .map_or(0.0, |knee| self.loads.iter().enumerate().map(|(node, &load)| knee.cost(node, load)).sum());
+        let mut lines = 0.0;
+        for (at, thread) in problem.threads.iter().enumerate() {
+            for &(other, per_s) in thread.partners.iter().filter(|partner| partner.0 > at) {
+                lines += per_s * problem.between_ns(self.place[at], self.place[other]);
+            }
+        }
+        own + shared + pools + crowds + waits + lines
+    }
+
+    /// What changes cost, of one or two threads.
+    pub fn change(&mut self, changes: &[Change]) -> f64 {
+        self.steps += 1;
+        let problem = self.problem;
+        let then = |thread: usize| {
+            changes.iter().find(|change| change.0 == thread).map_or(self.place[thread], |change| change.1)
+        };
+        let mut cost = 0.0;
+        for (number, &(thread, to)) in changes.iter().enumerate() {
+            let (unknown, from, row) = (&problem.threads[thread], self.place[thread], problem.row(thread));
+            cost += row[to] - row[from];
+            for &(other, per_s) in &unknown.partners {
+                let (before, after) = (self.place[other], then(other));
+                let change = problem.between_ns(to, after) - problem.between_ns(from, before);
+                // A pair that changes as a whole is met twice.
+                let both = changes.iter().any(|change| change.0 == other);
+                cost += if both { per_s * change / 2.0 } else { per_s * change };
+            }
+            for &part in &unknown.parts {
+                let shared = &problem.shared[part];
+                let is_met = changes[..number].iter().any(|earlier| problem.threads[earlier.0].parts.contains(&part));
+                if !is_met {
+                    cost += problem.shared_cost(shared, then) - problem.shared_cost(shared, |user| self.place[user]);
+                }
+            }
+        }
+        cost + self.crowd_change(changes) + self.pool_change(changes) + self.wait_change(changes)
+    }
+
+    fn crowd_change(&self, changes: &[Change]) -> f64 {
+        let more = |node: usize| -> f64 {
+            let by = |&(thread, to): &Change| {
+                let demand = self.problem.threads[thread].demand;
+                f64::from(u8::from(to == node)) * demand - f64::from(u8::from(self.place[thread] == node)) * demand
+            };
+            changes.iter().map(by).sum()
+        };
+        let cost = |node: usize| {
+            let wanted = self.wanted[node];
+            self.problem.crowd(node, wanted + more(node)) - self.problem.crowd(node, wanted)
+        };
+        let mut nodes: Vec<usize> = changes.iter().flat_map(|&(thread, to)| [self.place[thread], to]).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes.into_iter().map(cost).sum()
+    }
+
+    fn pool_change(&self, changes: &[Change]) -> f64 {
+        let mut cost = 0.0;
+        for (number, &(thread, _)) in changes.iter().enumerate() {
+            let Some((pool, ..)) = self.problem.threads[thread].pool else { continue };
+            let same = |change: &&Change| self.problem.threads[change.0].pool.is_some_and(|other| other.0 == pool);
+            if changes[..number].iter().any(|earlier| same(&earlier)) {
+                continue;
+            }
+            let mut stay = self.stay[pool];
+            let mut best = f64::INFINITY;
+            let mine: Vec<Change> = changes.iter().filter(same).copied().collect();
+            for &(thread, to) in &mine {
+                let Some((_, number, _)) = self.problem.threads[thread].pool else { continue };
+                let row = &self.problem.pools[pool].stay[number];
+                stay += row[to] - row[self.place[thread]];
+            }
+            for (node, &follow) in self.follow[pool].iter().enumerate() {
+                best = best.min(mine.iter().fold(follow, |sum, change| sum + self.follow_change(change, node)));
+            }
+            cost += best.min(stay) - least(&self.follow[pool]).min(self.stay[pool]);
+        }
+        cost
+    }
+
+    fn follow_change(&self, &(thread, to): &Change, memory: usize) -> f64 {
+        let per_s = self.problem.threads[thread].pool.map_or(0.0, |pool| pool.2);
+        per_s * (self.problem.latency_ns(to, memory) - self.problem.latency_ns(self.place[thread], memory))
+    }
+
+    fn wait_change(&self, changes: &[Change]) -> f64 {
+        let Some(knee) = &self.problem.knee else { return 0.0 };
+        let mut moved: Vec<(usize, Load)> = Vec::new();
+        self.shifts(
+            changes,
+            |thread| Some(self.place[thread]),
+            |node, load, sign| {
+                let at = moved.iter().position(|entry| entry.0 == node).unwrap_or_else(|| {
+                    moved.push((node, self.loads[node]));
+                    moved.len() - 1
+                });
+                moved[at].1 = moved[at].1.plus(load, sign);
+            },
+        );
+        moved.iter().map(|&(node, load)| knee.cost(node, load) - knee.cost(node, self.loads[node])).sum()
+    }
+
+    /// Accesses that leave and reach memories when threads go from where `from` says; `None`: their memory is at home.
+    fn shifts(
+        &self,
+        changes: &[Change],
+        from: impl Fn(usize) -> Option<usize>,
+        mut shift: impl FnMut(usize, Load, f64),
+    ) {
+        for &(thread, to) in changes {
+            for follower in &self.problem.threads[thread].followers {
+                let memory =
+                    |node: usize| self.problem.memory_of[node].filter(|_| follower.goes[node]).unwrap_or(follower.home);
+                let (before, after) = (from(thread).map_or(follower.home, memory), memory(to));
+                if before != after {
+                    shift(before, follower.load, -1.0);
+                    shift(after, follower.load, 1.0);
+                }
+            }
+        }
+    }
+
+    fn move_loads(&mut self, changes: &[Change], from: impl Fn(usize) -> Option<usize>) {
+        let mut loads = std::mem::take(&mut self.loads);
+        self.shifts(changes, from, |node, load, sign| loads[node] = loads[node].plus(load, sign));
+        self.loads = loads;
+    }
+
+    /// Makes changes.
+    pub fn apply(&mut self, changes: &[Change]) {
+        if self.problem.knee.is_some() {
+            let before: Vec<Change> = changes.iter().map(|&(thread, _)| (thread, self.place[thread])).collect();
+            let from = |thread: usize| before.iter().find(|change| change.0 == thread).map(|change| change.1);
+            self.move_loads(changes, from);
+        }
+        for &(thread, to) in changes {
+            let (from, unknown) = (self.place[thread], &self.problem.threads[thread]);
+            if let Some((pool, number, _)) = unknown.pool {
+                let row = &self.problem.pools[pool].stay[number];
+                self.stay[pool] += row[to] - row[from];
+                for node in 0..self.problem.nodes {
+                    self.follow[pool][node] += self.follow_change(&(thread, to), node);
+                }
+            }
+            self.wanted[from] -= unknown.demand;
+            self.wanted[to] += unknown.demand;
+            self.residents[from].retain(|&resident| resident != thread);
+            self.residents[to].push(thread);
+            self.place[thread] = to;
+        }
+    }
+
+    /// Descends, anneals and descends again, in so many steps and a quarter more.
+    pub fn search(&mut self, seed: u64, steps: u64) {
+        self.descend(steps);
+        self.anneal(seed, steps);
+        self.descend(steps.saturating_add(steps / 4));
+    }
+
+    /// Tries every placement; returns the best, that of now on a tie.
+    fn try_all(&mut self) -> Vec<usize> {
+        let movable = &self.problem.movable;
+        let slack = ROUNDING * self.cost().abs();
+        let mut digits: Vec<usize> = movable
+            .iter()
+            .map(|&thread| {
+                let choices = &self.problem.threads[thread].choices;
+                choices.iter().position(|&node| node == self.place[thread]).unwrap_or(0)
+            })
+            .collect();
+        let first = digits.clone();
+        let (mut cost, mut least, mut best) = (0.0, -slack, self.place.clone());
+        loop {
+            // An odometer that starts and ends at the present placement.
+            let mut turned = false;
+            for (at, &thread) in movable.iter().enumerate() {
+                let choices = &self.problem.threads[thread].choices;
+                digits[at] = (digits[at] + 1) % choices.len();
+                let change = [(thread, choices[digits[at]])];
+                cost += self.change(&change);
+                self.apply(&change);
+                if digits[at] != first[at] {
+                    turned = true;
+                    break;
+                }
+            }
+            if !turned {
+                return best;
+            }
+            if cost < least {
+                (least, best) = (cost, self.place.clone());
+            }
+        }
+    }
+
+    /// Makes changes that cost less until there are none.
+    fn descend(&mut self, steps: u64) {
+        let slack = ROUNDING * self.cost().abs();
+        loop {
+            let mut improved = false;
+            for &thread in &self.problem.movable {
+                if self.steps >= steps {
+                    return;
+                }
+                if let Some(changes) = self.best_change(thread, slack) {
+                    self.apply(&changes);
+                    improved = true;
+                }
+            }
+            if !improved {
+                return;
+            }
+        }
+    }
+
+    /// The change of a thread that saves most, if one saves more than `slack`.
+    fn best_change(&mut self, thread: usize, slack: f64) -> Option<Vec<Change>> {
+        let from = self.place[thread];
+        let companion = self.companion(thread);
+        let (mut best, mut least) = (None, -slack);
+        for to in self.candidates(thread) {
+            let alone = [(thread, to)];
+            let cost = self.change(&alone);
+            if cost < least {
+                (least, best) = (cost, Some(alone.to_vec()));
+            }
+            let along = companion.filter(|&other| self.problem.threads[other].choices.contains(&to));
+            let along = along.map(|other| [(thread, to), (other, to)]);
+            let exchanges = self.exchanges(from, to).into_iter().map(|other| [(thread, to), (other, from)]);
+            for both in exchanges.chain(along) {
+                let cost = self.change(&both);
+                if cost < least {
+                    (least, best) = (cost, Some(both.to_vec()));
+                }
+            }
+        }
+        best
+    }
+
+    /// The thread on the same node with which it exchanges most lines, or else owns memory.
+    fn companion(&self, thread: usize) -> Option<usize> {
+        let unknown = &self.problem.threads[thread];
+        let is_here = |other: usize| other != thread && self.place[other] == self.place[thread];
+        let partners = unknown.partners.iter().filter(|partner| is_here(partner.0));
+        let partner = partners.reduce(|best, next| if next.1 > best.1 { next } else { best }).map(|partner| partner.0);
+        let owners = || unknown.parts.iter().flat_map(|&part| &self.problem.shared[part].users).map(|user| user.0);
+        partner.or_else(|| owners().find(|&owner| is_here(owner)))
+    }
+
+    /// Threads of `to` that lose least when they go to `from`.
+    fn exchanges(&self, from: usize, to: usize) -> Vec<usize> {
+        let loss = |thread: usize| self.problem.row(thread)[from] - self.problem.row(thread)[to];
+        let may = |thread: &usize| self.problem.threads[*thread].choices.contains(&from);
+        let mut others: Vec<(f64, usize)> =
+            self.residents[to].iter().copied().filter(may).map(|thread| (loss(thread), thread)).collect();
+        if others.len() > EXCHANGES {
+            others.select_nth_unstable_by(EXCHANGES, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            others.truncate(EXCHANGES);
+        }
+        others.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        others.into_iter().map(|(_, thread)| thread).collect()
+    }
+
+    /// Nodes on which a thread is tried.
+    fn candidates(&self, thread: usize) -> Vec<usize> {
+        let (unknown, here) = (&self.problem.threads[thread], self.place[thread]);
+        let choices = || unknown.choices.iter().copied().filter(|&node| node != here);
+        if self.problem.nodes <= FEW_NODES {
+            return choices().collect();
+        }
+        let row = self.problem.row(thread);
+        let room = |node: usize| self.wanted[node] + self.problem.taken[node] - self.problem.capacity[node];
+        let mut nodes = vec![unknown.present];
+        nodes.extend(choices().min_by(|&a, &b| row[a].total_cmp(&row[b])));
+        nodes.extend(choices().min_by(|&a, &b| room(a).total_cmp(&room(b)).then(row[a].total_cmp(&row[b]))));
+        let mut partners = unknown.partners.clone();
+        partners.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        nodes.extend(partners.iter().take(2).map(|partner| self.place[partner.0]));
+        let parts = unknown.parts.iter().take(2);
+        nodes.extend(parts.flat_map(|&part| &self.problem.shared[part].users).map(|user| self.place[user.0]));
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes.retain(|&node| node != here && unknown.choices.contains(&node));
+        nodes
+    }
+
+    /// Random changes, fewer and fewer of them for the worse; ends at the best placement met.
+    fn anneal(&mut self, seed: u64, steps: u64) {
+        let mut rng = Pcg64::seed_from_u64(seed);
+        let rounds = (STEPS_OF_THREAD * self.problem.movable.len() as u64).min(steps.saturating_sub(self.steps));
+        if rounds == 0 {
+            return;
+        }
+        let matter = self.matter();
+        let cooling = libm::pow(LAST_TEMPERATURE / FIRST_TEMPERATURE, 1.0 / rounds as f64);
+        let mut temperature = FIRST_TEMPERATURE * matter;
+        let (mut cost, mut least, mut best) = (0.0, 0.0, self.place.clone());
+        for _ in 0..rounds {
+            temperature *= cooling;
+            let thread = self.problem.movable[below(&mut rng, self.problem.movable.len())];
+            let choices = &self.problem.threads[thread].choices;
+            let (from, to) = (self.place[thread], choices[below(&mut rng, choices.len())]);
+            let accept = libm::log((rng.next_u64() >> 11).max(1) as f64 / (1u64 << 53) as f64);
+            if from == to {
+                continue;
+            }
+            let there = &self.residents[to];
+            // A node without room is entered by an exchange.
+            let crowded = self.problem.crowd(to, self.wanted[to] + self.problem.threads[thread].demand) > 0.0;
+            let other = if crowded && !there.is_empty() { Some(there[below(&mut rng, there.len())]) } else { None };
+            let other = other.filter(|&other| self.problem.threads[other].choices.contains(&from));
+            let both = [(thread, to), (other.unwrap_or(thread), from)];
+            let changes = if other.is_some() { &both[..] } else { &both[..1] };
+            let change = self.change(changes);
+            if change <= 0.0 || -change / temperature > accept {
+                self.apply(changes);
+                cost += change;
+                if cost < least {
+                    (least, best) = (cost, self.place.clone());
+                }
+            }
+        }
+        let steps = self.steps;
+        *self = Self::at(self.problem, best);
+        self.steps = steps;
+    }
+
+    /// How much the place of a thread matters in the mean.
+    fn matter(&self) -> f64 {
+        let of = |&thread: &usize| {
+            let row = self.problem.row(thread);
+            let choices = self.problem.threads[thread].choices.iter().map(|&node| row[node]);
+            let (least, most) = choices.fold((f64::INFINITY, 0.0f64), |all, cost| (all.0.min(cost), all.1.max(cost)));
+            let lines: f64 = self.problem.threads[thread].partners.iter().map(|partner| partner.1).sum();
+            let (near, far) = self.problem.latency_range();
+            (most - least).max(0.0) + lines * (far - near)
+        };
+        self.problem.movable.iter().map(of).sum::<f64>() / self.problem.movable.len() as f64
+    }
+}
+
+/// The least of some costs.
+fn least(costs: &[f64]) -> f64 {
+    costs.iter().copied().fold(f64::INFINITY, f64::min)
+}
