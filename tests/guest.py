@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LIMIT_S = int(os.environ.get("TANDEM_GUEST_LIMIT_S", "800"))
+LIMIT_S = int(os.environ.get("TANDEM_GUEST_LIMIT_S", "1200"))
 PANIC = 122
 # The kernel patches its code under a breakpoint. Emulated CPUs that run in parallel may, under load, still run the
 # breakpoint after it is gone; hardware does not.

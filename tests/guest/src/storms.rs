@@ -14,7 +14,6 @@ use crate::trial;
 
 pub fn tests() -> Vec<Trial> {
     vec![
-        trial("loading_and_unloading_under_load", || load_and_unload(2)),
         trial("long_loading_and_unloading_under_load", || load_and_unload(50)).with_ignored_flag(true),
         trial("agents_killed_at_random", || kill_agents(2)),
         trial("long_agents_killed_at_random", || kill_agents(100)).with_ignored_flag(true),
