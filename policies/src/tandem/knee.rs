@@ -3,7 +3,9 @@
 //!
 //! A memory serves an access in s ns, one after the other; at a rate of a per ns one waits (M/D/1)
 //!
-//!     w(a) = s u / (2 (1 - u)),  u = s a           solved for s:  s = sqrt(w^2 + 2 w / a) - w
+//! ```text
+//! w(a) = s u / (2 (1 - u)),  u = s a           solved for s:  s = sqrt(w^2 + 2 w / a) - w
+//! ```
 //!
 //! s comes from the wait that was measured: the latency that the node served, less that of the idle machine. A memory that
 //! served nothing is taken to be like the slowest that did. Beyond [`MOST_BUSY`] the wait goes on as a straight line: threads

@@ -4,7 +4,9 @@
 //! A group has been seen in few samples, and of eight threads that use it alike one always seems to use it most. So a
 //! user counts as an owner only if it was sampled so much more often than the next one that chance does not explain it:
 //!
-//!     k_j - k_(j+1) > OWNER_ERRORS sqrt(k_j + k_(j+1))        k: samples, the owners first
+//! ```text
+//! k_j - k_(j+1) > OWNER_ERRORS sqrt(k_j + k_(j+1))        k: samples, the owners first
+//! ```
 //!
 //! Owners are as few as have [`OWNED_SHARE`] of the accesses, at most [`MOST_OWNERS`]; if there are none such, those with
 //! the greatest share of at least [`LEAST_SHARE`], told by [`PART_OWNER_ERRORS`]. A group with too few samples belongs to the owners of the one before it, or

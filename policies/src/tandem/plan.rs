@@ -3,7 +3,9 @@
 //!
 //! Groups are judged as what they belong to, at the nodes that its threads have under the plan:
 //!
-//!     gain = accesses x (latency now - latency there - errors x standard error) + less waiting at memories
+//! ```text
+//! gain = accesses x (latency now - latency there - errors x standard error) + less waiting at memories
+//! ```
 //!
 //! and go if that exceeds what the move costs over the horizon and the least share of the stall. A group of a process is
 //! judged by its own accesses as well, if threads stay: a team of more threads than have names may use it. Gains of thread

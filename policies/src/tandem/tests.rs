@@ -23,8 +23,11 @@ fn planned(snapshot: &Snapshot) -> Plan {
     decided(&POLICY, snapshot, 1, u64::MAX).unwrap()
 }
 
-/// Threads that move, with the node they go to, and groups that move, by position.
-fn moves(snapshot: &Snapshot, plan: &Plan) -> (Vec<(u32, usize)>, Vec<(usize, usize)>) {
+/// What moves, each with the node that it goes to.
+type Destinations<T> = Vec<(T, usize)>;
+
+/// Threads that move, and groups that move, by position.
+fn moves(snapshot: &Snapshot, plan: &Plan) -> (Destinations<u32>, Destinations<usize>) {
     let (mut threads, mut groups) = (vec![], vec![]);
     for planned in &plan.moves {
         match planned.action {

@@ -239,7 +239,7 @@ mod tests {
         for (arguments, expected) in [
             (
                 &["--policy", "sma"][..],
-                "no joint policy 'sma' (it is a thread policy); choose one of auto, or give THREAD+PAGE",
+                "no joint policy 'sma' (it is a thread policy); choose one of auto, tandem, or give THREAD+PAGE",
             ),
             (&["--policy", "tmma+sma"], "no thread policy 'tmma' (it is a page policy)"),
             (&["--thread-policy", "auto"], "no thread policy 'auto' (it is a joint policy)"),
