@@ -16,6 +16,7 @@ const SUMMARY: &str = "/tmp/summary.json";
 pub fn tests() -> Vec<Trial> {
     vec![
         trial("the_running_scheduler_is_shown_and_explained", the_running_scheduler_is_shown_and_explained),
+        trial("what_ran_before_it_was_managed_is_not_counted", what_ran_before_it_was_managed_is_not_counted),
         trial("tandem_run_is_there_for_one_program_only", tandem_run_is_there_for_one_program_only),
         trial("tandem_run_starts_nothing_without_a_scheduler", tandem_run_starts_nothing_without_a_scheduler),
     ]
@@ -57,6 +58,31 @@ fn the_running_scheduler_is_shown_and_explained() {
     assert!(scx.stop().success());
     let gone = tandem(&["explain"]);
     assert!(String::from_utf8_lossy(&gone.stderr).contains("no scx_tandem answers"), "{gone:?}");
+}
+
+/// CPU time is that of the interval, also of a thread that comes to be managed while it runs.
+fn what_ran_before_it_was_managed_is_not_counted() {
+    let scx = Scx::start(&["--dry-run", "--manage", "comm=chosen", "--interval-ms", "2000"]);
+    let worker = Worker::start();
+    let files = format!("/proc/self/task/{}", worker.tid);
+    let ran_ns = || -> u64 {
+        let counts =
+            std::fs::read_to_string(format!("{files}/schedstat")).expect("Linux counts the run time of threads");
+        counts.split(' ').next().and_then(|ns| ns.parse().ok()).expect("a number")
+    };
+    wait_until("the worker ran for two intervals", || ran_ns() > 4_000_000_000);
+    std::fs::write(format!("{files}/comm"), "chosen").expect("a thread of this process can be named");
+    let mut loads = Vec::new();
+    wait_until("the worker is managed", || {
+        let output = tandem(&["top", "--json"]);
+        let status: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let threads = status["threads"].as_array().cloned().unwrap_or_default();
+        let ours = threads.iter().filter(|thread| thread["tid"] == u64::from(worker.tid));
+        loads.extend(ours.filter_map(|thread| thread["load_cpus"].as_f64()));
+        !loads.is_empty()
+    });
+    assert!(loads[0] < 1.5, "a thread uses one CPU at most: {loads:?}");
+    assert!(scx.stop().success());
 }
 
 /// The first line of `scx_tandem --monitor`.

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The loop.
 
+mod acting;
+
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use tandem_act::{Assignments, Cooldowns, Generation, LinuxMovePages, Mover, MoverConfig, Outcome, PageMove, Purpose};
+use tandem_act::{Assignments, Cooldowns, Generation, LinuxMovePages, Mover, MoverConfig, Outcome, Purpose};
 use tandem_bpf::{Scheduler, TaskRecord};
 use tandem_policies::decider::Decider;
-use tandem_policies::model::{
-    Action, CpuId, NodeIndex, PAGE_BYTES, PerNode, Plan, ProcessId, Snapshot, ThreadId, Topology,
-};
+use tandem_policies::model::{CpuId, NodeIndex, PAGE_BYTES, PerNode, ProcessId, Snapshot, ThreadId, Topology};
 use tandem_policies::stall::latency_ns;
 use tandem_sense::{Sensor, SensorConfig, TaskAccount, monotonic_ns};
 use tandem_trace::{Answer, Decision};
@@ -19,9 +19,9 @@ use tandem_view::Status;
 use tracing::{debug, info, warn};
 
 use crate::config::AgentConfig;
-use crate::leases::{Lease, busy, leases};
+use crate::leases::busy;
 use crate::record::{self, Notes};
-use crate::report::{PagesMove, PlanResult, PolicyStatement, Report, ThreadMove};
+use crate::report::{PagesMove, PolicyStatement, Report, ThreadMove};
 use crate::status::{UnderWay, status};
 use crate::verify::{Trial, Verdict};
 
@@ -70,8 +70,11 @@ pub struct Agent {
     assignments: Assignments,
     cooldowns: Cooldowns,
     generation: Generation,
-    /// Run time of each thread when it was last read.
+    /// Run time of each thread when it was last read, of those too that are not managed yet: what they ran before is not
+    /// of the interval in which they come to be.
     ran_ns: BTreeMap<ThreadId, Vec<u64>>,
+    /// When that was.
+    observed_ns: u64,
     trial: Option<Trial>,
     /// Reasons of the moves under way, by plan.
     reasons: BTreeMap<(Generation, u64), String>,
@@ -116,6 +119,7 @@ impl Agent {
             mover: Mover::new(LinuxMovePages, mover_config),
             cooldowns: Cooldowns::new(COOLDOWNS),
             ran_ns: BTreeMap::new(),
+            observed_ns: monotonic_ns(),
             trial: None,
             reasons: BTreeMap::new(),
             renewed_ns: monotonic_ns(),
@@ -153,8 +157,7 @@ impl Agent {
         }
         self.observe_tasks()?;
         loop {
-            let interval_start_ns = monotonic_ns();
-            match self.pass_interval(orders, interval_start_ns, report)? {
+            match self.pass_interval(orders, monotonic_ns(), report)? {
                 None => {}
                 Some(Ended::Stopped) => {
                     self.finish(report)?;
@@ -170,7 +173,7 @@ impl Agent {
                 self.mover.cancel_all(monotonic_ns(), &mut self.cooldowns);
                 return Ok(Ended::MachineChanged);
             }
-            let snapshot = self.sense(interval_start_ns)?;
+            let snapshot = self.sense()?;
             report.intervals += 1;
             let undone = self.verify(&snapshot, report);
             // What was undone is not in the snapshot: a plan made from it would bring it back.
@@ -226,15 +229,18 @@ impl Agent {
     /// What every task did since the last call, and which processes are managed.
     fn observe_tasks(&mut self) -> Result<Vec<TaskAccount>> {
         let tasks = self.scheduler.tasks()?;
+        self.observed_ns = monotonic_ns();
         let managed = self.config.managed.select(&tasks, std::process::id());
         self.sensor.set_managed(managed.iter().copied().map(ProcessId).collect());
         let mut ran_ns = BTreeMap::new();
         let mut accounts = Vec::new();
-        for task in tasks.iter().filter(|task| managed.contains(&task.process)) {
+        for task in &tasks {
             let id = ThreadId { tid: task.tid, start_boottime_ns: task.start_boottime_ns };
-            let before = self.ran_ns.get(&id);
-            let since = |node: NodeIndex| task.run_ns[node.0] - before.map_or(0, |before| before[node.0]);
-            accounts.push(self.account(id, task, PerNode::from_fn(self.topology.len(), since)));
+            if managed.contains(&task.process) {
+                let before = self.ran_ns.get(&id);
+                let since = |node: NodeIndex| task.run_ns[node.0] - before.map_or(0, |before| before[node.0]);
+                accounts.push(self.account(id, task, PerNode::from_fn(self.topology.len(), since)));
+            }
             ran_ns.insert(id, task.run_ns.clone());
         }
         self.ran_ns = ran_ns;
@@ -257,12 +263,14 @@ impl Agent {
         }
     }
 
-    fn sense(&mut self, interval_start_ns: u64) -> Result<Snapshot> {
+    fn sense(&mut self) -> Result<Snapshot> {
+        // CPU times are since the last look, which was before the last decision and all that came of it.
+        let start_ns = self.observed_ns;
         let accounts = self.observe_tasks()?;
         tandem_machine::refresh_free_memory(&mut self.topology, None)?;
         let now_ns = monotonic_ns();
         let (cooldowns, mover) = (&self.cooldowns, &self.mover);
-        Ok(self.sensor.snapshot(&self.topology, accounts, interval_start_ns, now_ns, |group, bytes| {
+        Ok(self.sensor.snapshot(&self.topology, accounts, start_ns, now_ns, |group, bytes| {
             cooldowns.is_group_cooling(group, bytes, now_ns) || mover.undo_log().is_range_held(group, bytes, now_ns)
         }))
     }
@@ -303,95 +311,6 @@ impl Agent {
             }
         }
         self.statements = statements;
-    }
-
-    /// Carries out the plan that was taken, if one was; returns its number, none if it was left.
-    fn carry_out(&mut self, snapshot: &Snapshot, decision: &Decision, report: &mut Report) -> Option<u64> {
-        let explores = self.decider.choices()[decision.taken?].explores();
-        self.act(snapshot, decision.plan()?, explores, report)
-    }
-
-    /// Carries out a plan; returns its number, none if it was left.
-    fn act(&mut self, snapshot: &Snapshot, plan: &Plan, explores: bool, report: &mut Report) -> Option<u64> {
-        for planned in &plan.moves {
-            info!("{}{}", if self.config.dry_run { "would: " } else { "" }, planned.in_words(&snapshot.topology));
-        }
-        if self.config.dry_run {
-            return None;
-        }
-        self.plans += 1;
-        let generation = self.generation.advance();
-        let now_ns = monotonic_ns();
-        let moved = self.act_on_threads(snapshot, plan, generation, now_ns, report);
-        let queued = self.act_on_pages(plan, generation, now_ns);
-        if moved.is_empty() && queued == 0 {
-            return Some(generation.0);
-        }
-        let before_ns = latency_ns(snapshot);
-        report.plans.push(PlanResult {
-            time_ns: now_ns,
-            generation: generation.0,
-            moves: moved.len() + queued,
-            predicted_gain_ns_per_s: plan.moves.iter().map(|planned| planned.gain_ns_per_s).sum(),
-            before_ns,
-            after_ns: None,
-            judged: false,
-            undone: false,
-        });
-        self.trial = Some(Trial::new(generation, before_ns, moved, explores));
-        Some(generation.0)
-    }
-
-    /// Sets the plan's leases. Returns the threads that change node, with the node before.
-    fn act_on_threads(
-        &mut self,
-        snapshot: &Snapshot,
-        plan: &Plan,
-        generation: Generation,
-        now_ns: u64,
-        report: &mut Report,
-    ) -> Vec<(ThreadId, NodeIndex)> {
-        let reasons = reasons_by_thread(plan);
-        let mut moved = Vec::new();
-        for Lease { thread, from, to } in leases(snapshot, plan) {
-            self.assignments.set(thread, to, generation);
-            if from == to {
-                continue;
-            }
-            self.cooldowns.start_thread(thread, now_ns, self.config.cooldown.as_nanos() as u64);
-            report.thread_moves.push(ThreadMove {
-                time_ns: now_ns,
-                tid: thread.tid,
-                from: self.topology.nodes[from].id.0,
-                to: self.topology.nodes[to].id.0,
-                reason: reasons.get(&thread).cloned().unwrap_or_default(),
-            });
-            moved.push((thread, from));
-        }
-        moved
-    }
-
-    /// Queues page moves; returns how many were taken.
-    fn act_on_pages(&mut self, plan: &Plan, generation: Generation, now_ns: u64) -> usize {
-        let mut queued = 0;
-        for planned in &plan.moves {
-            let Action::MovePages { group, bytes, to } = planned.action else { continue };
-            let wanted = PageMove {
-                group,
-                bytes,
-                to: self.topology.nodes[to].id,
-                generation,
-                cooldown_ns: self.config.cooldown.as_nanos() as u64,
-            };
-            match self.mover.enqueue(wanted, now_ns, &self.cooldowns) {
-                Ok(()) => {
-                    self.reasons.insert((generation, group.start), planned.reason.clone());
-                    queued += 1;
-                }
-                Err(refused) => debug!("pages at {:#x} of {} stay: {refused}", group.start, group.process.0),
-            }
-        }
-        queued
     }
 
     fn note_outcomes(&mut self, outcomes: Vec<Outcome>, report: &mut Report) {
@@ -516,21 +435,4 @@ impl Agent {
             info!("{}", tandem_view::line(status));
         }
     }
-}
-
-fn reasons_by_thread(plan: &Plan) -> BTreeMap<ThreadId, String> {
-    let mut reasons = BTreeMap::new();
-    for planned in &plan.moves {
-        match planned.action {
-            Action::MoveThread { thread, .. } => {
-                reasons.insert(thread, planned.reason.clone());
-            }
-            Action::Interchange { first, second, .. } => {
-                reasons.insert(first, planned.reason.clone());
-                reasons.insert(second, planned.reason.clone());
-            }
-            Action::MovePages { .. } => {}
-        }
-    }
-    reasons
 }

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Carrying out a plan: leases for its threads, and a queue for its pages.
+
+use std::collections::BTreeMap;
+
+use tandem_act::{Generation, PageMove};
+use tandem_policies::model::{Action, NodeIndex, Plan, Snapshot, ThreadId};
+use tandem_policies::stall::latency_ns;
+use tandem_sense::monotonic_ns;
+use tandem_trace::Decision;
+use tracing::{debug, info};
+
+use super::Agent;
+use crate::leases::{Lease, leases};
+use crate::report::{PlanResult, Report, ThreadMove};
+use crate::verify::Trial;
+
+impl Agent {
+    /// Carries out the plan that was taken, if one was; returns its number, none if it was left.
+    pub(super) fn carry_out(&mut self, snapshot: &Snapshot, decision: &Decision, report: &mut Report) -> Option<u64> {
+        let explores = self.decider.choices()[decision.taken?].explores();
+        self.act(snapshot, decision.plan()?, explores, report)
+    }
+
+    /// Carries out a plan; returns its number, none if it was left.
+    fn act(&mut self, snapshot: &Snapshot, plan: &Plan, explores: bool, report: &mut Report) -> Option<u64> {
+        for planned in &plan.moves {
+            info!("{}{}", if self.config.dry_run { "would: " } else { "" }, planned.in_words(&snapshot.topology));
+        }
+        if self.config.dry_run {
+            return None;
+        }
+        self.plans += 1;
+        let generation = self.generation.advance();
+        let now_ns = monotonic_ns();
+        let moved = self.act_on_threads(snapshot, plan, generation, now_ns, report);
+        let queued = self.act_on_pages(plan, generation, now_ns);
+        if moved.is_empty() && queued == 0 {
+            return Some(generation.0);
+        }
+        let before_ns = latency_ns(snapshot);
+        report.plans.push(PlanResult {
+            time_ns: now_ns,
+            generation: generation.0,
+            moves: moved.len() + queued,
+            predicted_gain_ns_per_s: plan.moves.iter().map(|planned| planned.gain_ns_per_s).sum(),
+            before_ns,
+            after_ns: None,
+            judged: false,
+            undone: false,
+        });
+        self.trial = Some(Trial::new(generation, before_ns, moved, explores));
+        Some(generation.0)
+    }
+
+    /// Sets the plan's leases. Returns the threads that change node, with the node before.
+    fn act_on_threads(
+        &mut self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        generation: Generation,
+        now_ns: u64,
+        report: &mut Report,
+    ) -> Vec<(ThreadId, NodeIndex)> {
+        let reasons = reasons_by_thread(plan);
+        let mut moved = Vec::new();
+        for Lease { thread, from, to } in leases(snapshot, plan) {
+            self.assignments.set(thread, to, generation);
+            if from == to {
+                continue;
+            }
+            self.cooldowns.start_thread(thread, now_ns, self.config.cooldown.as_nanos() as u64);
+            report.thread_moves.push(ThreadMove {
+                time_ns: now_ns,
+                tid: thread.tid,
+                from: self.topology.nodes[from].id.0,
+                to: self.topology.nodes[to].id.0,
+                reason: reasons.get(&thread).cloned().unwrap_or_default(),
+            });
+            moved.push((thread, from));
+        }
+        moved
+    }
+
+    /// Queues page moves; returns how many were taken.
+    fn act_on_pages(&mut self, plan: &Plan, generation: Generation, now_ns: u64) -> usize {
+        let mut queued = 0;
+        for planned in &plan.moves {
+            let Action::MovePages { group, bytes, to } = planned.action else { continue };
+            let wanted = PageMove {
+                group,
+                bytes,
+                to: self.topology.nodes[to].id,
+                generation,
+                cooldown_ns: self.config.cooldown.as_nanos() as u64,
+            };
+            match self.mover.enqueue(wanted, now_ns, &self.cooldowns) {
+                Ok(()) => {
+                    self.reasons.insert((generation, group.start), planned.reason.clone());
+                    queued += 1;
+                }
+                Err(refused) => debug!("pages at {:#x} of {} stay: {refused}", group.start, group.process.0),
+            }
+        }
+        queued
+    }
+}
+
+fn reasons_by_thread(plan: &Plan) -> BTreeMap<ThreadId, String> {
+    let mut reasons = BTreeMap::new();
+    for planned in &plan.moves {
+        match planned.action {
+            Action::MoveThread { thread, .. } => {
+                reasons.insert(thread, planned.reason.clone());
+            }
+            Action::Interchange { first, second, .. } => {
+                reasons.insert(first, planned.reason.clone());
+                reasons.insert(second, planned.reason.clone());
+            }
+            Action::MovePages { .. } => {}
+        }
+    }
+    reasons
+}
