@@ -2,12 +2,14 @@
 //! One decision made by several policies: they are asked in order, and the first plan that is worth a trial is taken.
 //!
 //! Usually threads come first, and pages only once there is no thread to move: they would run after threads that leave.
+//! What nodes are found to get done ([`NodeSpeeds`]) goes into the capacities that policies see.
 //! The agent and the replay of a recording decide through this same code, so that one is what the other was.
 
 use std::collections::BTreeMap;
 
-use crate::model::{Plan, Snapshot};
+use crate::model::{Plan, Snapshot, Topology};
 use crate::registry::{self, Inputs, Kind, Memory, MissingSignal, ParameterError, Parameters, Policy, UnknownPolicy};
+use crate::shares::speeds::NodeSpeeds;
 use crate::stall::is_worth_a_trial;
 
 /// A policy with its parameters.
@@ -75,6 +77,7 @@ impl PolicyChoice {
 pub struct Decider {
     choices: Vec<PolicyChoice>,
     memories: Vec<Memory>,
+    speeds: NodeSpeeds,
 }
 
 /// What a [`Decider`] came to.
@@ -96,7 +99,8 @@ impl Decision {
 impl Decider {
     /// Asks `choices` in this order; they remember nothing yet.
     pub fn new(choices: Vec<PolicyChoice>) -> Self {
-        Self { memories: choices.iter().map(|_| Memory::default()).collect(), choices }
+        let memories = choices.iter().map(|_| Memory::default()).collect();
+        Self { memories, choices, speeds: NodeSpeeds::default() }
     }
 
     /// The policies, in the order in which they are asked.
@@ -109,8 +113,16 @@ impl Decider {
         self.choices.iter().zip(&self.memories).map(|(choice, memory)| (choice.policy.statement)(memory)).collect()
     }
 
+    /// Which nodes get more or less done than is stated of their CPUs, in words; `None` if there is none.
+    pub fn speeds(&self, topology: &Topology) -> Option<String> {
+        self.speeds.statement(topology)
+    }
+
     /// What to do about a snapshot. `seed` is of the policies' random choices, `steps` bounds their search.
     pub fn decide(&mut self, snapshot: &Snapshot, seed: u64, steps: u64) -> Decision {
+        self.speeds.observe(snapshot);
+        let learnt = self.speeds.applied(&snapshot.topology).map(|topology| Snapshot { topology, ..snapshot.clone() });
+        let snapshot = learnt.as_ref().unwrap_or(snapshot);
         let mut answers = Vec::new();
         let mut taken = None;
         for (choice, memory) in self.choices.iter().zip(&mut self.memories) {
@@ -130,7 +142,8 @@ impl Decider {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{SnapshotBuilder, two_nodes};
+    use crate::model::Action;
+    use crate::testing::{SnapshotBuilder, hogs, two_nodes};
 
     fn decider(thread: &str, page: &str) -> Decider {
         Decider::new(vec![
@@ -191,6 +204,19 @@ mod tests {
     fn pages_are_asked_when_there_is_no_thread_to_move() {
         let decision = decider("none", "tmma").decide(&remote(), 1, u64::MAX);
         assert_eq!((decision.answers.len(), decision.taken), (2, Some(1)));
+    }
+
+    #[test]
+    fn a_node_found_to_do_half_gets_half_as_many_threads() {
+        let moved = |node_1_per_s: f64| {
+            let mut decider = decider("contiguous", "none");
+            let last =
+                (0..6).map(|interval| decider.decide(&hogs(8, 6, &[2e9, node_1_per_s], interval), 1, u64::MAX)).last();
+            let plan = last.unwrap().plan().cloned().unwrap_or_default();
+            plan.moves.iter().filter(|its| matches!(its.action, Action::MoveThread { to, .. } if to.0 == 0)).count()
+        };
+        assert_eq!(moved(2e9), 0, "six and six are right for alike nodes");
+        assert_eq!(moved(1e9), 2, "eight and four");
     }
 
     #[test]

@@ -58,6 +58,20 @@ pub fn ring_of_four(cpus: u32) -> Topology {
     machine(&[cpus; 4], &[&[10, 12, 20, 12], &[12, 10, 12, 20], &[20, 12, 10, 12], &[12, 20, 12, 10]])
 }
 
+/// Two nodes with `cpus` CPUs each, on each of which `threads` threads of one program do so many operations a second and touch no memory;
+/// the second that ends at `interval` + 1.
+pub fn hogs(cpus: u32, threads: u32, operations_per_s: &[f64; 2], interval: u64) -> Snapshot {
+    let mut builder = SnapshotBuilder::new(two_nodes(cpus));
+    for tid in 0..2 * threads {
+        let node = (tid / threads) as usize;
+        let counted = |thread: &mut Thread| thread.operations_per_s = Some(operations_per_s[node]);
+        builder = builder.thread(tid + 1, node, None).with_thread(counted);
+    }
+    let mut snapshot = builder.build();
+    snapshot.time_ns = (interval + 1) * 1_000_000_000;
+    snapshot
+}
+
 /// Builds a [`Snapshot`] of one process over one second.
 pub struct SnapshotBuilder(Snapshot);
 

@@ -20,6 +20,7 @@
 
 mod curve;
 mod meet;
+pub mod speeds;
 
 use std::collections::VecDeque;
 
@@ -118,11 +119,15 @@ impl Shares {
     /// Takes in how long the window with [`Shares::share`] took, in seconds; the next share. A window in which a class
     /// had nothing to do, or with times that are no positive numbers, teaches nothing.
     pub fn observe(&mut self, first_s: f64, second_s: f64) -> f64 {
+        self.observe_window(Window { share: self.share, first_s, second_s })
+    }
+
+    /// The same for a window whose share somebody else chose.
+    pub fn observe_window(&mut self, last: Window) -> f64 {
         let is_time = |seconds: f64| seconds.is_finite() && seconds > 0.0;
-        if !(is_time(first_s) && is_time(second_s) && self.share > 0.0 && self.share < 1.0) {
+        if !(is_time(last.first_s) && is_time(last.second_s) && last.share > 0.0 && last.share < 1.0) {
             return self.share;
         }
-        let last = Window { share: self.share, first_s, second_s };
         self.history.push_back(last);
         while self.history.len() > self.settings.windows.max(1) {
             self.history.pop_front();

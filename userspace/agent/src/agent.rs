@@ -85,6 +85,8 @@ pub struct Agent {
     decider: Decider,
     /// What they said last of what they are doing.
     statements: Vec<Option<String>>,
+    /// What the decider said last of nodes that are faster or slower than is stated of them.
+    speeds: Option<String>,
     /// What became of plans, for the recording.
     notes: Notes,
     /// Plans made so far.
@@ -126,6 +128,7 @@ impl Agent {
             last_stats_ns: monotonic_ns(),
             decider,
             statements: Vec::new(),
+            speeds: None,
             notes: Notes::new(config.recorder.clone()),
             plans: 0,
             intervals_waited: 0,
@@ -311,6 +314,11 @@ impl Agent {
             }
         }
         self.statements = statements;
+        let speeds = self.decider.speeds(&self.topology);
+        if speeds != self.speeds {
+            info!("{}", speeds.as_deref().unwrap_or("all nodes do what is stated of them"));
+            self.speeds = speeds;
+        }
     }
 
     fn note_outcomes(&mut self, outcomes: Vec<Outcome>, report: &mut Report) {
