@@ -26,6 +26,13 @@ use crate::{kmaf, kmaf_pages, lmma, locality, nimar, sam, sma, tmma};
 pub static POLICY: Policy = Policy {
     name: "auto",
     kind: Kind::Joint,
+    needs: &[Signal::GroupResidency],
+    needs_one_of: &[
+        &[Signal::ThreadAccesses, Signal::GroupAccesses],
+        &[Signal::ThreadAccesses, Signal::ThreadPerformance, Signal::GroupAccesses, Signal::GroupLatency],
+        &[Signal::ThreadSharing, Signal::GroupAccesses],
+        &[Signal::ThreadTransfers, Signal::GroupUsers],
+    ],
     parameters: PARAMETERS,
     source: "ours; the pairs are those of the papers",
     decide,
@@ -109,7 +116,6 @@ struct State {
     /// Why this pair, in words.
     why: String,
     statement: String,
-    last_ns: u64,
 }
 
 impl Default for State {
@@ -123,7 +129,6 @@ impl Default for State {
             memories: BTreeMap::new(),
             why: String::new(),
             statement: "nothing is taken yet: no pair has its signals".to_owned(),
-            last_ns: 0,
         }
     }
 }
@@ -132,15 +137,10 @@ fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
     let (snapshot, parameters) = (inputs.snapshot, inputs.parameters);
     // Taken out so that the pair can be asked with the same inputs.
     let mut state = std::mem::take(inputs.memory.of::<State>());
-    // A clock that goes back is another recording.
-    if snapshot.time_ns < state.last_ns {
-        state = State::default();
-    }
-    state.last_ns = snapshot.time_ns;
     state.see(snapshot);
     let first = state.open().next();
     let answer = match first {
-        None => Err(MissingSignal { policy: "auto", signal: Signal::ThreadAccesses }),
+        None => Err(MissingSignal { policy: "auto", signal: state.first_missing() }),
         Some(_) => {
             let pair = state.pair;
             let memories = state.memories.entry(pair).or_default();
@@ -160,6 +160,11 @@ impl State {
     /// Pairs all of whose signals were seen.
     fn open(&self) -> impl Iterator<Item = usize> + '_ {
         (0..PAIRS.len()).filter(|&at| PAIRS[at].needs().all(|signal| self.seen.contains(&signal)))
+    }
+
+    /// The first signal that the first pair lacks, as long as no pair is open.
+    fn first_missing(&self) -> Signal {
+        PAIRS[0].needs().find(|signal| !self.seen.contains(signal)).unwrap_or(Signal::ThreadAccesses)
     }
 
     /// Notes the signals that there are; a pair that opens begins everything anew.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What holds for every plan, on snapshots drawn at random.
 
+mod clock;
 mod sharers;
 mod wrong_input;
 

@@ -42,22 +42,21 @@ pub const PARAMETERS: &[Parameter] = &[
 struct State {
     history: SharingHistory,
     mapped_ns: Option<u64>,
+    /// Periods since the last mapping, without that of the mapping itself, by which the matrix has aged.
+    aged_periods: f64,
 }
 
 fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
     let (snapshot, parameters) = (inputs.snapshot, inputs.parameters);
     let effort = Effort { steps: inputs.steps, seed: inputs.seed };
     let state = inputs.memory.of::<State>();
-    // A clock that goes back is another recording.
-    if state.mapped_ns.is_some_and(|mapped_ns| snapshot.time_ns < mapped_ns) {
-        *state = State::default();
-    }
     let period_ns = parameters.get("period_ms") * 1e6;
     let since_ns = state.mapped_ns.map(|mapped_ns| (snapshot.time_ns - mapped_ns) as f64);
     if let Some(since_ns) = since_ns {
         // One period's ageing came with the mapping itself.
-        let more = if period_ns > 0.0 { libm::floor(since_ns / period_ns) - 1.0 } else { 0.0 };
-        state.history.age(libm::pow(parameters.get("ageing"), more.max(0.0)));
+        let passed = if period_ns > 0.0 { (libm::floor(since_ns / period_ns) - 1.0).max(0.0) } else { 0.0 };
+        state.history.age(libm::pow(parameters.get("ageing"), passed - state.aged_periods));
+        state.aged_periods = passed;
     }
     state.history.add(snapshot);
     let threads = relocation::busy(snapshot, parameters.get("min_cpu_percent"));
@@ -72,7 +71,7 @@ fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
     }
     let sharing = state.history.matrix(&threads);
     let plan = Remapping::new(snapshot, &threads, &sharing, effort).plan(parameters.get("min_gain_percent"));
-    state.mapped_ns = Some(snapshot.time_ns);
+    (state.mapped_ns, state.aged_periods) = (Some(snapshot.time_ns), 0.0);
     state.history.age(parameters.get("ageing"));
     Ok(plan)
 }

@@ -69,7 +69,6 @@ struct State {
     phase: Option<Phase>,
     /// Sharing in this phase.
     history: SharingHistory,
-    last_ns: u64,
     migrated_ns: Option<u64>,
     shared_once: bool,
 }
@@ -78,11 +77,6 @@ fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
     let (snapshot, parameters) = (inputs.snapshot, inputs.parameters);
     let effort = Effort { steps: inputs.steps, seed: inputs.seed };
     let state = inputs.memory.of::<State>();
-    // A clock that goes back is another recording.
-    if snapshot.time_ns < state.last_ns {
-        *state = State::default();
-    }
-    state.last_ns = snapshot.time_ns;
     let threads = relocation::busy(snapshot, parameters.get("min_cpu_percent"));
     if threads.len() < 2 {
         return Ok(Plan::default());

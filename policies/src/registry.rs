@@ -169,6 +169,8 @@ pub struct Policy {
     pub kind: Kind,
     /// Signals it cannot do without.
     pub needs: &'static [Signal],
+    /// Sets of signals of which it needs a whole one besides; none if `needs` are enough.
+    pub needs_one_of: &'static [&'static [Signal]],
     /// What can be set.
     pub parameters: &'static [Parameter],
     /// Paper, algorithm, equations.
@@ -198,26 +200,38 @@ pub struct Inputs<'a> {
 
 /// What a policy remembers from one decision to the next. Empty at first; each policy keeps a type of its own in it.
 #[derive(Default)]
-pub struct Memory(Option<Box<dyn Any + Send>>);
+pub struct Memory {
+    kept: Option<Box<dyn Any + Send>>,
+    /// When it last decided.
+    decided_ns: u64,
+}
 
 impl Memory {
     /// What was kept as a `T`, or the default of `T` if nothing was or another policy's type.
     pub fn of<T: Default + Send + 'static>(&mut self) -> &mut T {
-        if !self.0.as_ref().is_some_and(|kept| kept.is::<T>()) {
-            self.0 = Some(Box::<T>::default());
+        if !self.kept.as_ref().is_some_and(|kept| kept.is::<T>()) {
+            self.kept = Some(Box::<T>::default());
         }
-        self.0.as_mut().and_then(|kept| kept.downcast_mut()).expect("made of this type above")
+        self.kept.as_mut().and_then(|kept| kept.downcast_mut()).expect("made of this type above")
     }
 
     /// What was kept as a `T`; `None` if nothing was or another policy's type.
     pub fn peek<T: 'static>(&self) -> Option<&T> {
-        self.0.as_ref()?.downcast_ref()
+        self.kept.as_ref()?.downcast_ref()
+    }
+
+    /// Forgets everything if the clock went back: that is another recording.
+    fn follow_clock(&mut self, time_ns: u64) {
+        if time_ns < self.decided_ns {
+            *self = Self::default();
+        }
+        self.decided_ns = time_ns;
     }
 }
 
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Memory(..)" } else { "Memory(empty)" })
+        f.write_str(if self.kept.is_some() { "Memory(..)" } else { "Memory(empty)" })
     }
 }
 
@@ -230,6 +244,8 @@ pub struct PolicyDescription {
     pub kind: Kind,
     /// Signals it cannot do without.
     pub needs: &'static [Signal],
+    /// Sets of signals of which it needs a whole one besides; none if `needs` are enough.
+    pub needs_one_of: &'static [&'static [Signal]],
     /// What can be set.
     pub parameters: &'static [Parameter],
     /// Paper, algorithm, equations.
@@ -304,6 +320,7 @@ pub fn describe() -> Vec<PolicyDescription> {
         name: policy.name,
         kind: policy.kind,
         needs: policy.needs,
+        needs_one_of: policy.needs_one_of,
         parameters: policy.parameters,
         source: policy.source,
     };
@@ -316,6 +333,7 @@ impl Policy {
         name: "",
         kind: Kind::Thread,
         needs: &[],
+        needs_one_of: &[],
         parameters: &[],
         source: "",
         decide: |_| Ok(Plan::default()),
@@ -351,11 +369,13 @@ impl Policy {
         Ok(all)
     }
 
-    /// What to do about a snapshot. The same inputs, the memory among them, give the same plan on every machine.
+    /// What to do about a snapshot. The same inputs, the memory among them, give the same plan on every machine. A snapshot
+    /// earlier than that of the last decision starts anew.
     ///
     /// # Errors
-    /// [`MissingSignal`] if a signal in `needs` is absent, or those of all policies that it could take.
+    /// [`MissingSignal`] if a signal in `needs` is absent, or one in each set of `needs_one_of`.
     pub fn decide(&self, inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
+        inputs.memory.follow_clock(inputs.snapshot.time_ns);
         (self.decide)(inputs)
     }
 }

@@ -72,7 +72,6 @@ struct State {
     trials: BTreeMap<ThreadId, Trial>,
     /// Moves that were undone, and until when they are not tried again.
     refused: BTreeMap<(ThreadId, NodeIndex), u64>,
-    last_ns: u64,
 }
 
 fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
@@ -85,11 +84,6 @@ fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
         return Err(MissingSignal { policy: "sam", signal: Signal::ThreadTransfers });
     }
     let state = inputs.memory.of::<State>();
-    // A clock that goes back is another recording.
-    if snapshot.time_ns < state.last_ns {
-        *state = State::default();
-    }
-    state.last_ns = snapshot.time_ns;
     let nodes = snapshot.topology.len();
     let there = |id: ThreadId, node: NodeIndex| node.0 < nodes && snapshot.thread(id).is_some();
     state.origins.retain(|&id, &mut node| there(id, node));

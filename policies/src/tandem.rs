@@ -37,7 +37,7 @@ use problem::Prices;
 pub static POLICY: Policy = Policy {
     name: "tandem",
     kind: Kind::Joint,
-    needs: &[Signal::ThreadAccesses],
+    needs_one_of: &[&[Signal::ThreadAccesses], &[Signal::ThreadTransfers, Signal::ThreadSharing]],
     parameters: PARAMETERS,
     source: "ours: one objective for threads and pages",
     decide,

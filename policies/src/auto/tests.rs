@@ -66,6 +66,24 @@ fn without_a_signal_of_any_pair_one_is_missing() {
 }
 
 #[test]
+fn the_signal_that_is_missing_is_one_that_is_not_there() {
+    let mut run = Run::new(SnapshotBuilder::new(two_nodes(2)).thread_with_memory_on(1, 0, 1).build());
+    assert_eq!(run.step(), Err(MissingSignal { policy: "auto", signal: Signal::GroupAccesses }));
+}
+
+/// What `tandem policies --json` says: what every pair needs, and what each needs besides.
+#[test]
+fn its_needs_are_those_of_its_pairs() {
+    let all: BTreeSet<Signal> = POLICY.needs.iter().copied().collect();
+    for (pair, besides) in PAIRS.iter().zip(POLICY.needs_one_of) {
+        let stated: BTreeSet<Signal> = all.iter().chain(*besides).copied().collect();
+        assert_eq!(stated, pair.needs().collect(), "{}", pair.name());
+    }
+    assert_eq!(POLICY.needs_one_of.len(), PAIRS.len());
+    assert!(POLICY.needs_one_of.iter().all(|besides| besides.iter().all(|signal| !all.contains(signal))));
+}
+
+#[test]
 fn its_plans_are_those_of_the_pair_it_took_with_the_reason_for_that() {
     let snapshot =
         SnapshotBuilder::new(two_nodes(2)).thread_with_memory_on(1, 0, 1).group_used_by(&[0, 512], &[(1, 1e6)]);

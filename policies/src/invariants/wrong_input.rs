@@ -176,7 +176,7 @@ proptest! {
 }
 
 /// What `snapshot` is a second later, when `plan` was carried out.
-fn carried_out(snapshot: &Snapshot, plan: &Plan) -> Snapshot {
+pub fn carried_out(snapshot: &Snapshot, plan: &Plan) -> Snapshot {
     let mut after = snapshot.after_thread_moves(plan);
     after.time_ns += 1_000_000_000;
     for planned in &plan.moves {
@@ -222,7 +222,7 @@ proptest! {
 }
 
 /// Threads that lag, share and are far from their memory, and groups that are far from their users.
-fn anything_but_well_placed(topology: crate::model::Topology, threads: u32) -> Snapshot {
+pub fn anything_but_well_placed(topology: crate::model::Topology, threads: u32) -> Snapshot {
     let nodes = topology.len();
     let add = |all: SnapshotBuilder, k: u32| all.thread_with_memory_on(k, 0, k as usize % nodes);
     let builder = (0..threads).fold(SnapshotBuilder::new(topology), add);

@@ -70,6 +70,21 @@ fn periods_that_passed_unseen_age_too() {
     assert!(!decided_with(&POLICY, &square(2, 1e3, 10), &mut memory).unwrap().is_empty());
 }
 
+/// 1000 events of pairs within a node once, six periods in which only one thread runs, then 100 of pairs across:
+/// 1000 * 0.75^7 are 133, which is more.
+#[test]
+fn periods_in_which_one_thread_runs_age_once_each() {
+    let mut memory = Memory::default();
+    assert!(decided_with(&POLICY, &square(1, 1e4, 0), &mut memory).unwrap().is_empty());
+    for period in 1..7 {
+        let mut alone = square(1, 0.0, period);
+        alone.threads[1..].iter_mut().for_each(|thread| thread.cpu_time_ns = 0);
+        assert!(decided_with(&POLICY, &alone, &mut memory).unwrap().is_empty());
+    }
+    assert!(decided_with(&POLICY, &square(2, 1e3, 7), &mut memory).unwrap().is_empty());
+    assert!(!decided_with(&POLICY, &square(2, 1e3, 8), &mut memory).unwrap().is_empty());
+}
+
 #[test]
 fn a_clock_that_goes_back_starts_anew() {
     let mut memory = Memory::default();

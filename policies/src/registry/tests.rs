@@ -109,7 +109,7 @@ fn the_description_has_exactly_the_keys_promised() {
     let list = json.as_array().unwrap();
     assert_eq!(list.len(), policies().len());
     for policy in list {
-        assert_eq!(keys(policy), ["kind", "name", "needs", "parameters", "source"]);
+        assert_eq!(keys(policy), ["kind", "name", "needs", "needs_one_of", "parameters", "source"]);
         for parameter in policy["parameters"].as_array().unwrap() {
             assert_eq!(keys(parameter), ["default", "name", "range", "unit"]);
         }

@@ -30,10 +30,6 @@ pub struct History {
 impl History {
     /// The horizon at this time.
     pub fn horizon_s(&mut self, time_ns: u64, parameters: &Parameters) -> f64 {
-        // A clock that goes back is another recording.
-        if time_ns < self.since_ns {
-            *self = Self::default();
-        }
         let (least_s, most_s) = (parameters.get("least_horizon_s"), parameters.get("most_horizon_s"));
         let mut horizon_s = match self.horizon_s {
             Some(horizon_s) => horizon_s,

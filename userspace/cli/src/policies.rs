@@ -7,7 +7,7 @@ use std::io::Write as _;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
-use tandem_policies::registry::{PolicyDescription, describe};
+use tandem_policies::registry::{PolicyDescription, Signal, describe};
 
 /// How to show the policies.
 #[derive(Args)]
@@ -33,8 +33,7 @@ fn words(policies: &[PolicyDescription]) -> Result<String> {
     for policy in policies {
         writeln!(text, "{} policy {}", plain(&policy.kind)?, policy.name)?;
         writeln!(text, "    source: {}", policy.source)?;
-        let needs = policy.needs.iter().map(plain).collect::<Result<Vec<_>>>()?;
-        writeln!(text, "    needs: {}", if needs.is_empty() { "nothing".to_owned() } else { needs.join(", ") })?;
+        writeln!(text, "    needs: {}", needs(policy)?)?;
         for parameter in policy.parameters {
             let [least, most] = parameter.range;
             let (name, default, unit) = (parameter.name, parameter.default, parameter.unit);
@@ -44,6 +43,18 @@ fn words(policies: &[PolicyDescription]) -> Result<String> {
     }
     text.truncate(text.trim_end().len());
     Ok(text + "\n")
+}
+
+/// Signals that `policy` needs, with the sets of which one is enough.
+fn needs(policy: &PolicyDescription) -> Result<String> {
+    let list = |signals: &[Signal]| Ok(signals.iter().map(plain).collect::<Result<Vec<_>>>()?.join(", "));
+    let sets = policy.needs_one_of.iter().map(|set| list(set)).collect::<Result<Vec<_>>>()?.join("; or ");
+    Ok(match (policy.needs.is_empty(), sets.is_empty()) {
+        (true, true) => "nothing".to_owned(),
+        (true, false) => sets,
+        (false, true) => list(policy.needs)?,
+        (false, false) => format!("{}, and {sets}", list(policy.needs)?),
+    })
 }
 
 /// The name that a value has in JSON, so that both forms say the same.

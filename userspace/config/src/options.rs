@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tandem_policies::decider::PolicyChoice;
-use tandem_policies::registry::Kind;
+use tandem_policies::registry::{Kind, ParameterError};
 
 use crate::selector::Selector;
 
@@ -175,17 +175,28 @@ impl Options {
     }
 }
 
-fn set_parameter(choices: &mut [PolicyChoice], given: &str) -> Result<(), String> {
+/// Sets what `given`, POLICY.NAME=VALUE, says of one of `choices`.
+///
+/// # Errors
+/// Words: no such form, no such policy among `choices`, no such parameter, or a value that it does not take.
+pub fn set_parameter(choices: &mut [PolicyChoice], given: &str) -> Result<(), String> {
     let (policy, name, value) = given
         .split_once('=')
         .and_then(|(key, value)| key.split_once('.').map(|(policy, name)| (policy, name, value)))
         .ok_or("expected POLICY.NAME=VALUE, for example sma.gate_percent=1")?;
     let value: f64 = value.parse().map_err(|_| format!("{value} is no number"))?;
-    let chosen = choices
-        .iter_mut()
-        .find(|choice| choice.name() == policy)
-        .ok_or_else(|| format!("the policy {policy} is not in use; `tandem policies` lists them all"))?;
-    chosen.set(name, value).map_err(|error| error.to_string())
+    // A thread and a page policy may have the same name.
+    let mut refusals = Vec::new();
+    for choice in choices.iter_mut().filter(|choice| choice.name() == policy) {
+        match choice.set(name, value) {
+            Err(error @ ParameterError::Unknown { .. }) => refusals.push(error.to_string()),
+            answer => return answer.map_err(|error| error.to_string()),
+        }
+    }
+    if refusals.is_empty() {
+        return Err(format!("the policy {policy} is not in use; `tandem policies` lists them all"));
+    }
+    Err(refusals.join("; "))
 }
 
 #[cfg(test)]
@@ -252,6 +263,23 @@ mod tests {
             let error = options(arguments).unwrap().policies().unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn a_parameter_is_found_in_either_of_two_policies_of_one_name() {
+        for (name, thread, page) in
+            [("kmaf", "kmaf.period_ms", "kmaf.wait_decisions"), ("opt", "opt.min_between_s", "opt.min_interval_s")]
+        {
+            let given = [thread, page].map(|parameter| format!("--parameter={parameter}=7"));
+            let choices = options(&["--policy", &format!("{name}+{name}"), &given[0], &given[1]]).unwrap().policies();
+            for (choice, parameter) in choices.unwrap().iter().zip([thread, page]) {
+                assert_eq!(choice.parameters().get(parameter.split_once('.').unwrap().1), 7.0, "{parameter}");
+            }
+        }
+        let asked = |parameter: &str| options(&["--policy", "opt+opt", "--parameter", parameter]).unwrap().policies();
+        let unknown = asked("opt.delta=1").unwrap_err();
+        assert!(unknown.contains("it has window_ms") && unknown.contains("it has min_interval_s"), "{unknown}");
+        assert!(asked("opt.min_interval_s=-1").unwrap_err().contains("-1 is not allowed"));
     }
 
     #[test]
