@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use tandem_policies::model::{CpuId, ProcessId};
+use tandem_policies::model::{CpuId, NodeId, ProcessId};
 
 use crate::source::DataSource;
 
@@ -36,6 +36,8 @@ pub struct Measured {
     pub latency_ns: Option<u32>,
     /// What answered.
     pub source: DataSource,
+    /// The node whose memory the address belongs to, where the hardware tells.
+    pub node: Option<NodeId>,
     /// Physical address, where the hardware and our rights give it.
     pub physical: Option<u64>,
     /// Events of the sampled kind that this sample stands for: the sampling period then. Not accesses to memory:
@@ -58,6 +60,19 @@ pub struct Window {
     pub accesses: u32,
 }
 
+/// What hardware counted of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Its process.
+    pub process: ProcessId,
+    /// The thread.
+    pub tid: u32,
+    /// Instructions retired.
+    pub instructions: u64,
+    /// Cycles in which its CPU did not halt.
+    pub cycles: u64,
+}
+
 /// What a sampler saw since it was last asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
@@ -65,6 +80,8 @@ pub struct Batch {
     pub accesses: Vec<Access>,
     /// The stretches of code they were found in.
     pub windows: Vec<Window>,
+    /// Counts since the last batch; none from samplers that do not count.
+    pub counts: Vec<Counts>,
 }
 
 /// What a sampler says of itself.

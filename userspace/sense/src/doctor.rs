@@ -11,6 +11,7 @@ use tandem_machine::parse_cpu_list;
 use tandem_policies::model::CpuId;
 
 use crate::access::SamplerTraits;
+use crate::device::{self, Device, DeviceConfig};
 use crate::lookahead::{self, Lookahead, LookaheadConfig};
 use crate::pmu::detect::{self, CounterSet, Rights, Unavailable};
 use crate::pmu::table::Counter;
@@ -73,7 +74,7 @@ pub fn examine() -> Examination {
         cpu: processor.model.to_string(),
         virtual_machine: processor.virtual_machine,
         rights: Rights::read(root),
-        samplers: vec![lookahead_state(root), pmu_state(root)],
+        samplers: vec![lookahead_state(root), pmu_state(root), device_state(root)],
         counters: counter_state(detect::counters(root)),
     }
 }
@@ -92,6 +93,11 @@ fn pmu_state(root: &Path) -> SamplerState {
         Err(error) => Some(error.to_string()),
     };
     SamplerState { traits: pmu::TRAITS, works: why_not.is_none(), hardware, why_not }
+}
+
+fn device_state(root: &Path) -> SamplerState {
+    let why_not = Device::open(DeviceConfig::default(), &first_cpu(root)).err().map(|error| error.to_string());
+    SamplerState { traits: device::TRAITS, works: why_not.is_none(), hardware: None, why_not }
 }
 
 /// The first online CPU; none if the list cannot be read, which samplers then report.

@@ -7,10 +7,12 @@
 
 mod access;
 pub mod affinity;
+pub mod device;
 pub mod doctor;
 pub mod homes;
 mod load;
 pub mod lookahead;
+mod mapping;
 pub mod performance;
 pub mod pmu;
 pub mod rate;
@@ -21,7 +23,8 @@ mod source;
 #[cfg(test)]
 mod testing;
 
-pub use access::{Access, Batch, Measured, Sampler, SamplerTraits, Window};
+pub use access::{Access, Batch, Counts, Measured, Sampler, SamplerTraits, Window};
+pub use device::{Device, DeviceConfig, DeviceCounters, DeviceError};
 pub use lookahead::{Lookahead, LookaheadConfig, LookaheadCounters, LookaheadError};
 pub use sensor::{Sensor, SensorConfig, SensorCounters};
 pub use snapshot::TaskAccount;
@@ -39,4 +42,9 @@ pub(crate) fn clock_ns(clock: libc::clockid_t) -> u64 {
 /// The present time on CLOCK_MONOTONIC, which samples and snapshots are dated by.
 pub fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// CPU time of this thread.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }

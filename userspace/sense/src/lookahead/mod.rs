@@ -266,9 +266,9 @@ impl Sampler for Lookahead {
                 self.counters.too_old += 1;
                 continue;
             }
-            let start_ns = thread_cpu_ns();
+            let start_ns = crate::thread_cpu_ns();
             self.emulate(&sample, &registers, now_ns, &mut batch)?;
-            let cost_ns = thread_cpu_ns() - start_ns;
+            let cost_ns = crate::thread_cpu_ns() - start_ns;
             self.budget.spend(cost_ns);
             self.counters.cost_ns += cost_ns;
         }
@@ -276,9 +276,4 @@ impl Sampler for Lookahead {
         self.adapt(now_ns);
         Ok(batch)
     }
-}
-
-/// CPU time of this thread.
-fn thread_cpu_ns() -> u64 {
-    crate::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }

@@ -2,8 +2,7 @@
 //! One perf event, its ring, and its buffer for traces: the system calls and nothing else.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::ptr::NonNull;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use perf_event_open_sys::{bindings, ioctls, perf_event_open};
@@ -13,6 +12,7 @@ use super::record::Fields;
 use super::ring::{self, RingBytes, Walked};
 use super::spe::TickClock;
 use super::sysfs::Encoding;
+use crate::mapping::{Access, Mapping};
 
 /// Bytes of a ring: room for about 2500 samples. Of a trace buffer: for about 16000 operations.
 const RING_BYTES: usize = 256 << 10;
@@ -127,38 +127,6 @@ impl Event {
     }
 }
 
-/// Memory shared with the kernel.
-struct Mapping {
-    start: NonNull<u8>,
-    bytes: usize,
-}
-
-impl Mapping {
-    fn new(event: &Event, bytes: usize, offset: usize) -> io::Result<Self> {
-        let (protection, sharing) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        let (fd, offset) = (event.0.as_raw_fd(), offset as libc::off_t);
-        // SAFETY: a new mapping of the event's memory, nowhere in particular.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, sharing, fd, offset) };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Self { start: NonNull::new(start.cast()).expect("a mapping is not at address zero"), bytes })
-    }
-
-    fn copy(&self, at: usize, into: &mut [u8]) {
-        assert!(at.checked_add(into.len()).is_some_and(|end| end <= self.bytes), "inside the mapping");
-        // SAFETY: inside the mapping, as just checked; the kernel does not write what it has handed over.
-        unsafe { std::ptr::copy_nonoverlapping(self.start.as_ptr().add(at), into.as_mut_ptr(), into.len()) };
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nothing refers to it any more.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
-    }
-}
-
 /// A sampling event with its ring, and a trace buffer if it has one.
 pub struct Sampled {
     event: Event,
@@ -183,7 +151,7 @@ struct Trace<'a>(&'a Mapping);
 
 impl RingBytes for Trace<'_> {
     fn size(&self) -> usize {
-        self.0.bytes
+        self.0.bytes()
     }
 
     fn copy_piece(&self, at: usize, into: &mut [u8]) {
@@ -197,7 +165,7 @@ impl Sampled {
         // SAFETY: no pointers.
         let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         let page_bytes = usize::try_from(page_bytes).map_err(|_| io::Error::last_os_error())?;
-        let mapping = Mapping::new(&event, page_bytes + RING_BYTES, 0)?;
+        let mapping = Mapping::new(event.0.as_fd(), page_bytes + RING_BYTES, 0, Access::ReadWrite)?;
         let mut sampled = Self { event, mapping, page_bytes, trace: None };
         if with_trace {
             let offset = page_bytes + RING_BYTES;
@@ -207,7 +175,7 @@ impl Sampled {
                 (*sampled.control()).aux_offset = offset as u64;
                 (*sampled.control()).aux_size = TRACE_BYTES as u64;
             }
-            sampled.trace = Some(Mapping::new(&sampled.event, TRACE_BYTES, offset)?);
+            sampled.trace = Some(Mapping::new(sampled.event.0.as_fd(), TRACE_BYTES, offset, Access::ReadWrite)?);
         }
         Ok(sampled)
     }
@@ -218,7 +186,7 @@ impl Sampled {
     }
 
     fn control(&self) -> *mut bindings::perf_event_mmap_page {
-        self.mapping.start.as_ptr().cast()
+        self.mapping.start().cast()
     }
 
     /// Takes every record out of the ring, oldest first; returns whether the ring made no sense.
@@ -239,7 +207,7 @@ impl Sampled {
 
     /// Copies `size` bytes of trace from `offset` on; `false` if there is no such trace.
     pub fn copy_trace(&self, offset: u64, size: u64, into: &mut Vec<u8>) -> bool {
-        let Some(trace) = self.trace.as_ref().filter(|trace| size <= trace.bytes as u64) else { return false };
+        let Some(trace) = self.trace.as_ref().filter(|trace| size <= trace.bytes() as u64) else { return false };
         into.resize(size as usize, 0);
         Trace(trace).copy(offset, into);
         true

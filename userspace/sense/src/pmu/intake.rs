@@ -144,7 +144,13 @@ impl Intake {
             store: seen.store,
             time_ns: moment.time_ns,
             cpu: moment.cpu,
-            measured: Some(Measured { latency_ns, source: seen.source, physical: seen.physical, period: seen.period }),
+            measured: Some(Measured {
+                latency_ns,
+                source: seen.source,
+                node: None,
+                physical: seen.physical,
+                period: seen.period,
+            }),
         });
     }
 }

@@ -54,6 +54,7 @@ fn a_load_from_memory_is_an_access_with_its_latency() {
         measured: Some(Measured {
             latency_ns: Some(200),
             source: data_source::decode(FROM_DRAM),
+            node: None,
             physical: Some(0xabc_d238),
             period: 1500,
         }),

@@ -12,7 +12,7 @@ mod clock;
 mod counters;
 pub mod data_source;
 pub mod detect;
-mod event;
+pub(crate) mod event;
 pub mod ibs;
 mod intake;
 pub mod model;

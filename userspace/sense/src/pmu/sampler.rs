@@ -262,7 +262,7 @@ impl Sampler for Pmu {
         }
         self.read_times(now_ns);
         self.adapt(now_ns);
-        Ok(Batch { accesses: std::mem::take(&mut self.intake.accesses), windows: Vec::new() })
+        Ok(Batch { accesses: std::mem::take(&mut self.intake.accesses), ..Batch::default() })
     }
 }
 

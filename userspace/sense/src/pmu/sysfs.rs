@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// The text of a file; `None` if there is none that can be read. Absence is what is asked for here, never an error.
-pub(super) fn read_text(path: &Path) -> Option<String> {
+pub(crate) fn read_text(path: &Path) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
 

@@ -54,6 +54,15 @@ impl Timeline {
         self.switches.get(after.checked_sub(1)?)?.1
     }
 
+    /// How long each runner ran between two times, run by run; the last one that is known runs on.
+    pub fn runs(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = (Runner, u64)> {
+        let ends = self.switches.iter().skip(1).map(|(since_ns, _)| *since_ns).chain([u64::MAX]);
+        self.switches.iter().zip(ends).filter_map(move |(&(since_ns, runner), end_ns)| {
+            let ran_ns = end_ns.min(to_ns).checked_sub(since_ns.max(from_ns)).filter(|ns| *ns > 0)?;
+            Some((runner?, ran_ns))
+        })
+    }
+
     /// The time of the last switch.
     pub fn latest_ns(&self) -> Option<u64> {
         self.switches.back().map(|(time_ns, _)| *time_ns)
@@ -84,6 +93,21 @@ mod tests {
         timeline.forget_before(299);
         assert_eq!((timeline.at(199), timeline.at(250), timeline.at(300)), (None, None, Some(two)));
         assert_eq!(timeline.latest_ns(), Some(300));
+    }
+
+    #[test]
+    fn runs_are_cut_at_both_ends_and_the_last_goes_on() {
+        let (one, two) = ((ProcessId(1), 11), (ProcessId(2), 22));
+        let mut timeline = Timeline::default();
+        timeline.switch(100, Some(one));
+        timeline.switch(200, None);
+        timeline.switch(300, Some(two));
+        let runs = |from_ns, to_ns| timeline.runs(from_ns, to_ns).collect::<Vec<_>>();
+        assert_eq!(runs(0, 1000), [(one, 100), (two, 700)]);
+        assert_eq!(runs(150, 310), [(one, 50), (two, 10)]);
+        assert_eq!(runs(200, 300), []);
+        assert_eq!(runs(400, 500), [(two, 100)]);
+        assert_eq!(Timeline::default().runs(0, 9).count(), 0);
     }
 
     #[test]
