@@ -20,7 +20,7 @@ pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"TNDMSRNG");
 pub(super) const VERSION: u32 = 1;
 pub(super) const HEADER_BYTES: usize = 48;
 pub(super) const COUNTERS_BYTES: usize = 64;
-pub(super) const SAMPLE_BYTES: usize = 48;
+pub(super) const SAMPLE_BYTES: usize = 40;
 /// Where in the header the number of samples written so far is.
 pub(super) const HEAD_AT: usize = 40;
 
@@ -226,7 +226,7 @@ mod tests {
         assert!(refused(&file().word(8, 2 << 32 | 9)).contains("version 9, this program knows version 1"));
         assert!(refused(&file().word(16, 56 << 32 | 4096)).contains("counters of 56"));
         assert!(refused(&file().word(32, 4)).contains("contradicts itself"), "a period of 0");
-        assert!(refused(&file().word(24, 48 << 32 | 8196)).contains("contradicts itself"), "samples at no word");
+        assert!(refused(&file().word(24, 40 << 32 | 8196)).contains("contradicts itself"), "samples at no word");
         assert!(refused(&file().word(32, 64 << 32 | 5)).contains("before what its header promises"));
         assert!(refused(&file().cut(8192)).contains("ends after 8192 bytes"));
         assert!(refused(&file().cut(40)).contains("within the header"));
