@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# Installs what building and the lab need on Debian 12. QEMU and bpftool come
+# Installs what building, the lab and tests need on Debian 12. QEMU and bpftool come
 # from bookworm-backports; perf is unpacked beside the build and never installed,
 # so a perf that is already here stays.
 #
@@ -15,6 +15,8 @@ stamp=$cache/packages.done
 build=(clang-19 llvm-19 libclang-19-dev clang-format-19 libelf-dev zlib1g-dev libzstd-dev pkg-config
 	cmake make gcc g++ libc6-dev meson ninja-build python3 python3-venv git ca-certificates)
 lab=(busybox-static cpio zstd xz-utils kmod libnuma1 numactl procps)
+# Tests look at reports as a browser shows them.
+browser=(chromium chromium-driver fonts-dejavu-core)
 backports=(qemu-system-x86 bpftool)
 
 want=$(sha256sum "$0" "$here/apt-view.sh" | sha256sum)
@@ -27,7 +29,7 @@ export DEBIAN_FRONTEND=noninteractive
 rm -f "$cache/apt/updated"
 APT_CONFIG=$("$here/apt-view.sh" "$cache/apt")
 export APT_CONFIG
-apt-get install -qq -y --no-install-recommends "${build[@]}" "${lab[@]}"
+apt-get install -qq -y --no-install-recommends "${build[@]}" "${lab[@]}" "${browser[@]}"
 apt-get install -qq -y --no-install-recommends -t bookworm-backports "${backports[@]}"
 
 (cd "$cache/apt" && rm -f linux-perf_*.deb && apt-get download -qq -t bookworm-backports linux-perf)

@@ -114,6 +114,8 @@ pub fn over_time(lines: &[Line], y_name: &str, size: (u32, u32)) -> Result<Strin
     svg(size, |area| {
         let mut chart = ChartBuilder::on(area)
             .margin(8)
+            // The last label on the time axis is centred on the end of the plot.
+            .margin_right(28)
             .x_label_area_size(34)
             .y_label_area_size(48)
             .build_cartesian_2d(0.0..end, 0.0..top)

@@ -6,6 +6,7 @@ mod checks;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
+use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -14,26 +15,31 @@ use tandem_sense::doctor::{CounterPmu, Examination, SamplerState, examine};
 
 use checks::{Check, Verdict};
 
+/// Exit code where scx_tandem would refuse to run.
+const CANNOT_RUN: u8 = 1;
+
 /// How to show what was found.
 #[derive(Args)]
+#[command(after_help = "Exit codes: 0 scx_tandem can run here (there may be warnings), 1 it cannot, 2 bad input.")]
 pub struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Examines this machine and prints what was found.
+/// Examines this machine and prints what was found. The exit code says whether scx_tandem can run here.
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let found = Found { checks: checks::checks(Path::new("/")), examination: examine() };
     let text = if arguments.json {
         serde_json::to_string_pretty(&found)? + "\n"
     } else {
         check_words(&found.checks)? + "\n" + &words(&found.examination)?
     };
-    std::io::stdout().write_all(text.as_bytes()).context("standard output cannot be written")
+    std::io::stdout().write_all(text.as_bytes()).context("standard output cannot be written")?;
+    Ok(if checks::refused(&found.checks) { ExitCode::from(CANNOT_RUN) } else { ExitCode::SUCCESS })
 }
 
 /// Everything that was looked at.

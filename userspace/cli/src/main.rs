@@ -70,7 +70,7 @@ fn main() -> ExitCode {
         Command::Ab(arguments) => ab::run(&arguments),
         Command::Advise(arguments) => advise::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Config(arguments) => config::run(&arguments).map(|()| ExitCode::SUCCESS),
-        Command::Doctor(arguments) => doctor::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Generate(arguments) => generate::run(&arguments, Arguments::command()).map(|()| ExitCode::SUCCESS),
         Command::Map(arguments) => map::run(&arguments).map(|()| ExitCode::SUCCESS),

@@ -82,21 +82,27 @@ fn policies_are_listed_with_their_parameters() {
     assert!(stdout(&output).contains("thread policy sma"));
 }
 
+/// What the doctor says, and its exit code with what it found: 1 where scx_tandem cannot run.
+fn doctor(arguments: &[&str]) -> (String, Option<i32>) {
+    let output = tandem(&[&["doctor"], arguments].concat());
+    assert!(output.stderr.is_empty(), "{output:?}");
+    (String::from_utf8(output.stdout).unwrap(), output.status.code())
+}
+
 #[test]
 fn the_doctor_says_of_every_sampler_whether_it_works_or_why_not() {
-    let output = tandem(&["doctor", "--json"]);
-    let value: serde_json::Value = serde_json::from_str(stdout(&output)).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&doctor(&["--json"]).0).unwrap();
     let samplers = value["samplers"].as_array().unwrap();
     let names: Vec<_> = samplers.iter().map(|sampler| sampler["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["lookahead", "pmu"]);
-    let words = tandem(&["doctor"]);
+    let (words, _) = doctor(&[]);
     for sampler in samplers {
         assert_eq!(sampler["works"] == true, sampler["why_not"].is_null(), "{sampler}");
         for key in ["coverage", "bias", "cost"] {
             assert!(sampler[key].is_string(), "{key} of {sampler}");
         }
         if let Some(why_not) = sampler["why_not"].as_str() {
-            assert!(stdout(&words).contains(why_not), "{}", stdout(&words));
+            assert!(words.contains(why_not), "{words}");
         }
     }
     let counters = &value["counters"];
@@ -105,9 +111,9 @@ fn the_doctor_says_of_every_sampler_whether_it_works_or_why_not() {
 
 #[test]
 fn the_doctor_names_a_remedy_for_all_that_is_not_good() {
-    let output = tandem(&["doctor", "--json"]);
-    let value: serde_json::Value = serde_json::from_str(stdout(&output)).unwrap();
-    let words = tandem(&["doctor"]);
+    let (json, code) = doctor(&["--json"]);
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let (words, code_with_words) = doctor(&[]);
     let checks = value["checks"].as_array().unwrap();
     for name in
         ["kernel", "type information", "rights", "BPF file system", "nodes", "other scheduler", "numa_balancing"]
@@ -116,8 +122,10 @@ fn the_doctor_names_a_remedy_for_all_that_is_not_good() {
     }
     for check in checks {
         assert_eq!(check["verdict"] == "good", check["remedy"].is_null(), "{check}");
-        assert!(stdout(&words).contains(check["found"].as_str().unwrap()), "{check}");
+        assert!(words.contains(check["found"].as_str().unwrap()), "{check}");
     }
+    let refused = checks.iter().any(|check| check["verdict"] == "bad");
+    assert_eq!((code, code_with_words), (Some(i32::from(refused)), Some(i32::from(refused))));
 }
 
 #[test]

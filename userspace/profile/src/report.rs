@@ -180,8 +180,7 @@ fn placements(page: &mut String, profile: &Profile) -> Result<()> {
 }
 
 fn metrics(page: &mut String, profile: &Profile) -> Result<()> {
-    *page +=
-        "<h2>All metrics</h2>\n<table><tr><th>metric</th><th>equation</th><th>value</th><th>what it means</th></tr>\n";
+    *page += "<h2>All metrics</h2>\n<div class=\"wide\"><table><tr><th>metric</th><th>equation</th><th>value</th><th>what it means</th></tr>\n";
     for metric in &profile.metrics {
         writeln!(
             page,
@@ -193,7 +192,7 @@ fn metrics(page: &mut String, profile: &Profile) -> Result<()> {
             escaped(&metric.meaning)
         )?;
     }
-    *page += "</table>\n<p class=\"caption\">Equations: docs/profile.md. Those of pages are for the recommended placement.</p>\n";
+    *page += "</table></div>\n<p class=\"caption\">Equations: docs/profile.md. Those of pages are for the recommended placement.</p>\n";
     Ok(())
 }
 

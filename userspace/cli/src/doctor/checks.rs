@@ -58,6 +58,11 @@ pub fn checks(root: &Path) -> Vec<Check> {
     checks
 }
 
+/// Whether scx_tandem refuses to run where these were made.
+pub fn refused(checks: &[Check]) -> bool {
+    checks.iter().any(|check| check.verdict == Verdict::Bad)
+}
+
 fn text(root: &Path, path: &str) -> Option<String> {
     Some(fs::read_to_string(root.join(path)).ok()?.trim().to_owned())
 }
@@ -254,7 +259,13 @@ mod tests {
                 "a remedy for what is not good: {check:?}"
             );
         }
-        all.iter().filter(|check| check.verdict != Verdict::Good).map(|check| (check.name, check.verdict)).collect()
+        let found: Vec<_> = all
+            .iter()
+            .filter(|check| check.verdict != Verdict::Good)
+            .map(|check| (check.name, check.verdict))
+            .collect();
+        assert_eq!(refused(&all), found.iter().any(|&(_, verdict)| verdict == Verdict::Bad), "{found:?}");
+        found
     }
 
     #[test]

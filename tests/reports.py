@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""HTML reports as a browser shows them: every plot is there, legible, and fits, in the light and in the dark.
+
+usage: reports.py [BUILD_DIR [PICTURES_DIR]]     PICTURES_DIR: where to leave a picture of each page
+"""
+
+import json
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from browser import SCHEMES, Browser, pixels
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD, PICTURES = ROOT / "build", None
+PROFILE_PLOTS = ["Who shares with whom", "Phases", "Amount of sharing", "Exclusivity of pages", "Local accesses over time",
+                 "Balance of memories", "Footprint"]
+AB_PLOTS = ["seconds per arm", "Remote share of memory accesses over time", "Load per node over time"]
+# As userspace/ab/src/charts.rs has them.
+COLOURS = [(43, 131, 217), (226, 106, 32), (47, 158, 82), (196, 62, 87), (139, 98, 208)]
+# A browser rounds colours by a little where it blends.
+NEAR = 12
+LEAST_COLOURED, LEAST_INK = 30, 100
+# Texts of plots that lie beyond their plot and are cut off there; a pixel is forgiven.
+CUT = """return [...document.querySelectorAll('svg')].flatMap(svg => {
+    const box = svg.getBoundingClientRect();
+    return [...svg.querySelectorAll('text')].filter(text => {
+        const own = text.getBoundingClientRect();
+        return own.left < box.left - 1 || own.right > box.right + 1 || own.top < box.top - 1 || own.bottom > box.bottom + 1;
+    }).map(text => text.textContent.trim()).filter(text => text);
+})"""
+TITLES = "return [...document.querySelectorAll('h2')].map(title => title.textContent)"
+WIDER = "return document.documentElement.scrollWidth - window.innerWidth"
+LOADED = "return performance.getEntriesByType('resource').map(entry => entry.name)"
+HEIGHT = "return document.documentElement.scrollHeight"
+
+
+def run(*command):
+    """Runs a program of ours, which must work."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+
+
+def profile(page):
+    """The profile of a program whose phases share differently."""
+    run(BUILD / "bin/tandem", "profile", "--exact", "--machine", ROOT / "vm/machines/ring4.toml", "--html", page, "--json",
+        page.with_suffix(".json"), "--", BUILD / "bin/tandem-load", "pairs", "--threads", 8, "--shared-mib", 1, "--passes", 40)
+
+
+def experiment(page):
+    """The report of an experiment in a lab that is only played."""
+    folder = page.parent / "lab"
+    (folder / "machines").mkdir(parents=True)
+    shutil.copy(ROOT / "userspace/ab/tests/fake_lab.py", folder / "lab.py")
+    (folder / "lab.py").chmod(0o755)
+    shutil.copy(ROOT / "vm/machines/2node.toml", folder / "machines")
+    shutil.copy(ROOT / "vm/kernels.list", folder)
+    seconds = {"stock-nb0": 8.0, "stock-nb1": 4.9, "stock-nb0-thp": 7.9, "stock-nb1-thp": 5.5, "oracle": 4.0}
+    walks = [{"from": 0, "to": node, "ns": ns, "file_ns": ns} for node, ns in ((0, 90.0), (1, 180.0))]
+    (folder / "behaviour.json").write_text(json.dumps({"seconds": seconds, "walks": walks}))
+    run(BUILD / "bin/tandem", "ab", "--lab", folder / "lab.py", "--store", page.parent / "store", "--machine", "2node",
+        "--workload", "crossed", "--arms", "stock,oracle", "--boots", 2, "--html", page)
+
+
+def near(one, other):
+    """Whether two colours are the same but for rounding."""
+    return all(abs(a - b) <= NEAR for a, b in zip(one, other))
+
+
+class Reports(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.pages = {name: Path(cls.folder.name) / f"{name}.html" for name in ("profile", "ab")}
+        profile(cls.pages["profile"])
+        experiment(cls.pages["ab"])
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def test_every_plot_of_a_profile_is_drawn_and_legible(self):
+        self.judge("profile", PROFILE_PLOTS)
+
+    def test_every_plot_of_an_experiment_is_drawn_and_legible(self):
+        self.judge("ab", AB_PLOTS)
+
+    def judge(self, name, plots):
+        for scheme in SCHEMES:
+            with self.subTest(f"{name}, {scheme}"), Browser(scheme) as browser:
+                browser.open(self.pages[name])
+                if PICTURES:
+                    self.leave_picture(browser, f"{name}-{scheme}")
+                titles = browser.run(TITLES)
+                self.assertEqual([plot for plot in plots if plot not in titles], [], titles)
+                drawn = browser.all("svg")
+                self.assertGreaterEqual(len(drawn), len(plots))
+                for at, plot in enumerate(drawn):
+                    self.assert_legible(pixels(browser.picture(plot)), scheme, f"plot {at}")
+                self.assertEqual(browser.run(CUT), [], "labels that are cut off")
+                self.assertEqual(browser.run(LOADED), [], "a report needs nothing but itself")
+                browser.resize(500, 900)
+                self.assertLessEqual(browser.run(WIDER), 0, "it fits a narrow window")
+
+    def assert_legible(self, rows, scheme, which):
+        paper = rows[0][0]
+        bright = sum(paper) / 3
+        self.assertTrue(bright < 60 if scheme == "dark" else bright > 230, f"{which}: paper is {paper}")
+        seen = [pixel for row in rows for pixel in row if pixel != paper]
+        coloured = sum(any(near(pixel, colour) for colour in COLOURS) for pixel in seen)
+        self.assertGreater(coloured, LEAST_COLOURED, f"{which}: no data")
+        # Axes and labels are far from the paper, and grey.
+        ink = sum(abs(sum(pixel) / 3 - bright) > 90 and max(pixel) - min(pixel) < 24 for pixel in seen)
+        self.assertGreater(ink, LEAST_INK, f"{which}: no labels")
+
+    @staticmethod
+    def leave_picture(browser, name):
+        browser.resize(1000, browser.run(HEIGHT) + 200)
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        (PICTURES / f"{name}.png").write_bytes(browser.picture())
+        browser.resize(1000, 900)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        PICTURES = Path(sys.argv.pop())
+    if len(sys.argv) > 1:
+        BUILD = Path(sys.argv.pop())
+    unittest.main()
