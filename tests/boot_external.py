@@ -81,6 +81,22 @@ class InAnExperiment(unittest.TestCase):
         self.assertLess(arms["direct"]["remote_share"], 0.25)
         self.assertGreater(arms["interleave"]["remote_share"], 0.3)
 
+    def test_workloads_of_our_own_do_the_same_work_bound_to_a_node_or_interleaved(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "out.json"
+            done = subprocess.run(
+                [BIN / "tandem", "ab", "--machine", "2node", "--workload", "master-init:--array-mib 64 --passes 2",
+                 "--arms", "stock-nb0,direct,interleave", "--boots", "1", "--json", out, "--store", Path(folder) / "store"],
+                capture_output=True, text=True, check=False,
+            )
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            arms = {arm["name"]: arm for arm in json.loads(out.read_text())["arms"]}
+        boots = {name: arm["boots"][0]["report"] for name, arm in arms.items()}
+        self.assertEqual(len({report["work"] for report in boots.values()}), 1, boots)
+        self.assertLess(arms["direct"]["remote_share"], 0.05)
+        first, second = boots["interleave"]["pages_per_node"]
+        self.assertAlmostEqual(first / (first + second), 0.5, delta=0.05)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -6,6 +6,7 @@ usage: python3 -m unittest discover -v -s vm/tests -p 'boot_timing.py'     (abou
 
 import json
 from pathlib import Path
+import statistics
 import subprocess
 import tempfile
 import unittest
@@ -16,17 +17,27 @@ from lab import BUILD, kernels, machine, timing
 
 LAB = VM / "lab.py"
 MACHINE = VM / "machines/2node.toml"
-PROGRAMS = ["tandem-calibrate", "tandem-flood", "tandem-ring", "tandem-sharers"]
+PROGRAMS = ["tandem-calibrate", "tandem-flood", "tandem-ring", "tandem-sharers", "tandem-strings", "tandem-regions", "tandem-load"]
+ADDITIONS = 20000
+# Each step of a region takes four instructions.
+REGIONS, STEPS = 40, 100000
 # CPUs 0 to 3 are node 0, 4 to 7 node 1.
 COMMAND = """
-set -e
+set -eo pipefail
 sleep_begun=$(cut -d' ' -f1 /proc/uptime); sleep 1.5; sleep_ended=$(cut -d' ' -f1 /proc/uptime)
 echo "$sleep_begun $sleep_ended" > /out/sleep
 tandem-calibrate 131072 0 1 > /out/calibrate
 for at in "turns 0 1" "turns 0 5" "add 0 1" "add 0 5" "read 0 5"; do tandem-sharers $at 20000; done > /out/sharers
-for at in "0" "4" "0 1 2 3"; do tandem-flood 0 131072 $at; done > /out/flood
+for at in "0" "4" "0 1 2 3" "4 5 6 7"; do tandem-flood 0 131072 $at; done > /out/flood
 tandem-ring 5 0 131072 > /out/ring
-"""
+tandem-strings 1000 > /out/strings
+for policy in active passive; do
+    for i in 1 2 3 4 5; do OMP_PROC_BIND=true OMP_WAIT_POLICY=$policy tandem-regions REGIONS STEPS; done > /out/$policy
+done
+for placement in oracle worst; do
+    tandem-load hubench --threads 2 --compute 1 --additions ADDITIONS --placement $placement | tail -1
+done > /out/hubench
+""".replace("ADDITIONS", str(ADDITIONS)).replace("REGIONS STEPS", f"{REGIONS} {STEPS}")
 
 
 def objects(text):
@@ -50,7 +61,8 @@ class OneGuest(unittest.TestCase):
         cls.texts = {path.name: path.read_text() for path in out.iterdir()}
         cls.truth = json.loads(cls.texts["truth.json"])
         values = timing.flat(machine.load(MACHINE))
-        cls.cost = {key: float(value) for key, value in values.items() if key.startswith(("coherence.", "memory."))}
+        cls.cost = {key: float(value) for key, value in values.items() if key.startswith(("coherence.", "memory.", "core."))}
+        cls.link_mb_s = timing.row(machine.load(MACHINE), 1, "bandwidth_mb_s")[0]
         cls.l3_kb = float(values["caches.l3_kb_per_llc"])
         cls.shared = {(shared["kind"], *shared["cpus"]): shared["ns"] for shared in objects(cls.texts["sharers"])}
 
@@ -72,9 +84,37 @@ class OneGuest(unittest.TestCase):
         # A turn is passed by four transfers: two loads of the flag, and two stores that take it from the other.
         near, far = self.shared["turns", 0, 1], self.shared["turns", 0, 5]
         self.assertAlmostEqual(near / (4 * self.cost["coherence.same_llc_ns"]), 1, delta=0.1)
+        right = self.cost["coherence.cross_node_ns"] / self.cost["coherence.same_llc_ns"]
+        self.assertAlmostEqual(far / near / right, 1, delta=0.05)
         self.assertAlmostEqual(
             (far - near) / 4, self.cost["coherence.cross_node_ns"] - self.cost["coherence.same_llc_ns"], delta=5
         )
+
+    def test_sharers_of_sams_benchmark_pay_for_the_distance_between_them(self):
+        # The last two pairs of marks; nearly each addition takes the line from the other core. Arithmetic comes on top.
+        transfer_ns = []
+        for report, (before, after), kind in zip(
+            objects(self.texts["hubench"]), self.between_marks()[-2:], ("same_llc", "cross_node"), strict=True
+        ):
+            transfers = after["coherence"][kind] - before["coherence"][kind]
+            self.assertAlmostEqual(transfers / (2 * ADDITIONS), 1, delta=0.15, msg=(kind, report))
+            transfer_ns.append(2 * report["seconds"] * 1e9 / transfers)
+        right = self.cost["coherence.cross_node_ns"] - self.cost["coherence.same_llc_ns"]
+        self.assertAlmostEqual((transfer_ns[1] - transfer_ns[0]) / right, 1, delta=0.1, msg=transfer_ns)
+
+    def test_string_instructions_cost_one_instruction_a_line_on_each_side(self):
+        page = json.loads(self.texts["strings"])
+        lines = 4096 / 64
+        self.assertAlmostEqual(page["movsq"] / (2 * lines * self.cost["core.instruction_ns"]), 1, delta=0.15)
+        self.assertAlmostEqual(page["stosq"] / (lines * self.cost["core.instruction_ns"]), 1, delta=0.25)
+
+    def test_openmp_waits_for_a_few_us_by_pause_and_for_a_wake_up_asleep(self):
+        active, passive = (statistics.median(run["ms"] for run in objects(self.texts[name])) for name in ("active", "passive"))
+        work_ms = REGIONS * STEPS * 4 * self.cost["core.instruction_ns"] / 1e6
+        # Each thread has its CPU: where they run is the kernel's matter. What is beyond the work, of each region: a barrier's and a
+        # fork's transfers; a futex's wake-ups besides.
+        self.assertTrue(0 < (active - work_ms) / REGIONS < 0.02, active)
+        self.assertTrue(0 < (passive - active) / REGIONS < 0.1, (active, passive))
 
     def test_a_counter_that_two_add_to_goes_back_and_forth(self):
         self.assertGreater(self.shared["add", 0, 5], self.cost["coherence.cross_node_ns"])
@@ -102,7 +142,7 @@ class OneGuest(unittest.TestCase):
             self.assertLess(abs(carried / 1024 - self.l3_kb), 0.15 * self.l3_kb, place)
 
     def test_independent_loads_overlap_until_the_places_are_taken(self):
-        local, remote, _ = objects(self.texts["flood"])
+        local, remote, _, _ = objects(self.texts["flood"])
         places = self.cost["memory.outstanding_misses"]
         self.assertAlmostEqual(local["mb_s"] / (64e3 * places / 90), 1, delta=0.07)
         self.assertAlmostEqual(remote["mb_s"] / (64e3 * places / 180), 1, delta=0.07)
@@ -112,6 +152,11 @@ class OneGuest(unittest.TestCase):
         mb_s = objects(self.texts["flood"])[2]["mb_s"]
         self.assertLess(mb_s, limit * 1.02)
         self.assertGreater(mb_s, limit * 0.8)
+
+    def test_a_link_carries_no_more_than_its_bandwidth(self):
+        mb_s = objects(self.texts["flood"])[3]["mb_s"]
+        self.assertLess(mb_s, self.link_mb_s * 1.02)
+        self.assertGreater(mb_s, self.link_mb_s * 0.8)
 
     def test_the_guest_sees_samples_and_counters(self):
         seen = json.loads(self.texts["ring"])

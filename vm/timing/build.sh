@@ -15,8 +15,11 @@ compile=("${CC:-gcc}" -std=gnu11 -O2 -g -Wall -Wextra -Werror -Wno-unused-parame
 	-isystem "$headers/glib/usr/lib/x86_64-linux-gnu/glib-2.0/include" "$here"/*.c -o "$build/vm/timing.so.$$" -lpthread
 mv "$build/vm/timing.so.$$" "$build/vm/timing.so"
 
-for program in calibrate flood ring sharers; do
+for program in calibrate flood ring sharers strings; do
 	"${compile[@]}" -static "$here/guest/$program.c" "$here/guest/place.c" -o "$build/bin/tandem-$program.$$" -lpthread
 	mv "$build/bin/tandem-$program.$$" "$build/bin/tandem-$program"
 done
+# OpenMP's library could load others for accelerators; the linker warns of that in a static program.
+"${compile[@]}" -static -fopenmp -Wl,--no-warnings "$here"/guest/{regions,place}.c -o "$build/bin/tandem-regions.$$"
+mv "$build/bin/tandem-regions.$$" "$build/bin/tandem-regions"
 [ -z "${2-}" ] || touch "$2"

@@ -15,8 +15,6 @@
 #include "dataflow.h"
 #include "timing.h"
 
-#define MAX_OUTSTANDING 64
-
 struct miss {
 	uint64_t ready;
 	/* The load, while its block runs; then the registers that depend on it. */

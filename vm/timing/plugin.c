@@ -28,16 +28,30 @@ static struct qemu_plugin_scoreboard *scoreboard;
 /*
  * How an instruction's accesses are charged. WAITED: the vCPU waits for its misses. FLYING: it does
  * not, see flight.c. REPEATED: flying; a string instruction repeats without leaving translated
- * code, and one instruction's time per line stands for it. LOCKED: its load already asks for the
- * line as its store does, and all earlier misses are waited for.
+ * code, and one instruction's time per line and side stands for it. LOCKED: its load already asks
+ * for the line as its store does, and all earlier misses are waited for.
  */
 enum kind { WAITED, FLYING, REPEATED, LOCKED };
 
-/* What a memory access needs to know of its instruction. */
+/* What a memory access needs to know of its instruction; of a string instruction, what a line
+ * costs. */
 struct access {
 	enum kind kind;
 	const struct load *load;
+	const uint64_t *line_ticks;
 };
+
+/* A string instruction came to `address`. It may read and write by turns, so each side has its own
+ * last line. */
+static void charge_line(unsigned vcpu, const struct access *access, uint64_t address, bool store)
+{
+	uint64_t *last = &vcpus[vcpu].string_line[store], line = address >> LINE_SHIFT;
+
+	if (*last == line)
+		return;
+	*last = line;
+	clock_charge(vcpu, *access->line_ticks);
+}
 
 static void charge(unsigned vcpu, const struct access *access, struct cost cost, bool store)
 {
@@ -89,7 +103,7 @@ static void on_store(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address
 	if (vcpus[vcpu].last == tag)
 		return;
 	if (access->kind == REPEATED)
-		clock_charge(vcpu, settings.instruction);
+		charge_line(vcpu, access, address, true);
 	found = *caches_l1_tag(vcpu, address);
 	if (found == tag)
 		vcpus[vcpu].last = found;
@@ -105,7 +119,7 @@ static void on_load(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address,
 	if ((vcpus[vcpu].last & ~1ull) == tag)
 		return;
 	if (access->kind == REPEATED)
-		clock_charge(vcpu, settings.instruction);
+		charge_line(vcpu, access, address, false);
 	found = *caches_l1_tag(vcpu, address);
 	if ((found & ~1ull) == tag)
 		vcpus[vcpu].last = found;
@@ -171,19 +185,25 @@ static enum kind kind_of(const uint8_t *code, size_t length, bool user)
 static struct access *access_of(struct qemu_plugin_insn *instruction, enum kind kind,
 				struct block *block)
 {
-	static struct access common[] = {
-		{WAITED, NULL}, {FLYING, NULL}, {REPEATED, NULL}, {LOCKED, NULL}};
-	struct access *access = &common[kind];
+	static struct access kernels[] = {{WAITED, NULL, NULL},
+					  {FLYING, NULL, NULL},
+					  {REPEATED, NULL, &settings.kernel_instruction},
+					  {LOCKED, NULL, NULL}};
+	static struct access programs[] = {{WAITED, NULL, NULL},
+					   {FLYING, NULL, NULL},
+					   {REPEATED, NULL, &settings.instruction},
+					   {LOCKED, NULL, NULL}};
+	struct access *access = &programs[kind];
 	struct load *load;
 	char *text;
 
 	if (!block)
-		return access;
+		return &kernels[kind];
 	text = qemu_plugin_insn_disas(instruction);
 	load = dataflow_read(block, text);
 	if (load && kind == FLYING) {
 		access = g_new0(struct access, 1);
-		*access = (struct access){FLYING, load};
+		*access = (struct access){FLYING, load, NULL};
 	}
 	g_free(text);
 	return access;

@@ -116,6 +116,9 @@ static void read_memory(void)
 	}
 	settings.controller_service = number("memory.service_ns_per_line") * TICKS_PER_NS;
 	settings.outstanding = number("memory.outstanding_misses");
+	if (settings.outstanding < 1 || settings.outstanding > MAX_OUTSTANDING)
+		refuse("%u misses in flight cannot be: 1 to %u can", settings.outstanding,
+		       MAX_OUTSTANDING);
 	settings.low_memory_b = (uint64_t)number("low_memory_mb") << 20;
 }
 

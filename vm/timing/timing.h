@@ -28,6 +28,8 @@
  * bits. */
 #define MAX_VCPUS 32
 #define MAX_NODES 8
+/* The machine file's check has the same (userspace/machine). */
+#define MAX_OUTSTANDING 64
 
 /* How far a transfer between two cores goes. */
 enum distance { SAME_LLC, SAME_NODE, CROSS_NODE, DISTANCES };
@@ -83,6 +85,8 @@ struct vcpu {
 	/* Guest-virtual line of the last access, with bit 0 set when stores need no further check;
 	 * 0 = none. */
 	uint64_t last;
+	/* Guest-virtual lines that a string instruction read and wrote last. */
+	uint64_t string_line[2];
 	/* Part of the slice that only makes the turn end before the window does; see
 	 * clock_let_others_catch_up(). */
 	uint64_t early;

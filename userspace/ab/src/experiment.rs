@@ -105,6 +105,7 @@ impl Experiment {
     /// Puts together what became of the jobs of one workload; `arms` gives the order.
     pub fn of(frame: Frame, arms: &[String], jobs: &[(&Job, &Outcome)]) -> Self {
         let mut results: Vec<ArmResult> = arms.iter().map(|name| ArmResult::of(name, jobs)).collect();
+        refuse_other_work(&mut results);
         let report = results.iter().flat_map(|arm| &arm.boots).map(|run| &run.report).next();
         let better = report.map_or(Better::Lower, |report| report.better);
         let (metric, unit) = report.map(|report| (report.metric.clone(), report.unit.clone())).unwrap_or_default();
@@ -193,6 +194,24 @@ impl ArmResult {
     }
 }
 
+/// Makes arms invalid that did not do as much work as the first one: their times compare nothing.
+fn refuse_other_work(arms: &mut [ArmResult]) {
+    let first = arms.iter().find_map(|arm| arm.boots.first().map(|run| (arm.name.clone(), run.report.work)));
+    let Some((reference, right)) = first else { return };
+    for arm in arms {
+        let other = |run: &&Run| run.report.work != right;
+        if let Some(run) = arm.boots.iter().find(other) {
+            let (work, unit) = (run.report.work, &run.report.work_unit);
+            arm.failures.push(format!(
+                "seed {}: it did {work} {unit}, {reference} did {right}: the two cannot be compared; give sizes that do not follow from \
+                 the CPUs",
+                run.identity.seed
+            ));
+            arm.valid = false;
+        }
+    }
+}
+
 /// Compares every arm with the best stock arm.
 fn judge(arms: &mut [ArmResult], better: Better) {
     let Some(best) = best_stock(arms, better) else { return };
@@ -211,7 +230,7 @@ fn judge(arms: &mut [ArmResult], better: Better) {
 }
 
 fn best_stock(arms: &[ArmResult], better: Better) -> Option<usize> {
-    let stock = arms.iter().enumerate().filter(|(_, arm)| arm::is_stock(&arm.name));
+    let stock = arms.iter().enumerate().filter(|(_, arm)| arm::is_stock(&arm.name) && arm.failures.is_empty());
     let medians: Vec<(usize, f64)> = stock.filter_map(|(index, arm)| Some((index, arm.median?))).collect();
     let best = medians.iter().map(|&(_, median)| median).reduce(|first, second| better.best(first, second))?;
     medians.iter().find(|&&(_, median)| median == best).map(|&(index, _)| index)
@@ -221,6 +240,30 @@ fn best_stock(arms: &[ArmResult], better: Better) -> Option<usize> {
 mod tests {
     use super::*;
     use crate::testing::{experiment, failed};
+
+    #[test]
+    fn an_arm_that_did_other_work_than_the_rest_is_invalid_and_no_reference() {
+        let jobs = |work: &dyn Fn(&str) -> u64| {
+            let mut result =
+                experiment(&[("oracle", &[4.0, 4.0]), ("stock-nb0", &[8.0, 8.0]), ("stock-nb1", &[2.0, 2.0])]);
+            for arm in &mut result.arms {
+                let work = work(&arm.name);
+                arm.boots.iter_mut().for_each(|run| run.report.work = work);
+            }
+            refuse_other_work(&mut result.arms);
+            result
+        };
+        assert!(jobs(&|_| 7).is_valid());
+        let halved = jobs(&|name| if name == "stock-nb1" { 3 } else { 7 });
+        let arm = halved.arm("stock-nb1").unwrap();
+        assert!(!arm.valid && arm.failures.len() == 1, "{:?}", arm.failures);
+        assert!(
+            arm.failures[0].contains("it did 3 ") && arm.failures[0].contains("oracle did 7"),
+            "{:?}",
+            arm.failures
+        );
+        assert_eq!(halved.best_stock().unwrap().name, "stock-nb0");
+    }
 
     #[test]
     fn arms_are_compared_with_the_best_stock_arm() {

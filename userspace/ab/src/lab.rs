@@ -17,6 +17,9 @@ use crate::stop::{Stop, run_to_end};
 /// Folders beside the lab's program whose content decides what a run gives.
 const SOURCES: [&str; 2] = ["lab", "timing"];
 
+/// What is built of them, likewise.
+const BUILT: [&str; 2] = ["../build/vm/timing.so", "../build/bin/tandem-calibrate"];
+
 /// The lab.
 #[derive(Clone, Debug)]
 pub struct Lab {
@@ -71,7 +74,7 @@ impl Lab {
         Ok(first.with_context(|| format!("{} lists no kernel", path.display()))?.to_owned())
     }
 
-    /// A hash of its sources and of QEMU's version: what changes with it may change results.
+    /// A hash of its sources, of what was built of them, and of QEMU's version: what changes with it may change results.
     ///
     /// # Errors
     /// A source cannot be read.
@@ -80,6 +83,8 @@ impl Lab {
         for folder in SOURCES {
             collect_files(&self.folder().join(folder), &mut files)?;
         }
+        // What is not built yet the lab itself asks for.
+        files.extend(BUILT.iter().map(|built| self.folder().join(built)).filter(|built| built.is_file()));
         let mut hash = Sha256::new();
         for file in &files {
             let content = fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
@@ -214,18 +219,22 @@ mod tests {
     #[test]
     fn a_changed_source_is_another_lab() {
         let directory = tempfile::tempdir().unwrap();
-        let program = directory.path().join("lab.py");
-        fs::create_dir(directory.path().join("timing")).unwrap();
-        fs::create_dir(directory.path().join("timing/__pycache__")).unwrap();
+        let program = directory.path().join("vm/lab.py");
+        for folder in ["vm/timing/__pycache__", "build/vm"] {
+            fs::create_dir_all(directory.path().join(folder)).unwrap();
+        }
         fs::write(&program, "").unwrap();
-        let source = directory.path().join("timing/model.c");
+        let source = directory.path().join("vm/timing/model.c");
         fs::write(&source, "one").unwrap();
         let lab = Lab::at(&program).unwrap();
         let before = lab.fingerprint().unwrap();
-        fs::write(directory.path().join("timing/__pycache__/x.pyc"), "cached").unwrap();
+        fs::write(directory.path().join("vm/timing/__pycache__/x.pyc"), "cached").unwrap();
         assert_eq!(lab.fingerprint().unwrap(), before);
         fs::write(&source, "two").unwrap();
-        assert_ne!(lab.fingerprint().unwrap(), before);
+        let changed = lab.fingerprint().unwrap();
+        assert_ne!(changed, before);
+        fs::write(directory.path().join("build/vm/timing.so"), "built of one").unwrap();
+        assert_ne!(lab.fingerprint().unwrap(), changed, "what runs is what was built");
     }
 
     #[test]

@@ -177,6 +177,10 @@ impl Programs {
         words.extend([text(&self.load), workload.name.clone()]);
         words.extend(["--placement", placement, "--seed"].map(str::to_owned));
         words.push(seed.to_string());
+        if arm.placement == Placement::Direct {
+            // As much work as in the other arms, although numactl leaves a part of the CPUs.
+            words.push("--whole-machine".to_owned());
+        }
         words.extend(workload.options.iter().cloned());
         words
     }

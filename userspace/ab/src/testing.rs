@@ -27,6 +27,8 @@ pub fn run(arm: &str, seed: u64, seconds: f64) -> Run {
         },
         report: WorkloadReport {
             metric: "seconds".into(),
+            work: 1000,
+            work_unit: "visits".into(),
             unit: "s".into(),
             better: Better::Lower,
             value: seconds,

@@ -38,6 +38,12 @@ pub struct WorkloadReport {
     pub value: f64,
     /// Length of the timed part in s.
     pub seconds: f64,
+    /// What was done, the same in every run; 0: not told.
+    #[serde(default)]
+    pub work: u64,
+    /// In what that is counted.
+    #[serde(default)]
+    pub work_unit: String,
     /// Its own check of its result.
     pub check: String,
     /// Ids of the nodes that the two lists below are by.

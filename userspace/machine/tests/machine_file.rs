@@ -142,6 +142,10 @@ fn each_mistake_names_file_key_and_what_is_right() {
             mistake(distance, "[memory]\nservice_ns_per_line = nan"),
             "m.toml: memory.service_ns_per_line: is NaN ns, must be above 0",
         ),
+        (
+            mistake(distance, "[memory]\noutstanding_misses = 65"),
+            "m.toml: memory.outstanding_misses: is 65, must be 1 to 64",
+        ),
     ];
     for (said, right) in cases {
         assert_eq!(said, right);

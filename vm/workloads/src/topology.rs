@@ -29,6 +29,8 @@ pub struct Seat {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     cpus: BTreeMap<NodeId, Vec<CpuId>>,
+    /// CPUs of each node that default sizes are made for.
+    counted: BTreeMap<NodeId, usize>,
     with_memory: BTreeSet<NodeId>,
     /// SLIT distances (10 = local) from the first node to the second.
     distances: BTreeMap<(NodeId, NodeId), u32>,
@@ -64,15 +66,33 @@ impl Topology {
             }
         }
         let with_memory = list(&directory.join("has_memory"))?.into_iter().map(NodeId).collect();
-        Ok(Self { cpus, with_memory, distances })
+        Ok(Self { counted: counts(&cpus), cpus, with_memory, distances })
     }
 
-    /// The same nodes, with only those CPUs that are in `allowed`.
-    pub fn restricted_to(mut self, allowed: &[CpuId]) -> Self {
+    /// The same nodes, with only those CPUs that are in `allowed`. Default sizes are made for these, or for the whole machine.
+    pub fn restricted_to(mut self, allowed: &[CpuId], whole_machine: bool) -> Self {
         for cpus in self.cpus.values_mut() {
             cpus.retain(|cpu| allowed.contains(cpu));
         }
+        if !whole_machine {
+            self.counted = counts(&self.cpus);
+        }
         self
+    }
+
+    /// CPUs of `node` that default sizes are made for.
+    pub fn counted_cpus_of(&self, node: NodeId) -> usize {
+        self.counted.get(&node).copied().unwrap_or(0)
+    }
+
+    /// Nodes with CPUs that default sizes are made for.
+    pub fn counted_nodes(&self) -> usize {
+        self.counted.values().filter(|&&cpus| cpus > 0).count()
+    }
+
+    /// CPUs of all nodes together that default sizes are made for.
+    pub fn counted_cpus(&self) -> usize {
+        self.counted.values().sum()
     }
 
     /// All online nodes, ascending.
@@ -136,11 +156,6 @@ impl Topology {
         nodes.iter().flat_map(|node| self.cpus_of(*node).iter().map(|cpu| Seat { cpu: *cpu, node: *node })).collect()
     }
 
-    /// CPUs of all nodes together.
-    pub fn cpu_count(&self) -> usize {
-        self.cpus.values().map(Vec::len).sum()
-    }
-
     /// The node of a CPU.
     pub fn node_of(&self, cpu: CpuId) -> Option<NodeId> {
         self.cpus.iter().find(|(_, cpus)| cpus.contains(&cpu)).map(|(node, _)| *node)
@@ -188,16 +203,20 @@ fn distance_row(path: &Path) -> Result<Vec<u32>> {
     numbers.with_context(|| format!("{} is not a row of distances", path.display()))
 }
 
+fn counts(cpus: &BTreeMap<NodeId, Vec<CpuId>>) -> BTreeMap<NodeId, usize> {
+    cpus.iter().map(|(node, cpus)| (*node, cpus.len())).collect()
+}
+
 /// Nodes (id, CPUs, has memory) that are all 20 from each other.
 #[cfg(test)]
 pub(crate) fn topology_of(nodes: &[(u32, &[u32], bool)]) -> Topology {
     let ids = || nodes.iter().map(|(node, _, _)| NodeId(*node));
     let pairs = ids().flat_map(|from| ids().map(move |to| (from, to)));
+    let cpus: BTreeMap<_, _> =
+        nodes.iter().map(|(node, cpus, _)| (NodeId(*node), cpus.iter().copied().map(CpuId).collect())).collect();
     Topology {
-        cpus: nodes
-            .iter()
-            .map(|(node, cpus, _)| (NodeId(*node), cpus.iter().map(|cpu| CpuId(*cpu)).collect()))
-            .collect(),
+        counted: counts(&cpus),
+        cpus,
         with_memory: nodes.iter().filter(|(_, _, memory)| *memory).map(|(node, _, _)| NodeId(*node)).collect(),
         distances: pairs.map(|(from, to)| ((from, to), if from == to { 10 } else { 20 })).collect(),
     }
@@ -237,9 +256,13 @@ mod tests {
         assert_eq!(topology, topology_of(&[(0, &[0, 1], true), (2, &[2], false), (5, &[], true)]));
         assert_eq!(topology.nodes_with_cpus(), [NodeId(0), NodeId(2)]);
         assert_eq!(topology.nodes_with_cpus_and_memory(), [NodeId(0)]);
-        let restricted = topology.restricted_to(&[CpuId(1)]);
+        let restricted = topology.clone().restricted_to(&[CpuId(1)], false);
         assert_eq!(restricted.nodes_with_cpus(), [NodeId(0)]);
         assert_eq!(restricted.nodes().len(), 3);
+        assert_eq!((restricted.counted_cpus(), restricted.counted_nodes()), (1, 1));
+        let whole = topology.restricted_to(&[CpuId(1)], true);
+        assert_eq!(whole.nodes_with_cpus(), [NodeId(0)]);
+        assert_eq!((whole.counted_cpus(), whole.counted_nodes(), whole.counted_cpus_of(NodeId(0))), (3, 2, 2));
     }
     #[test]
     fn far_nodes_have_the_greatest_distances_and_differ_from_each_other() {

@@ -170,3 +170,23 @@ fn more_memory_than_there_is_is_refused_before_anything_is_touched() {
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.contains("MiB available") && text.lines().count() == 1, "{text}");
 }
+
+#[test]
+fn the_whole_machine_counts_although_a_part_of_it_may_be_used() {
+    let work = |words: &[&str]| {
+        let mut command = Command::new("taskset");
+        command.args([
+            "--cpu-list",
+            "0",
+            env!("CARGO_BIN_EXE_tandem-load"),
+            "all-shared",
+            "--shared-mib",
+            "1",
+            "--passes",
+            "1",
+        ]);
+        report(&command.args(words).output().unwrap())["work"].as_u64().unwrap()
+    };
+    let cpus = std::thread::available_parallelism().unwrap().get() as u64;
+    assert_eq!(work(&["--whole-machine"]), cpus * work(&[]));
+}

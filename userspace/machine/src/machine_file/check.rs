@@ -11,6 +11,8 @@ use super::{
 const MAX_NODES: usize = 1024;
 /// Largest SLIT entry of a reachable node; 255 means unreachable.
 const MAX_DISTANCE: u32 = 254;
+/// Places that the timing plugin has for the misses of a vCPU (`vm/timing/timing.h`).
+const MAX_OUTSTANDING_MISSES: u32 = 64;
 /// More CPUs than any kernel takes.
 const MAX_CPUS: u64 = 8192;
 
@@ -229,8 +231,9 @@ fn timings(machine: &MachineFile) -> Result<(), Wrong> {
     if !caches.line_b.is_power_of_two() {
         return Err(("caches.line_b", format!("is {}, must be a power of two", caches.line_b)));
     }
-    if memory.outstanding_misses == 0 {
-        return Err(("memory.outstanding_misses", "is 0, must be at least 1".to_owned()));
+    if !(1..=MAX_OUTSTANDING_MISSES).contains(&memory.outstanding_misses) {
+        let found = memory.outstanding_misses;
+        return Err(("memory.outstanding_misses", format!("is {found}, must be 1 to {MAX_OUTSTANDING_MISSES}")));
     }
     let paging = &machine.paging;
     if paging.tlb_pages == 0 {

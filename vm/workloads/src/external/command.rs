@@ -3,7 +3,7 @@
 
 use crate::affinity::Affinity;
 use crate::external::{External, Setting, session};
-use crate::frame::command::{option, size_options, values};
+use crate::frame::command::{WHOLE_MACHINE, option, size_options, values, whole_machine};
 use crate::frame::report::Report;
 use crate::topology::Topology;
 use anyhow::{Context, Result};
@@ -19,19 +19,20 @@ pub fn command(external: &External) -> Command {
             option("seed", "varies random choices, where the program has any", "0")
                 .value_parser(value_parser!(u64).range(..1 << 32)),
         );
-    size_options(command, external.sizes)
+    size_options(command.arg(whole_machine()), external.sizes)
 }
 
 /// Runs it to its end and prints what it gave.
 pub fn run(external: &External, matches: &ArgMatches) -> Result<()> {
     let sizes = values(external.sizes, matches);
-    let topology = Topology::read()?.restricted_to(&Affinity::of_this_thread()?.cpus());
+    let topology =
+        Topology::read()?.restricted_to(&Affinity::of_this_thread()?.cpus(), matches.get_flag(WHOLE_MACHINE));
     let seed = *matches.get_one::<u64>("seed").expect("it has a default");
     let folder = tempfile::tempdir().context("no temporary folder can be made")?;
     let setting = Setting {
         sizes: &sizes,
-        cpus: topology.cpu_count() as u64,
-        nodes: topology.nodes_with_cpus().len() as u64,
+        cpus: topology.counted_cpus() as u64,
+        nodes: topology.counted_nodes() as u64,
         seed,
         folder: folder.path(),
     };

@@ -49,7 +49,7 @@ pub struct External {
 pub struct Setting<'a> {
     /// Values of its sizes.
     pub sizes: &'a Values,
-    /// CPUs that may be used.
+    /// CPUs that default sizes are made for.
     pub cpus: u64,
     /// Nodes with such CPUs.
     pub nodes: u64,

@@ -29,7 +29,8 @@ pub fn command(spec: &Spec) -> Command {
             option("seed", "varies where things start and every random sequence", "0")
                 .value_parser(value_parser!(u64).range(..1 << 32)),
         )
-        .arg(option("page-size", "page size asked for", "system").value_parser(value_parser!(PageSize)));
+        .arg(option("page-size", "page size asked for", "system").value_parser(value_parser!(PageSize)))
+        .arg(whole_machine());
     command = size_options(command, spec.sizes);
     if spec.timed {
         let limit = Arg::new("seconds").long("seconds").value_parser(value_parser!(u64).range(1..1 << 32));
@@ -55,6 +56,17 @@ pub fn values(sizes: &[Size], matches: &ArgMatches) -> Values {
     Values(sizes.iter().map(|size| (size.name, *value(matches, size.name))).collect())
 }
 
+/// Name of [`whole_machine`].
+pub const WHOLE_MACHINE: &str = "whole-machine";
+
+/// The option that keeps the amount of work when a run is bound to a part of the machine.
+pub fn whole_machine() -> Arg {
+    Arg::new(WHOLE_MACHINE)
+        .long(WHOLE_MACHINE)
+        .action(clap::ArgAction::SetTrue)
+        .help("sizes that follow from the CPUs count all that are online, not only those that this process may use")
+}
+
 /// An option with a default.
 pub fn option(name: &'static str, help: impl Into<String>, default: impl Into<clap::builder::OsStr>) -> Arg {
     Arg::new(name).long(name).help(help.into()).default_value(default)
@@ -65,7 +77,7 @@ pub fn run(spec: &Spec, matches: &ArgMatches) -> Result<()> {
     let sizes = values(spec.sizes, matches);
     let (placement, seed) = (*value::<Placement>(matches, "placement"), *value::<u64>(matches, "seed"));
     let affinity = Affinity::of_this_thread()?;
-    let topology = Topology::read()?.restricted_to(&affinity.cpus());
+    let topology = Topology::read()?.restricted_to(&affinity.cpus(), matches.get_flag(WHOLE_MACHINE));
     let plan = (spec.plan)(&Request { topology: &topology, sizes: &sizes, placement, seed })?;
     check_memory(&plan)?;
     let seconds = spec.timed.then(|| matches.get_one::<u64>("seconds").copied()).flatten();

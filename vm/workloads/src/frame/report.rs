@@ -26,6 +26,8 @@ pub struct Report<'a> {
     seconds: f64,
     work: u64,
     work_unit: &'a str,
+    /// In the timed part.
+    work_per_s: f64,
     check: &'a str,
     p99_ns: Option<u64>,
     /// Online nodes.
@@ -53,6 +55,7 @@ impl<'a> Report<'a> {
         let p99_ns = outcome.ended.iter().filter_map(|ended| ended.p99_ns).max();
         let node_ids = topology.nodes();
         let on = |node: &NodeId| threads.iter().filter(|notes| notes.node == Some(*node)).count() as u64;
+        let work = threads.iter().map(|notes| notes.work).sum();
         Ok(Self {
             workload: spec.name,
             placement,
@@ -68,8 +71,9 @@ impl<'a> Report<'a> {
                 Metric::TriadGbPerS => bail!("no workload of ours is measured by STREAM's triad"),
             },
             seconds: outcome.seconds,
-            work: threads.iter().map(|notes| notes.work).sum(),
+            work,
             work_unit: spec.work_unit,
+            work_per_s: work as f64 / outcome.seconds,
             check: "ok",
             p99_ns,
             pages_per_node: node_ids.iter().map(|node| outcome.pages.get(node).copied().unwrap_or(0)).collect(),
@@ -94,6 +98,7 @@ impl<'a> Report<'a> {
             seconds: outcome.seconds,
             work: outcome.work,
             work_unit: external.work_unit,
+            work_per_s: outcome.work as f64 / outcome.seconds,
             check: "ok",
             p99_ns: None,
             node_ids: topology.nodes(),

@@ -24,7 +24,7 @@ impl Request<'_> {
         if !asked.is_multiple_of(group) {
             bail!("--threads {asked}: this workload needs a multiple of {group}");
         }
-        let cpus = self.topology.cpu_count();
+        let cpus = self.topology.counted_cpus();
         Ok(if asked > 0 { asked } else { (cpus / group * group).max(group) })
     }
 
@@ -74,7 +74,7 @@ impl Request<'_> {
     /// As many threads as size `threads` says, or with 0 as the first node of the tour has CPUs.
     pub fn threads_of_a_node(&self) -> Result<usize> {
         Ok(match self.sizes.of("threads") as usize {
-            0 => self.topology.cpus_of(self.tour()?[0]).len(),
+            0 => self.topology.counted_cpus_of(self.tour()?[0]),
             asked => asked,
         })
     }

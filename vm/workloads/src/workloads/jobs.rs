@@ -71,15 +71,17 @@ enum Code {
 fn queue(request: &Request) -> Result<Plan> {
     let (tour, programs) = (request.tour()?, request.sizes.of("programs") as usize);
     let mut plan = Plan { programs: Vec::new(), pairs: Vec::new() };
+    let users = request.topology.counted_nodes();
     for turn in 0..programs {
-        for (user, node) in tour.iter().enumerate() {
+        for user in 0..users {
+            let node = tour[user % tour.len()];
             let start = match turn {
                 0 => Start::At(Duration::ZERO),
-                _ => Start::After((turn - 1) * tour.len() + user),
+                _ => Start::After((turn - 1) * users + user),
             };
             // Users begin with different codes, so that not everybody changes at once.
             let code = [Code::Cg, Code::Sp, Code::Is][(turn + user) % 3];
-            plan.programs.push(program(request, code, *node, request.topology.cpus_of(*node).len(), start));
+            plan.programs.push(program(request, code, node, request.topology.counted_cpus_of(node), start));
         }
     }
     Ok(plan)
@@ -87,7 +89,7 @@ fn queue(request: &Request) -> Result<Plan> {
 
 fn interactive(request: &Request) -> Result<Plan> {
     let tour = request.tour()?;
-    let threads = request.topology.cpu_count().div_ceil(CPUS_PER_THREAD);
+    let threads = request.topology.counted_cpus().div_ceil(CPUS_PER_THREAD);
     let scale = Duration::from_millis(request.sizes.of("scale"));
     let programs = INTERACTIVE.iter().enumerate().map(|(number, (code, start))| {
         program(request, *code, tour[number % tour.len()], threads, Start::At(scale * *start as u32))
