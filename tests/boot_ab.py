@@ -39,6 +39,28 @@ sleep 0.5
 echo "after: $(cat /proc/sys/kernel/numa_balancing /sys/kernel/mm/transparent_hugepage/enabled)"
 """
 
+# Runs an experiment to its end, on a machine whose package took 1 J since a moment ago, and says so in two places.
+FINISHED = """
+mount -t tmpfs none /sys/class
+for zone in intel-rapl:0 intel-rapl:0:0 intel-rapl-mmio:0; do
+	mkdir -p /sys/class/powercap/$zone
+	echo package-0 > /sys/class/powercap/$zone/name
+	echo 0 > /sys/class/powercap/$zone/energy_uj
+	echo 900000000000 > /sys/class/powercap/$zone/max_energy_range_uj
+done
+echo core > /sys/class/powercap/intel-rapl:0:0/name
+while sleep 0.02; do
+	uj=$((${uj:-0} + 1000))
+	for zone in intel-rapl:0:0 intel-rapl-mmio:0; do echo ${uj}000000 > /sys/class/powercap/$zone/energy_uj; done
+	echo $uj > /sys/class/powercap/intel-rapl:0/energy_uj
+done &
+/t/bin/tandem ab --native --workload 'crossed:--passes 20 --private-mib 4' --arms stock-nb0,oracle --boots 2 \\
+	--json /tmp/out.json --html /tmp/out.html >&2
+echo "code: $?" >&2
+cat /tmp/out.json
+grep -c '<svg' /tmp/out.html >&2
+"""
+
 
 def guest(script, *words):
     """Runs a script in a plain guest that has the toolbox as it would be installed; what it printed."""
@@ -104,6 +126,18 @@ class InTheTimingLab(unittest.TestCase):
 
 
 class OnTheRealMachine(unittest.TestCase):
+    def test_a_finished_experiment_tells_the_machines_state_and_energy_and_no_truth_that_only_the_lab_has(self):
+        said = guest(FINISHED)
+        self.assertIn("code: 0", said)
+        result = json.loads(said[said.index("\n{\n") : said.rindex("\n}\n") + 2])
+        self.assertTrue(any("virtual" in noise for noise in result["native"]["noise"]), result["native"])
+        for arm in result["arms"]:
+            self.assertTrue(arm["valid"] and len(arm["runs"]) == 2, arm)
+            self.assertIsNone(arm["remote_share"])
+            # The other two zones count a thousand J for each mJ of this one.
+            self.assertTrue(0 < arm["energy_j"] < 10, arm["energy_j"])
+            self.assertEqual(arm["numa_pte_updates"], 0)
+
     def left_by(self, signal):
         said = guest(INTERRUPTED, signal)
         lines = [line for line in said.splitlines() if line.startswith(("during", "after", "code", "still", "always", "[always]"))]

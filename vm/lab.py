@@ -9,7 +9,7 @@ from pathlib import Path
 import signal
 import sys
 
-from lab import LabError, calibrate, image, kernels, machine, run, timing, verdict, vng
+from lab import LabError, calibrate, image, kernels, machine, qemu, run, timing, verdict, vng
 
 
 def parser():
@@ -87,6 +87,7 @@ def request(options):
     kernel = kernels.vmlinux(options.kernel)
     described = machine.load(options.machine)
     accel = chosen_accel(options, kernel, described)
+    qemu.check_memory(described, accel == "timing")
     running = options.what != "shell"
     return run.Request(
         machine=described, kernel=kernel, release=options.kernel, accel=accel,

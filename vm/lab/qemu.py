@@ -2,10 +2,13 @@
 """A Machine as QEMU arguments."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from lab import LabError
 
 PROGRAM = "qemu-system-x86_64"
+# What QEMU takes besides the guest's memory, and of that memory the part that the timing plugin's directory has.
+OWN_MB, DIRECTORY_PART = 256, 8
 
 
 # Intel's cache leaves exist under TCG, AMD's do not. Above leaf 0xd, QEMU 10.0 fails an assertion when a socket has dies.
@@ -55,6 +58,16 @@ def sockets(machine):
 def cores_per_llc(machine):
     """Cores below the LLC of the largest node."""
     return max(node.cpus for node in machine.nodes) // machine.llcs_per_node // machine.threads_per_core
+
+
+def check_memory(machine, timed, meminfo=Path("/proc/meminfo")):
+    """Refuses a machine with more memory than this host has to give; guests that run already have taken theirs."""
+    line = next(line for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable:"))
+    available_mb = int(line.split()[1]) // 1024
+    needed_mb = OWN_MB + machine.memory_mb + (machine.memory_mb // DIRECTORY_PART if timed else 0)
+    if needed_mb > available_mb:
+        raise LabError(f"{machine.name} needs {needed_mb} MB of this host's memory, {available_mb} MB are available: end other "
+                       "programs, run fewer guests side by side, or give its nodes less memory_mb")
 
 
 def slots(machine):

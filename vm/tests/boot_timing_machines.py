@@ -5,7 +5,9 @@ usage: python3 -m unittest discover -v -s vm/tests -p 'boot_timing_machines.py' 
 """
 
 import json
+from pathlib import Path
 import subprocess
+import tempfile
 import unittest
 
 from machines import VM
@@ -20,6 +22,12 @@ class Machines(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         result = json.loads(done.stdout)
         self.assertLessEqual(result["worst_error"], 0.01)
+
+    def test_as_many_cpus_and_nodes_as_the_plugin_takes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "most.toml"
+            path.write_text((VM / "machines/8node.toml").read_text().replace("cpus_per_node = 2", "cpus_per_node = 4"))
+            self.check(path)
 
 
 def add_checks():

@@ -95,6 +95,14 @@ class Refusals(unittest.TestCase):
         self.refused(pair(), r"this QEMU is 9\.9\.9, the timing plugin knows 10\.0\.2", version="9.9.9")
         self.refused(pair(), "an unknown version", version="")
 
+    def test_a_machine_with_more_memory_than_the_host_has_left_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            meminfo = Path(folder) / "meminfo"
+            meminfo.write_text("MemTotal:  9999999 kB\nMemAvailable:   819200 kB\n")
+            qemu.check_memory(machine([1, 1]), False, meminfo)
+            self.assertRaisesRegex(LabError, "needs 832 MB of this host's memory, 800 MB are available", qemu.check_memory,
+                                   machine([1, 1]), True, meminfo)
+
     def test_too_many_cpus_or_nodes_are_refused(self):
         self.refused(machine([17, 17]), "needs 34 vCPUs, 32 is the most")
         self.refused(machine([1] * 9), "has 9 nodes, 8 is the most")

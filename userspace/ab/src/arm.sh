@@ -83,9 +83,10 @@ end_scheduler() {
 	scheduler_pid=
 }
 
-# A line a package, where the machine tells: name, energy in uJ, where the counter wraps.
+# A line a package, where the machine tells: name, energy in uJ, where the counter wraps. Some machines show the same packages again
+# as intel-rapl-mmio. AMD's are called intel-rapl, too.
 energy() {
-	for zone in /sys/class/powercap/*; do
+	for zone in /sys/class/powercap/intel-rapl:*; do
 		[ -e "$zone/energy_uj" ] || continue
 		case $(cat "$zone/name") in
 		package-*) echo "${zone##*/} $(cat "$zone/energy_uj") $(cat "$zone/max_energy_range_uj")" ;;
