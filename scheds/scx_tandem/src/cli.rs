@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use tandem_agent::{AgentConfig, ManagedSet};
-use tandem_config::Cli;
+use tandem_config::{Cli, Options, SamplerName};
+use tandem_policies::model::Topology;
+use tandem_sense::{SamplerChoice, SamplerError, SamplerKind, Sensor, SensorConfig};
 use tandem_trace::Recorder;
 use tandem_view::Board;
 
@@ -36,7 +38,7 @@ pub fn agent_config(cli: &Cli, cpus: usize, recorder: Option<Recorder>, board: &
         cooldown: Duration::from_secs(options.cooldown_s),
         policies,
         managed: ManagedSet { include: options.manage.clone(), exclude: options.exclude.clone() },
-        sampler_budget: options.sampler_budget.unwrap_or(cpus as f64 / 8.0) / 100.0,
+        sampler_budget: sampler_budget(options, cpus),
         page_rate_bytes_per_s: options.page_rate << 20,
         mover_budget: options.mover_budget / 100.0,
         dry_run: options.dry_run,
@@ -46,4 +48,25 @@ pub fn agent_config(cli: &Cli, cpus: usize, recorder: Option<Recorder>, board: &
         board: Some(board.clone()),
         alive: service::alive,
     })
+}
+
+/// CPU time for sampling, as a share of one CPU of `cpus`.
+fn sampler_budget(options: &Options, cpus: usize) -> f64 {
+    options.sampler_budget.unwrap_or(cpus as f64 / 8.0) / 100.0
+}
+
+/// Begins to see what threads access.
+///
+/// # Errors
+/// The sampler cannot be used, and what to do about it.
+pub fn sensor(options: &Options, topology: &Topology) -> Result<Sensor, SamplerError> {
+    let sampler = match options.sampler {
+        SamplerName::Auto => SamplerChoice::Auto,
+        SamplerName::Lookahead => SamplerChoice::Named(SamplerKind::Lookahead),
+        SamplerName::Pmu => SamplerChoice::Named(SamplerKind::Pmu),
+        SamplerName::Device => SamplerChoice::Named(SamplerKind::Device),
+    };
+    let cpus: Vec<_> = topology.nodes.values().flat_map(|node| node.cpus.iter().copied()).collect();
+    let config = SensorConfig { sampler, budget: sampler_budget(options, cpus.len()), ..SensorConfig::default() };
+    Sensor::open(config, topology, &cpus)
 }

@@ -15,6 +15,7 @@ use tandem_agent::{Agent, Ended, Order, Report};
 use tandem_bpf::{Pins, Scheduler};
 use tandem_config::Cli;
 use tandem_policies::model::Topology;
+use tandem_sense::Sensor;
 use tandem_trace::Recorder;
 use tandem_view::{Board, SOCKET, Server};
 use tracing::{info, warn};
@@ -51,11 +52,10 @@ pub fn run(cli: &Cli, recorder: Option<Recorder>, orders: &Receiver<Order>, repo
         let address = metrics::start(address, board.clone())?;
         info!("metrics at http://{address}/metrics");
     }
-    let (mut scheduler, mut topology) = begin(&cli, &pins)?;
+    let mut begun = begin(&cli, &pins)?;
     service::ready(&mode(&cli));
     loop {
-        let ended =
-            serve(scheduler, topology, &mut cli, Sinks { recorder: recorder.clone(), board: &board, report }, orders);
+        let ended = serve(begun, &mut cli, Sinks { recorder: recorder.clone(), board: &board, report }, orders);
         match ended {
             Ok(Left::Stopped) => {
                 service::stopping();
@@ -77,7 +77,7 @@ pub fn run(cli: &Cli, recorder: Option<Recorder>, orders: &Receiver<Order>, repo
             }
             Err(error) => return Err(give_up(&pins, error)),
         }
-        (scheduler, topology) = begin(&cli, &pins).map_err(|error| give_up(&pins, error))?;
+        begun = begin(&cli, &pins).map_err(|error| give_up(&pins, error))?;
     }
 }
 
@@ -88,12 +88,21 @@ fn mode(cli: &Cli) -> String {
     format!("{doing} {}", managed.join(", "))
 }
 
-/// Reads the machine, and loads the scheduler or takes over the one that is loaded.
-fn begin(cli: &Cli, pins: &Pins) -> Result<(Scheduler, Topology)> {
+/// What an agent works with.
+struct Begun {
+    scheduler: Scheduler,
+    topology: Topology,
+    sensor: Sensor,
+}
+
+/// Reads the machine, begins to sample, and loads the scheduler or takes over the one that is loaded.
+fn begin(cli: &Cli, pins: &Pins) -> Result<Begun> {
     let machine = tandem_machine::read_running().context("the machine's topology cannot be read")?;
     let tables = Tables::new(&machine, cli.options.queue, SLICE_NS, cli.options.lease().as_nanos() as u64 * 2)?;
+    // Nothing is loaded for a sampler that does not work.
+    let sensor = cli::sensor(&cli.options, &machine.topology)?;
     let scheduler = load_or_take_over(cli, &tables, &machine.topology, pins)?;
-    Ok((scheduler, machine.topology))
+    Ok(Begun { scheduler, topology: machine.topology, sensor })
 }
 
 /// Unloads after an error: the machine must not stay with a scheduler that nobody looks after.
@@ -124,16 +133,11 @@ struct Sinks<'a> {
 }
 
 /// Runs an agent. When there is a new configuration, it is in `cli` afterwards.
-fn serve(
-    scheduler: Scheduler,
-    topology: Topology,
-    cli: &mut Cli,
-    sinks: Sinks<'_>,
-    orders: &Receiver<Order>,
-) -> Result<Left> {
+fn serve(begun: Begun, cli: &mut Cli, sinks: Sinks<'_>, orders: &Receiver<Order>) -> Result<Left> {
+    let Begun { scheduler, topology, sensor } = begun;
     let Sinks { recorder, board, report } = sinks;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut agent = Agent::new(cli::agent_config(cli, cpus, recorder, board)?, topology, scheduler)?;
+    let mut agent = Agent::new(cli::agent_config(cli, cpus, recorder, board)?, topology, scheduler, sensor);
     loop {
         match agent.run(orders, report)? {
             Ended::Stopped => return Ok(Left::Stopped),
@@ -159,6 +163,10 @@ fn reread(running: &Cli) -> Result<Cli> {
     let new = cli::read()?;
     if let Some(name) = new.options.needs_restart(&running.options) {
         bail!("{name} takes effect only when scx_tandem starts: restart it, or take back that change");
+    }
+    if new.options.sampler != running.options.sampler {
+        // Only to see whether it can be used: the next agent opens its own.
+        cli::sensor(&new.options, &tandem_machine::read_running()?.topology)?;
     }
     Ok(new)
 }

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tandem_act::{Assignments, Cooldowns, Generation, LinuxMovePages, Mover, MoverConfig, Outcome, Purpose};
 use tandem_bpf::{Scheduler, TaskRecord};
 use tandem_policies::decider::Decider;
 use tandem_policies::model::{CpuId, NodeIndex, PAGE_BYTES, PerNode, ProcessId, Snapshot, ThreadId, Topology};
 use tandem_policies::stall::latency_ns;
-use tandem_sense::{Sensor, SensorConfig, TaskAccount, monotonic_ns};
+use tandem_sense::{Sensor, TaskAccount, monotonic_ns};
 use tandem_trace::{Answer, Decision};
 use tandem_view::Status;
 use tracing::{debug, info, warn};
@@ -100,11 +100,9 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// An agent that has decided nothing yet. Assignments of an agent before it go on until their leases end.
-    pub fn new(config: AgentConfig, topology: Topology, scheduler: Scheduler) -> Result<Self> {
-        let cpus: Vec<_> = topology.nodes.values().flat_map(|node| node.cpus.iter().copied()).collect();
-        let sensor_config = SensorConfig { budget: config.sampler_budget, ..SensorConfig::default() };
-        let sensor = Sensor::open(sensor_config, &topology, &cpus).context("the sampler cannot be used")?;
+    /// An agent of the machine that `sensor` was opened for, which has decided nothing yet. Assignments of an agent before
+    /// it go on until their leases end.
+    pub fn new(config: AgentConfig, topology: Topology, scheduler: Scheduler, sensor: Sensor) -> Self {
         let mover_config = MoverConfig {
             pages_per_s: config.page_rate_bytes_per_s / PAGE_BYTES,
             call_ns_per_s: (config.mover_budget * 1e9) as u64,
@@ -116,7 +114,7 @@ impl Agent {
         if let Some(recorder) = &config.recorder {
             recorder.settings(record::settings(&config, &decider, sensor.name(), STEPS));
         }
-        Ok(Self {
+        Self {
             assignments: Assignments::new(config.lease.as_nanos() as u64),
             mover: Mover::new(LinuxMovePages, mover_config),
             cooldowns: Cooldowns::new(COOLDOWNS),
@@ -139,7 +137,7 @@ impl Agent {
             scheduler,
             sensor,
             generation,
-        })
+        }
     }
 
     /// The scheduler it works with.
@@ -424,7 +422,7 @@ impl Agent {
         report.sampler.budget_percent = self.config.sampler_budget * 100.0;
         report.sampler.counters = self.sensor.counters();
         let elapsed_ns = monotonic_ns() - self.started_ns;
-        report.sampler.used_percent = report.sampler.counters.cost_ns as f64 / elapsed_ns.max(1) as f64 * 100.0;
+        report.sampler.used_percent = report.sampler.counters.cost_ns() as f64 / elapsed_ns.max(1) as f64 * 100.0;
         let under_way =
             UnderWay { assigned_threads: self.assignments.len(), queued_groups: self.mover.queued_groups() };
         let status = status(&self.config, snapshot, report, under_way);

@@ -22,7 +22,7 @@ pub struct AgentConfig {
     pub policies: Vec<PolicyChoice>,
     /// What is managed.
     pub managed: ManagedSet,
-    /// CPU time for sampling, as a share of one CPU.
+    /// CPU time for sampling with `lookahead`, as a share of one CPU.
     pub sampler_budget: f64,
     /// Memory moved per second at most.
     pub page_rate_bytes_per_s: u64,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::Serialize;
 use tandem_act::Outcome;
-use tandem_sense::LookaheadCounters;
+use tandem_sense::SamplerCounters;
 use tandem_trace::Recording;
 
 /// Entries of each list that are kept; older ones are dropped and counted.
@@ -139,7 +139,7 @@ pub struct SamplerReport {
     /// Page groups known.
     pub groups: usize,
     /// Everything it counts.
-    pub counters: LookaheadCounters,
+    pub counters: SamplerCounters,
 }
 
 /// What the mover may use and did use.

@@ -90,7 +90,7 @@ impl Observer {
         let snapshot = self.sensor.snapshot(&self.topology, accounts, start_ns, now_ns, |_, _| false);
         let Survey { nodes, processes, threads, local_share } = survey(&snapshot);
         let busy = || threads.iter().filter(|thread| thread.load_cpus >= 0.01);
-        let cost_ns = self.sensor.counters().cost_ns as f64;
+        let cost_ns = self.sensor.counters().cost_ns() as f64;
         let sampler = SamplerView {
             name: self.sensor.name().to_owned(),
             budget_percent: self.budget * 100.0,

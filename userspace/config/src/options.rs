@@ -28,6 +28,20 @@ pub enum QueueSharing {
     Llc,
 }
 
+/// What memory accesses are seen with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum)]
+pub enum SamplerName {
+    /// The best that works: pmu, device, lookahead
+    Auto,
+    /// Runs code ahead, needs no hardware
+    #[default]
+    Lookahead,
+    /// The CPU's own sampling, with latencies
+    Pmu,
+    /// The timing lab's stand-in for that
+    Device,
+}
+
 /// Everything that can be chosen about scx_tandem.
 #[derive(Args, Clone, Debug, PartialEq)]
 pub struct Options {
@@ -60,7 +74,11 @@ pub struct Options {
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     pub exclude: Vec<Selector>,
 
-    /// CPU time for sampling, in percent of one CPU [default: 1 per 8 CPUs]
+    /// What memory accesses are seen with (`tandem doctor` says which work here)
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = SamplerName::Lookahead)]
+    pub sampler: SamplerName,
+
+    /// CPU time for sampling with lookahead, in percent of one CPU [default: 1 per 8 CPUs]
     #[arg(long, value_name = "PERCENT", value_parser = percent_of_a_cpu)]
     pub sampler_budget: Option<f64>,
 

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use tandem_policies::model::{CpuId, NodeId, ProcessId};
 
+use crate::samplers::{SamplerCounters, SamplerError};
 use crate::source::DataSource;
 
 /// One memory access of a thread.
@@ -99,9 +100,6 @@ pub struct SamplerTraits {
 
 /// A source of accesses.
 pub trait Sampler {
-    /// Why it cannot go on.
-    type Error: std::error::Error;
-
     /// Coverage, bias and cost.
     fn traits(&self) -> SamplerTraits;
 
@@ -113,5 +111,8 @@ pub trait Sampler {
     ///
     /// # Errors
     /// When the sampler cannot go on; a process that exits is not an error.
-    fn drain(&mut self, now_ns: u64) -> Result<Batch, Self::Error>;
+    fn drain(&mut self, now_ns: u64) -> Result<Batch, SamplerError>;
+
+    /// What it did so far.
+    fn counters(&self) -> SamplerCounters;
 }

@@ -146,26 +146,34 @@ impl AffinityTable {
         });
     }
 
-    /// `thread` accessed `address`, which lies in `region` (`None`: in no known one).
-    pub fn add(&mut self, process: ProcessId, thread: ThreadId, address: u64, region: Option<&Region>) {
+    /// `thread` accessed `address`, which lies in `region` (`None`: in no known one). Returns the group that it is in,
+    /// if it counts.
+    pub fn add(
+        &mut self,
+        process: ProcessId,
+        thread: ThreadId,
+        address: u64,
+        region: Option<&Region>,
+    ) -> Option<GroupId> {
         let Some(region) = region else {
             self.counters.outside += 1;
-            return;
+            return None;
         };
         if region.kind == RegionKind::Skipped {
             self.counters.skipped += 1;
-            return;
+            return None;
         }
         let aligned = address & !(GROUP_BYTES - 1);
         let start = aligned.max(region.start);
         let bytes = (aligned + GROUP_BYTES).min(region.end) - start;
         self.make_room();
-        let users = Users::default();
-        let group = self.groups.entry(GroupId { process, start }).or_insert(Group { bytes, region: *region, users });
+        let (id, users) = (GroupId { process, start }, Users::default());
+        let group = self.groups.entry(id).or_insert(Group { bytes, region: *region, users });
         (group.bytes, group.region) = (bytes, *region);
         group.users.add(thread, USERS);
         self.pages.entry((process, address / PAGE_BYTES)).or_default().add(thread, SHARERS);
         *self.totals.entry(thread).or_default() += 1.0;
+        Some(id)
     }
 
     fn make_room(&mut self) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! How well each thread did on each node, remembered and faded (Thanos thesis, eqs. 3.6 and 3.7).
 //!
-//! The thesis has P = O*I/L from hardware counters. Without them P is inferred here: the thread's share of a CPU
-//! divided by the mean latency of its accesses, as the topology's latencies predict it for where it ran. It is
-//! comparable between nodes for one thread, not between threads.
+//! The thesis has P = O*I/L from hardware counters: operations, operations per byte, latency. Without counters the
+//! thread's share of a CPU stands for O*I, without measured latencies the mean that the topology's latencies predict for
+//! where it ran stands for L. P is then comparable between nodes for one thread, not between threads.
 
 use std::collections::BTreeMap;
 
@@ -26,10 +26,10 @@ pub struct PerformanceMemory {
 }
 
 impl PerformanceMemory {
-    /// `thread` had `cpu_share` of a CPU on `node` with a mean access latency of `latency_ns`.
-    pub fn record(&mut self, thread: ThreadId, node: NodeIndex, cpu_share: f64, latency_ns: f64, now_ns: u64) {
-        if latency_ns > 0.0 && cpu_share > 0.0 {
-            self.seen.insert((thread, node), (cpu_share / latency_ns, now_ns));
+    /// `thread` got `done` (O*I) done on `node` with a mean access latency of `latency_ns`.
+    pub fn record(&mut self, thread: ThreadId, node: NodeIndex, done: f64, latency_ns: f64, now_ns: u64) {
+        if latency_ns > 0.0 && done > 0.0 {
+            self.seen.insert((thread, node), (done / latency_ns, now_ns));
         }
     }
 

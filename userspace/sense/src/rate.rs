@@ -4,6 +4,8 @@
 //! A sampler sees accesses in stretches of code, not in time. Estimate: accesses per instruction in the sampled
 //! stretches, times an assumed [`INSTRUCTIONS_PER_CPU_S`], times the share of a CPU the thread used. The shares
 //! within a thread, and of equally dense threads, do not depend on the assumption; absolute rates do.
+//!
+//! Hardware tells how many accesses a sample stands for: of threads that are watched by it, those are counted in time.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +14,15 @@ use tandem_policies::model::ThreadId;
 /// Assumed instructions per second of CPU time: about one per ns.
 pub const INSTRUCTIONS_PER_CPU_S: f64 = 1e9;
 const FAINTEST: f64 = 1.0;
+const FAINTEST_S: f64 = 1e-3;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Density {
     instructions: f64,
     accesses: f64,
+    /// Accesses that measured samples stood for, in `watched_s`.
+    measured: f64,
+    watched_s: f64,
 }
 
 /// Access density by thread, aged as the affinity table is.
@@ -40,7 +46,9 @@ impl AccessRates {
         self.threads.retain(|_, density| {
             density.instructions *= factor;
             density.accesses *= factor;
-            density.instructions >= FAINTEST
+            density.measured *= factor;
+            density.watched_s *= factor;
+            density.instructions >= FAINTEST || density.watched_s >= FAINTEST_S
         });
     }
 
@@ -51,10 +59,21 @@ impl AccessRates {
         density.accesses += f64::from(accesses);
     }
 
+    /// Hardware watched a thread for `seconds` of wall time and saw samples that stand for `accesses`.
+    pub fn add_measured(&mut self, thread: ThreadId, seconds: f64, accesses: f64) {
+        let density = self.threads.entry(thread).or_default();
+        density.watched_s += seconds;
+        density.measured += accesses;
+    }
+
     /// Accesses per second of a thread that uses `cpu_share` of a CPU; `None` if it was not sampled.
     pub fn per_s(&self, thread: ThreadId, cpu_share: f64) -> Option<f64> {
-        let density = self.threads.get(&thread).filter(|density| density.instructions > 0.0)?;
-        Some(density.accesses / density.instructions * INSTRUCTIONS_PER_CPU_S * cpu_share)
+        let density = self.threads.get(&thread)?;
+        if density.watched_s > 0.0 {
+            return Some(density.measured / density.watched_s);
+        }
+        (density.instructions > 0.0)
+            .then(|| density.accesses / density.instructions * INSTRUCTIONS_PER_CPU_S * cpu_share)
     }
 
     /// Forgets threads that are gone.
@@ -80,5 +99,18 @@ mod tests {
         rates.age(2_000_000_000);
         rates.add(thread, 128, 4);
         assert_eq!(rates.per_s(thread, 1.0), Some(1e9 * 8.0 / 256.0));
+    }
+
+    #[test]
+    fn what_is_measured_is_a_rate_of_its_own() {
+        let thread = ThreadId { tid: 1, start_boottime_ns: 1 };
+        let mut rates = AccessRates::new(1_000_000_000);
+        rates.age(0);
+        rates.add_measured(thread, 0.5, 4000.0);
+        assert_eq!(rates.per_s(thread, 1e-9), Some(8000.0), "from its first half second on");
+        // It stopped: two new seconds against half a second that faded to a quarter.
+        rates.age(2_000_000_000);
+        rates.add_measured(thread, 2.0, 0.0);
+        assert_eq!(rates.per_s(thread, 1.0), Some(1000.0 / 2.125));
     }
 }

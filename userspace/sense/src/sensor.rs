@@ -9,10 +9,12 @@ use crate::access::{Batch, Sampler};
 use crate::affinity::{AffinityConfig, AffinityCounters, AffinityTable};
 use crate::homes::{HomeCounters, HomeQuery};
 use crate::load::NodeBusy;
-use crate::lookahead::{Lookahead, LookaheadConfig, LookaheadCounters, LookaheadError};
+use crate::lookahead::LookaheadConfig;
+use crate::measures::Measures;
 use crate::performance::PerformanceMemory;
 use crate::rate::AccessRates;
 use crate::regions::Regions;
+use crate::samplers::{self, SamplerChoice, SamplerCounters, SamplerError};
 use crate::snapshot::{Parts, TaskAccount};
 
 /// Accesses kept between two snapshots; more are dropped and counted.
@@ -21,9 +23,11 @@ const MAX_PENDING: usize = 1 << 20;
 /// How to sense.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SensorConfig {
-    /// CPU time for sampling, as a share of one CPU. Overrides that of `lookahead`.
+    /// CPU time for sampling, as a share of one CPU. Overrides that of `lookahead`; hardware samples at a frequency.
     pub budget: f64,
     /// The sampler.
+    pub sampler: SamplerChoice,
+    /// How it works if it is `lookahead`.
     pub lookahead: LookaheadConfig,
     /// Bounds and ageing of the affinity table.
     pub affinity: AffinityConfig,
@@ -38,6 +42,7 @@ impl Default for SensorConfig {
     fn default() -> Self {
         Self {
             budget: 0.01,
+            sampler: SamplerChoice::default(),
             lookahead: LookaheadConfig::default(),
             affinity: AffinityConfig::default(),
             home_stride_pages: 16,
@@ -69,7 +74,9 @@ struct Home {
 /// Sampler, tables and memory of the sensing side.
 pub struct Sensor {
     config: SensorConfig,
-    sampler: Lookahead,
+    sampler: Box<dyn Sampler>,
+    /// The sampler measures.
+    measuring: bool,
     managed: BTreeSet<ProcessId>,
     pending: Batch,
     table: AffinityTable,
@@ -86,13 +93,19 @@ impl Sensor {
     /// Starts to sample on `cpus` (online ones) of the machine.
     ///
     /// # Errors
-    /// [`LookaheadError`] when sampling is not possible, with what to do about it.
-    pub fn open(config: SensorConfig, topology: &Topology, cpus: &[CpuId]) -> Result<Self, LookaheadError> {
+    /// [`SamplerError`] when sampling is not possible, with what to do about it.
+    pub fn open(config: SensorConfig, topology: &Topology, cpus: &[CpuId]) -> Result<Self, SamplerError> {
         let lookahead = LookaheadConfig { budget_fraction: Some(config.budget), ..config.lookahead };
+        Ok(Self::over(samplers::open(config.sampler, lookahead, cpus)?, config, topology))
+    }
+
+    /// Samples with `sampler`.
+    fn over(sampler: Box<dyn Sampler>, config: SensorConfig, topology: &Topology) -> Self {
         let mut busy = NodeBusy::new();
         busy.read(topology);
-        Ok(Self {
-            sampler: Lookahead::open(lookahead, cpus)?,
+        Self {
+            sampler,
+            measuring: false,
             managed: BTreeSet::new(),
             pending: Batch::default(),
             table: AffinityTable::new(config.affinity),
@@ -104,7 +117,7 @@ impl Sensor {
             busy,
             counters: SensorCounters::default(),
             config,
-        })
+        }
     }
 
     /// The sampler's name.
@@ -123,18 +136,21 @@ impl Sensor {
     ///
     /// # Errors
     /// When the sampler cannot go on.
-    pub fn sample(&mut self, now_ns: u64) -> Result<(), LookaheadError> {
+    pub fn sample(&mut self, now_ns: u64) -> Result<(), SamplerError> {
         let batch = self.sampler.drain(now_ns)?;
         let room = MAX_PENDING.saturating_sub(self.pending.accesses.len());
         self.counters.dropped += batch.accesses.len().saturating_sub(room) as u64;
         self.pending.accesses.extend(batch.accesses.into_iter().take(room));
-        self.pending.windows.extend(batch.windows.into_iter().take(if room == 0 { 0 } else { MAX_PENDING }));
+        if room > 0 {
+            self.pending.windows.extend(batch.windows);
+        }
+        self.pending.counts.extend(batch.counts);
         Ok(())
     }
 
     /// What the sampler did so far.
-    pub fn counters(&self) -> LookaheadCounters {
-        self.sampler.counters().clone()
+    pub fn counters(&self) -> SamplerCounters {
+        self.sampler.counters()
     }
 
     /// What happened to the accesses afterwards.
@@ -163,13 +179,14 @@ impl Sensor {
         self.performance.prune(now_ns, |thread| alive.contains(&thread));
         self.table.age(now_ns);
         self.rates.age(now_ns);
-        self.take_in(&accounts, now_ns);
+        let measures = self.take_in(topology, &accounts, start_ns, now_ns);
         self.read_homes(topology, now_ns);
         let resident = self.known_homes.iter().map(|(group, home)| (*group, home.resident.clone())).collect();
         let parts = Parts {
             topology,
             table: &self.table,
             rates: &self.rates,
+            measures: &measures,
             resident: &resident,
             busy_ns: self.busy.read(topology),
             interval_ns: now_ns.saturating_sub(start_ns),
@@ -178,26 +195,45 @@ impl Sensor {
         parts.snapshot(accounts, &mut self.performance, cooling)
     }
 
-    /// Puts the pending accesses into the table.
-    fn take_in(&mut self, accounts: &[TaskAccount], now_ns: u64) {
+    /// Puts the pending accesses into the table, and returns what was measured of them.
+    fn take_in(&mut self, topology: &Topology, accounts: &[TaskAccount], start_ns: u64, now_ns: u64) -> Measures {
         let threads: BTreeMap<u32, ThreadId> = accounts.iter().map(|account| (account.id.tid, account.id)).collect();
         let batch = std::mem::take(&mut self.pending);
         for process in batch.accesses.iter().map(|access| access.process).collect::<BTreeSet<_>>() {
             self.regions.refresh(process, now_ns);
         }
+        self.measuring |= !batch.counts.is_empty() || batch.accesses.iter().any(|access| access.measured.is_some());
+        let mut measures = Measures::default();
+        let mut measured: BTreeMap<ThreadId, f64> = BTreeMap::new();
         for access in &batch.accesses {
             let Some(&thread) = threads.get(&access.tid) else {
                 self.counters.unknown_threads += 1;
                 continue;
             };
             let region = self.regions.find(access.process, access.address);
-            self.table.add(access.process, thread, access.address, region);
+            let group = self.table.add(access.process, thread, access.address, region);
+            measures.access(thread, group, access, topology);
+            if let Some(sample) = access.measured.filter(|_| group.is_some()) {
+                *measured.entry(thread).or_default() += sample.period.max(1) as f64;
+            }
         }
         for window in &batch.windows {
             if let Some(&thread) = threads.get(&window.tid) {
                 self.rates.add(thread, window.instructions, window.accesses);
             }
         }
+        for counts in &batch.counts {
+            if let Some(&thread) = threads.get(&counts.tid) {
+                measures.count(thread, counts);
+            }
+        }
+        if self.measuring {
+            let watched_s = now_ns.saturating_sub(start_ns) as f64 * 1e-9;
+            for thread in threads.values() {
+                self.rates.add_measured(*thread, watched_s, measured.get(thread).copied().unwrap_or(0.0));
+            }
+        }
+        measures
     }
 
     /// Asks where the pages of groups are, those with the oldest answer first, as many as may be asked.
@@ -224,3 +260,7 @@ impl Sensor {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "sensor_tests.rs"]
+mod tests;

@@ -8,11 +8,14 @@ use tandem_policies::model::{
 };
 
 use crate::affinity::{AffinityTable, Group};
+use crate::measures::Measures;
 use crate::performance::PerformanceMemory;
 use crate::rate::AccessRates;
 
 /// Users of a group that a snapshot names.
 const TOP_USERS: usize = 8;
+/// A cache line.
+const LINE_BYTES: f64 = 64.0;
 /// Aged accesses below which a thread counts as one without a signal: from fewer, the node of most of them is a guess.
 const MIN_ACCESSES: f64 = 24.0;
 
@@ -42,6 +45,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) topology: &'a Topology,
     pub(crate) table: &'a AffinityTable,
     pub(crate) rates: &'a AccessRates,
+    pub(crate) measures: &'a Measures,
     pub(crate) resident: &'a BTreeMap<GroupId, PerNode<u64>>,
     pub(crate) busy_ns: Option<PerNode<u64>>,
     pub(crate) interval_ns: u64,
@@ -148,7 +152,7 @@ impl Parts<'_> {
             accesses_per_s,
             users,
             samples: group.samples(),
-            latency_ns: None,
+            latency_ns: self.measures.group_latency_ns(id),
             unmovable: group.region.unmovable().or(cooling.then_some(Unmovable::Cooldown)),
         }
     }
@@ -161,13 +165,20 @@ impl Parts<'_> {
         performance: &mut PerformanceMemory,
     ) -> Thread {
         let cpu_time_ns = account.run_ns.values().sum();
+        let latency_ns = self.measures.thread_latency_ns(account.id);
+        let counted = self.measures.counted_per_s(account.id, self.interval_ns);
+        let operations_per_s = counted.map(|(instructions, _)| instructions);
         let ran_mostly = account.run_ns.iter().find(|&(_, &ns)| ns * 2 > cpu_time_ns).map(|(node, _)| node);
         if let (Some(row), Some(node)) = (&accesses_per_s, ran_mostly)
             && row.total() > 0.0
         {
             let stall: f64 = row.iter().map(|(memory, per_s)| per_s * self.topology.latency_ns(node, memory)).sum();
-            let share = self.cpu_share(&account.run_ns);
-            performance.record(account.id, node, share, stall / row.total(), self.now_ns);
+            let done = match operations_per_s {
+                Some(operations) => operations * operations / (row.total() * LINE_BYTES),
+                None => self.cpu_share(&account.run_ns),
+            };
+            let mean_ns = latency_ns.unwrap_or(stall / row.total());
+            performance.record(account.id, node, done, mean_ns, self.now_ns);
         }
         Thread {
             id: account.id,
@@ -179,10 +190,10 @@ impl Parts<'_> {
             cpu_time_ns,
             run_ns: account.run_ns,
             accesses_per_s,
-            latency_ns: None,
-            operations_per_s: None,
-            cycles_per_s: None,
-            transfers_per_s: None,
+            latency_ns,
+            operations_per_s,
+            cycles_per_s: counted.map(|(_, cycles)| cycles),
+            transfers_per_s: self.measures.transfers_per_s(account.id, self.interval_ns),
             performance: performance.recall(account.id, self.topology.len(), self.now_ns),
             sharing,
             on_cooldown: account.on_cooldown,
@@ -194,7 +205,11 @@ impl Parts<'_> {
             let managed_ns: u64 = accounts.iter().filter_map(|account| account.run_ns.get(node)).sum();
             // /proc/stat counts in ticks and may lag behind the scheduler's own account.
             let busy_ns = self.busy_ns.as_ref().map_or(0, |busy| busy[node]).max(managed_ns);
-            NodeLoad { busy_ns, unmanaged_ns: busy_ns - managed_ns, served_latency_ns: None }
+            NodeLoad {
+                busy_ns,
+                unmanaged_ns: busy_ns - managed_ns,
+                served_latency_ns: self.measures.node_latency_ns(node),
+            }
         })
     }
 }

@@ -48,6 +48,7 @@ fn take_with(quarter: u32, performance: &mut PerformanceMemory) -> Snapshot {
         topology: &topology(2),
         table: &table,
         rates: &rates,
+        measures: &Measures::default(),
         resident: &resident,
         busy_ns: Some(vec![SECOND + 5, 0].into()),
         interval_ns: SECOND,

@@ -197,7 +197,7 @@ fn snapshot_names_the_users_of_each_group() {
     let config = SensorConfig { budget: 0.3, ..Default::default() };
     let mut sensor = Sensor::open(config, &topology, &online_cpus()).unwrap_or_else(|error| panic!("{error}"));
     sensor.set_managed(BTreeSet::from([workload.process()]));
-    while sensor.counters().accesses < 3000 {
+    while sensor.counters().accesses() < 3000 {
         std::thread::sleep(Duration::from_millis(10));
         sensor.sample(monotonic_ns()).unwrap();
         assert!(monotonic_ns() - start_ns < 60_000_000_000, "no progress: {:?}", sensor.counters());

@@ -23,6 +23,7 @@ pub use counters::DeviceCounters;
 
 use crate::access::{Batch, Sampler, SamplerTraits};
 use crate::pmu::spe::TickClock;
+use crate::samplers::{SamplerCounters, SamplerError};
 use join::{Join, Look};
 use ring::{CpuCounters, Ring};
 use switches::Switches;
@@ -128,8 +129,9 @@ impl Device {
         let clock: TickClock = self.switches.clock().ok_or(DeviceError::Clock)?;
         let elapsed_ns = now_ns.saturating_sub(self.looked_ns.1);
         let cpus = self.counted.len().max(1) as u64;
-        let most = (u128::from(self.config.frequency_hz * cpus) * u128::from(elapsed_ns)).div_ceil(1_000_000_000);
-        let chosen = Chosen::of(self.next, head, self.ring.slots(), most as u64);
+        let most = (u128::from(self.config.frequency_hz) * u128::from(cpus * elapsed_ns)).div_ceil(1_000_000_000);
+        let most = u64::try_from(most).unwrap_or(u64::MAX);
+        let chosen = Chosen::of(self.next, head, self.ring.slots(), most);
         self.next = head;
         let period = self.ring.period() * chosen.there / chosen.taken.max(1);
         let look = Look { now_ns, perf_ns: clock.time_ns(ticks()), clock, period };
@@ -163,8 +165,6 @@ impl Device {
 }
 
 impl Sampler for Device {
-    type Error = DeviceError;
-
     fn traits(&self) -> SamplerTraits {
         TRAITS
     }
@@ -173,11 +173,15 @@ impl Sampler for Device {
         self.join.managed.clone_from(managed);
     }
 
-    fn drain(&mut self, now_ns: u64) -> Result<Batch, DeviceError> {
+    fn drain(&mut self, now_ns: u64) -> Result<Batch, SamplerError> {
         let start_ns = crate::thread_cpu_ns();
         let batch = self.look(now_ns);
         self.join.counters.cost_ns += crate::thread_cpu_ns() - start_ns;
-        batch
+        Ok(batch?)
+    }
+
+    fn counters(&self) -> SamplerCounters {
+        SamplerCounters::Device(self.join.counters)
     }
 }
 

@@ -29,6 +29,7 @@ pub use counters::{LookaheadCounters, StopReason};
 pub use pages::PageLimits;
 
 use crate::access::{Access, Batch, Sampler, SamplerTraits, Window};
+use crate::samplers::{SamplerCounters, SamplerError};
 use budget::Budget;
 use emulator::{Emulator, Registers, STACK_POINTER};
 use filter::CacheFilter;
@@ -241,8 +242,6 @@ impl Lookahead {
 }
 
 impl Sampler for Lookahead {
-    type Error = LookaheadError;
-
     fn traits(&self) -> SamplerTraits {
         TRAITS
     }
@@ -254,7 +253,7 @@ impl Sampler for Lookahead {
         }
     }
 
-    fn drain(&mut self, now_ns: u64) -> Result<Batch, LookaheadError> {
+    fn drain(&mut self, now_ns: u64) -> Result<Batch, SamplerError> {
         self.budget.earn(now_ns);
         self.collect();
         let mut batch = Batch::default();
@@ -275,5 +274,9 @@ impl Sampler for Lookahead {
         self.counters.over_budget += self.queue.clear();
         self.adapt(now_ns);
         Ok(batch)
+    }
+
+    fn counters(&self) -> SamplerCounters {
+        SamplerCounters::Lookahead(self.counters.clone())
     }
 }

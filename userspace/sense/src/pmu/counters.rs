@@ -36,6 +36,8 @@ pub struct PmuCounters {
     pub enabled_ns: u64,
     /// See `enabled_ns`.
     pub running_ns: u64,
+    /// CPU time spent on draining rings; the kernel's is not known.
+    pub cost_ns: u64,
 }
 
 impl PmuCounters {

@@ -18,6 +18,7 @@ use super::record::{AUX_COLLISION, AUX_PARTIAL, AUX_TRUNCATED, Record, parse};
 use super::spe::Timeline;
 use super::sysfs::read_text;
 use crate::access::{Batch, Sampler, SamplerTraits};
+use crate::samplers::{SamplerCounters, SamplerError};
 
 /// What the sampler says of itself.
 pub const TRAITS: SamplerTraits = SamplerTraits {
@@ -245,8 +246,6 @@ impl Source {
 }
 
 impl Sampler for Pmu {
-    type Error = PmuError;
-
     fn traits(&self) -> SamplerTraits {
         TRAITS
     }
@@ -255,14 +254,20 @@ impl Sampler for Pmu {
         self.intake.managed.clone_from(managed);
     }
 
-    fn drain(&mut self, now_ns: u64) -> Result<Batch, PmuError> {
+    fn drain(&mut self, now_ns: u64) -> Result<Batch, SamplerError> {
+        let start_ns = crate::thread_cpu_ns();
         let Self { sources, intake, scratch, trace, .. } = self;
         for source in sources {
             source.drain(intake, scratch, trace, now_ns);
         }
         self.read_times(now_ns);
         self.adapt(now_ns);
+        self.intake.counters.cost_ns += crate::thread_cpu_ns() - start_ns;
         Ok(Batch { accesses: std::mem::take(&mut self.intake.accesses), ..Batch::default() })
+    }
+
+    fn counters(&self) -> SamplerCounters {
+        SamplerCounters::Pmu(self.intake.counters)
     }
 }
 

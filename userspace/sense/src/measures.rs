@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What hardware measured in one interval: latencies, lines from other caches, instructions and cycles.
+
+use std::collections::BTreeMap;
+
+use tandem_policies::model::{GroupId, NodeIndex, ThreadId, Topology, Transfers};
+
+use crate::access::{Access, Counts};
+use crate::source::Level;
+
+/// Measured accesses from which a mean says something.
+const MIN_MEASURED: u64 = 8;
+
+/// A mean latency, each access weighing what it stands for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    sum_ns: f64,
+    weight: f64,
+    measured: u64,
+}
+
+impl Mean {
+    fn add(&mut self, latency_ns: u32, weight: f64) {
+        self.sum_ns += f64::from(latency_ns) * weight;
+        self.weight += weight;
+        self.measured += 1;
+    }
+
+    fn ns(self) -> Option<f64> {
+        (self.measured >= MIN_MEASURED).then(|| self.sum_ns / self.weight)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct OfThread {
+    latency: Mean,
+    /// Lines from other cores' caches.
+    lines: Transfers,
+    /// Instructions and cycles.
+    counted: Option<(u64, u64)>,
+}
+
+/// What was measured since it was last emptied.
+#[derive(Debug, Default)]
+pub(crate) struct Measures {
+    threads: BTreeMap<ThreadId, OfThread>,
+    groups: BTreeMap<GroupId, Mean>,
+    nodes: BTreeMap<NodeIndex, Mean>,
+}
+
+impl Measures {
+    /// An access of `thread` to a page of `group`; one that nobody measured says nothing.
+    pub(crate) fn access(&mut self, thread: ThreadId, group: Option<GroupId>, access: &Access, topology: &Topology) {
+        let Some(measured) = access.measured else { return };
+        let weight = measured.period.max(1) as f64;
+        let of_thread = self.threads.entry(thread).or_default();
+        if measured.source.level == Level::PeerCache {
+            match measured.source.remote {
+                Some(true) => of_thread.lines.across_nodes += weight,
+                Some(false) => of_thread.lines.within_node += weight,
+                None => {}
+            }
+        }
+        let Some(latency_ns) = measured.latency_ns else { return };
+        of_thread.latency.add(latency_ns, weight);
+        if let Some(group) = group {
+            self.groups.entry(group).or_default().add(latency_ns, weight);
+        }
+        let node = measured.node.and_then(|id| topology.index_of(id));
+        if let Some(node) = node.filter(|_| measured.source.level == Level::Memory) {
+            self.nodes.entry(node).or_default().add(latency_ns, weight);
+        }
+    }
+
+    /// What was counted of `thread`.
+    pub(crate) fn count(&mut self, thread: ThreadId, counts: &Counts) {
+        let counted = &mut self.threads.entry(thread).or_default().counted;
+        let (instructions, cycles) = counted.unwrap_or_default();
+        *counted = Some((instructions + counts.instructions, cycles + counts.cycles));
+    }
+
+    /// Mean latency of the thread's accesses.
+    pub(crate) fn thread_latency_ns(&self, thread: ThreadId) -> Option<f64> {
+        self.threads.get(&thread)?.latency.ns()
+    }
+
+    /// Mean latency of accesses to the group.
+    pub(crate) fn group_latency_ns(&self, group: GroupId) -> Option<f64> {
+        self.groups.get(&group)?.ns()
+    }
+
+    /// Mean latency served by the node's memory.
+    pub(crate) fn node_latency_ns(&self, node: NodeIndex) -> Option<f64> {
+        self.nodes.get(&node)?.ns()
+    }
+
+    /// Instructions and cycles of the thread, per second of an interval.
+    pub(crate) fn counted_per_s(&self, thread: ThreadId, interval_ns: u64) -> Option<(f64, f64)> {
+        let (instructions, cycles) = self.threads.get(&thread)?.counted?;
+        Some((per_s(instructions as f64, interval_ns), per_s(cycles as f64, interval_ns)))
+    }
+
+    /// Lines from other cores' caches, per second of an interval; `None` if nothing of the thread was measured.
+    pub(crate) fn transfers_per_s(&self, thread: ThreadId, interval_ns: u64) -> Option<Transfers> {
+        let Transfers { within_node, across_nodes } = self.threads.get(&thread)?.lines;
+        Some(Transfers { within_node: per_s(within_node, interval_ns), across_nodes: per_s(across_nodes, interval_ns) })
+    }
+}
+
+fn per_s(count: f64, interval_ns: u64) -> f64 {
+    count * 1e9 / interval_ns.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use tandem_policies::model::{CpuId, NodeId, ProcessId};
+
+    use super::*;
+    use crate::access::Measured;
+    use crate::source::{DataSource, Snoop};
+    use crate::testing::topology;
+
+    const THREAD: ThreadId = ThreadId { tid: 1, start_boottime_ns: 1 };
+    const GROUP: GroupId = GroupId { process: ProcessId(7), start: 0 };
+
+    fn access(level: Level, remote: bool, latency_ns: Option<u32>, period: u64) -> Access {
+        let source = DataSource { level, remote: Some(remote), snoop: Snoop::Unknown };
+        Access {
+            process: ProcessId(7),
+            tid: 1,
+            address: 0,
+            bytes: 0,
+            store: false,
+            time_ns: 0,
+            cpu: CpuId(0),
+            measured: Some(Measured { latency_ns, source, node: Some(NodeId(2)), physical: None, period }),
+        }
+    }
+
+    fn measures(times: u64, access: &Access) -> Measures {
+        let mut measures = Measures::default();
+        (0..times).for_each(|_| measures.access(THREAD, Some(GROUP), access, &topology(2)));
+        measures
+    }
+
+    #[test]
+    fn latencies_are_means_by_what_accesses_stand_for() {
+        let mut measures = measures(MIN_MEASURED, &access(Level::Memory, true, Some(200), 1));
+        measures.access(THREAD, Some(GROUP), &access(Level::Memory, true, Some(100), MIN_MEASURED), &topology(2));
+        for mean in [
+            measures.thread_latency_ns(THREAD),
+            measures.group_latency_ns(GROUP),
+            measures.node_latency_ns(NodeIndex(1)),
+        ] {
+            assert_eq!(mean, Some(150.0));
+        }
+        assert_eq!(measures.node_latency_ns(NodeIndex(0)), None);
+    }
+
+    #[test]
+    fn too_few_are_no_mean_and_what_was_not_measured_is_nothing() {
+        let few = measures(MIN_MEASURED - 1, &access(Level::Memory, true, Some(200), 9));
+        assert_eq!(few.thread_latency_ns(THREAD), None);
+        let unmeasured = measures(99, &Access { measured: None, ..access(Level::Memory, true, None, 1) });
+        assert_eq!((unmeasured.thread_latency_ns(THREAD), unmeasured.transfers_per_s(THREAD, 1)), (None, None));
+        let stores = measures(99, &access(Level::Memory, true, None, 1));
+        assert_eq!(stores.thread_latency_ns(THREAD), None, "latencies of stores are seldom known");
+    }
+
+    #[test]
+    fn lines_from_caches_are_transfers_and_no_latency_of_memory() {
+        let mut measures = measures(10, &access(Level::PeerCache, true, Some(150), 3));
+        measures.access(THREAD, None, &access(Level::PeerCache, false, None, 4), &topology(2));
+        let transfers = Transfers { within_node: 8.0, across_nodes: 60.0 };
+        assert_eq!(measures.transfers_per_s(THREAD, 500_000_000), Some(transfers));
+        assert_eq!(measures.node_latency_ns(NodeIndex(1)), None);
+        assert_eq!(measures.thread_latency_ns(THREAD), Some(150.0), "it waited for them all the same");
+    }
+
+    #[test]
+    fn counts_add_up_over_the_interval() {
+        let mut measures = Measures::default();
+        assert_eq!(measures.counted_per_s(THREAD, 1), None);
+        let counts = Counts { process: ProcessId(7), tid: 1, instructions: 30, cycles: 100 };
+        (0..2).for_each(|_| measures.count(THREAD, &counts));
+        assert_eq!(measures.counted_per_s(THREAD, 2_000_000_000), Some((30.0, 100.0)));
+    }
+}
