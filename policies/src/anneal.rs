@@ -248,14 +248,14 @@ impl Problem {
         let mut most = best.score;
         // Whether the present mapping is the best and not copied yet: most are followed by a better one at once.
         let mut unsaved = false;
-        let mut temperature = schedule.start_temperature;
+        let mut temperature = Temperature(schedule.start_temperature);
         let mut since_best = 0;
         for _ in 0..schedule.iterations.min(*steps_left) {
             *steps_left -= 1;
             since_best += 1;
             if let Some(step) = self.neighbour(&mapping, rng) {
                 let change = self.change(&mapping, &step);
-                if change >= 0.0 || uniform(rng) <= chance(change / temperature) {
+                if temperature.accepts(change, rng) {
                     if unsaved && mapping.score + change <= most + ROUNDING {
                         best.clone_from(&mapping);
                         unsaved = false;
@@ -263,9 +263,7 @@ impl Problem {
                     mapping.take(&self.demands, &step, change);
                 }
             }
-            if temperature > COLDEST {
-                temperature *= schedule.cooling;
-            }
+            temperature.fall(schedule.cooling);
             if mapping.score > most + ROUNDING {
                 (most, unsaved) = (mapping.score, true);
                 since_best = 0;
@@ -302,6 +300,23 @@ impl Mapping {
         self.position[thread] = self.residents[to].len();
         self.residents[to].push(thread);
         self.place[thread] = to;
+    }
+}
+
+/// How much worse a step may make the score: by this much with a chance of 1 / e.
+struct Temperature(f64);
+
+impl Temperature {
+    /// Draws whether a step is taken that changes the score by `change`.
+    fn accepts(&self, change: f64, rng: &mut Pcg64) -> bool {
+        change >= 0.0 || uniform(rng) <= chance(change / self.0)
+    }
+
+    /// One step later.
+    fn fall(&mut self, cooling: f64) {
+        if self.0 > COLDEST {
+            self.0 *= cooling;
+        }
     }
 }
 
@@ -406,6 +421,45 @@ mod tests {
             assert!(problem.mapping(&mapping.place).score >= before.score - 1e-6);
             assert!(away(&mapping) <= away(&before));
         }
+    }
+
+    /// 0.3 * 0.97^k: a loss of .3 is taken once in e times at first, once in e^21 times after a hundred steps.
+    #[test]
+    fn losses_are_taken_at_first_and_hardly_later_as_the_temperature_falls() {
+        let mut rng = Pcg64::seed_from_u64(1);
+        let mut temperature = Temperature(0.3);
+        let mut taken = |temperature: &Temperature| {
+            (0..10_000).filter(|_| temperature.accepts(-0.3, &mut rng)).count() as f64 / 10_000.0
+        };
+        assert!((taken(&temperature) - (-1f64).exp()).abs() < 0.02);
+        for k in 1..=100 {
+            temperature.fall(0.97);
+            assert!((temperature.0 / (0.3 * 0.97f64.powi(k)) - 1.0).abs() < 1e-12, "after {k} steps");
+        }
+        assert_eq!(taken(&temperature), 0.0);
+        assert!(temperature.accepts(0.0, &mut Pcg64::seed_from_u64(1)), "what loses nothing is always taken");
+    }
+
+    /// From so hot a start a temperature that does not fall leaves a walk at random.
+    #[test]
+    fn cooling_is_what_finds_good_mappings() {
+        let mean = |cooling: f64| {
+            let of = |seed: u64| {
+                let problem = problem(seed);
+                let hot = Schedule {
+                    start_temperature: 100.0,
+                    cooling,
+                    iterations: 60,
+                    no_improvement: 60,
+                    restarts: 0,
+                    steps: 60,
+                };
+                problem.anneal(&hot, seed)[0].score / optimum(&problem)
+            };
+            (0..200).map(of).sum::<f64>() / 200.0
+        };
+        let (falling, constant) = (mean(0.8), mean(1.0));
+        assert!(falling > constant + 0.01, "{falling} of the optimum, {constant} at one temperature");
     }
 
     #[test]

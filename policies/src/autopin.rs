@@ -11,7 +11,7 @@
 //! The next mapping waits until no thread is on cooldown.
 //!
 //! What the source leaves unclear: it does not say when to try again. Here it is when more than half of the busy threads
-//! are not those that were mapped (ours). A change of phase is not noticed. Compact is that of [`crate::placement`]; a
+//! are not those that were mapped (ours). A change of phase is not noticed. Compact is that of [`crate::compact`]; a
 //! random mapping draws for each thread one of the nodes that has room ([`crate::capacity`]).
 
 use std::collections::BTreeMap;
@@ -21,8 +21,8 @@ use rand_pcg::Pcg64;
 
 use crate::anneal::below;
 use crate::capacity;
+use crate::compact;
 use crate::model::{NodeIndex, Plan, Snapshot, Thread, ThreadId};
-use crate::placement::compact_mapping;
 use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy, Signal};
 use crate::relocation::{self, may_go, may_run};
 
@@ -146,7 +146,7 @@ impl Trial {
             self.phase = Phase::Measuring { since_ns: snapshot.time_ns, measured_ns: 0, operations: 0.0, cycles: 0.0 };
             self.tried += 1;
             let (name, place) = if self.tried == 1 {
-                ("compact", compact_mapping(snapshot, threads))
+                ("compact", compact::mapping(snapshot, threads))
             } else {
                 let mut rng = Pcg64::seed_from_u64(seed.wrapping_add(self.tried));
                 ("random", random_mapping(snapshot, threads, &mut rng))

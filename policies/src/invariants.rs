@@ -2,6 +2,7 @@
 //! What holds for every plan, on snapshots drawn at random.
 
 mod clock;
+mod pairs;
 mod sharers;
 mod wrong_input;
 

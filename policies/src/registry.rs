@@ -10,7 +10,9 @@ use thiserror::Error;
 
 use crate::auto;
 use crate::model::{Plan, Snapshot};
-use crate::{autopin, cimar, cra, dyrmma, imar2, kmaf, lbma, nimar, opt, placement, sam, sma};
+use crate::{
+    autopin, cimar, compact, contiguous, cra, direct, dyrmma, imar2, kmaf, lbma, nimar, opt, sam, scatter, sma,
+};
 use crate::{balance, dataset, interleave, kmaf_pages, lmma, locality, mix, next_touch, opt_pages, rmma, tandem, tmma};
 
 /// What a policy decides about.
@@ -263,10 +265,10 @@ const NOTHING: Policy = Policy { name: "none", source: "control: decides nothing
 static POLICIES: &[&Policy] = &[
     &autopin::POLICY,
     &cimar::POLICY,
-    &placement::COMPACT,
-    &placement::CONTIGUOUS,
+    &compact::POLICY,
+    &contiguous::POLICY,
     &cra::POLICY,
-    &placement::DIRECT,
+    &direct::POLICY,
     &dyrmma::POLICY,
     &imar2::POLICY,
     &kmaf::POLICY,
@@ -275,7 +277,7 @@ static POLICIES: &[&Policy] = &[
     &NO_THREADS,
     &opt::POLICY,
     &sam::POLICY,
-    &placement::SCATTER,
+    &scatter::POLICY,
     &sma::POLICY,
     // Pages.
     &balance::POLICY,

@@ -63,7 +63,7 @@ mod tests {
 
     use super::*;
     use crate::model::Action;
-    use crate::testing::{SnapshotBuilder, decided, page_destinations, ring_of_four, two_nodes};
+    use crate::testing::{PageRun, SnapshotBuilder, decided, page_destinations, ring_of_four, two_nodes};
 
     /// `count` groups on node 2 of the ring.
     fn groups(count: usize) -> Snapshot {
@@ -89,6 +89,37 @@ mod tests {
 
     fn one_group() -> Parameters {
         POLICY.parameters(&BTreeMap::from([("groups_per_decision".to_owned(), 1.0)])).unwrap()
+    }
+
+    /// A control must lose: from groups that are all where their users are, ten decisions of five moves among 50.
+    #[test]
+    fn from_the_best_placement_it_makes_accesses_take_longer() {
+        let local = |all: SnapshotBuilder, k: usize| {
+            let at = |value: u64| (0..4).map(move |node| if node == k % 4 { value } else { 0 });
+            all.group(&at(512).collect::<Vec<_>>(), &at(1000).map(|rate| rate as f64).collect::<Vec<_>>())
+        };
+        let start = (0..50).fold(SnapshotBuilder::new(ring_of_four(1)), local).build();
+        let stall_ns = |snapshot: &Snapshot| -> f64 {
+            let of = |group: &crate::model::PageGroup| {
+                let home = group.home().unwrap();
+                group
+                    .accesses_per_s
+                    .iter()
+                    .map(|(node, rate)| rate * snapshot.topology.latency_ns(node, home))
+                    .sum::<f64>()
+            };
+            snapshot.groups.iter().map(of).sum()
+        };
+        let after = |seed: u64| {
+            let mut run = PageRun::new(&POLICY, start.clone());
+            for decision in 0..10 {
+                run.seed = 100 * seed + decision;
+                run.step();
+            }
+            stall_ns(&run.snapshot) / stall_ns(&start)
+        };
+        let mean = (0..50).map(after).sum::<f64>() / 50.0;
+        assert!(mean > 1.2, "{mean} of the stall before");
     }
 
     #[test]

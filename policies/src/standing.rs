@@ -98,7 +98,7 @@ fn measured_performance(thread: &Thread) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Snapshot;
+    use crate::model::{NodeIndex, Snapshot};
     use crate::testing::{SnapshotBuilder, throttled, two_nodes};
 
     fn of(snapshot: &Snapshot) -> Option<Standing> {
@@ -121,6 +121,26 @@ mod tests {
         let standing = of(&snapshot).unwrap();
         assert_eq!(standing.performance(0), Some(8e8 * (8e8 / (2e6 * 64.0)) / 100.0));
         assert_eq!(standing.performance(1), standing.performance(0).map(|first| first / 2.0));
+    }
+
+    /// A public copy of the source's tool keeps latencies by the node of the data and reads them by the node of the thread: a
+    /// thread all of whose memory is remote looks fast there.
+    #[test]
+    fn the_same_thread_performs_worse_when_all_its_memory_is_remote() {
+        let topology = two_nodes(1);
+        let placed = |memory: usize| {
+            let latency_ns = topology.latency_ns(NodeIndex(0), NodeIndex(memory));
+            let builder = SnapshotBuilder::new(topology.clone()).thread_with_memory_on(1, 0, memory);
+            let seen = builder.with_thread(measured(8e8, latency_ns, 1)).build();
+            let remembered = |thread: &mut Thread| thread.performance[NodeIndex(0)] = Some(1.0 / latency_ns);
+            let builder = SnapshotBuilder::new(topology.clone()).thread_with_memory_on(1, 0, memory);
+            [seen, builder.with_thread(remembered).build()]
+                .map(|snapshot| of(&snapshot).unwrap().performance(0).unwrap())
+        };
+        let (local, remote) = (placed(0), placed(1));
+        for (local, remote) in local.into_iter().zip(remote) {
+            assert!((local / remote - 2.1).abs() < 1e-9, "{local} locally, {remote} remotely");
+        }
     }
 
     #[test]

@@ -73,7 +73,7 @@ fn the_first_mapping_is_that_of_compact() {
     let plan = decide(&snapshot, &POLICY.defaults(), &mut Trial::default(), 1).unwrap();
     let after = snapshot.after_thread_moves(&plan);
     assert_eq!(places(&after), [2, 0, 0, 1, 2]);
-    let compact = decided(&crate::placement::COMPACT, &snapshot, 1, 1).unwrap();
+    let compact = decided(&crate::compact::POLICY, &snapshot, 1, 1).unwrap();
     assert_eq!(places(&after), places(&snapshot.after_thread_moves(&compact)));
 }
 

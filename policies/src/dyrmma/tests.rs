@@ -95,6 +95,19 @@ fn one_plan_uncrosses_eight_threads_on_a_ring_of_four_and_the_next_is_empty() {
     }
 }
 
+/// Every access takes 300 ns where the topology says 100: the mapping that there is must be judged as the others are, by what
+/// is predicted for it, else every other node would look better.
+#[test]
+fn well_placed_threads_stay_though_they_measure_more_than_is_predicted() {
+    let add = |all: SnapshotBuilder, k: usize| {
+        all.thread_with_memory_on(k as u32, k % 2, k % 2).with_thread(working(1e9, Some(300.0)))
+    };
+    let snapshot = (0..4).fold(SnapshotBuilder::new(two_nodes(4)), add).build();
+    for seed in SEEDS {
+        assert!(run(&snapshot, seed).is_empty(), "seed {seed}");
+    }
+}
+
 /// Raw P of these threads is about 1e8: differences of 1e7 against a temperature of 0.3 leave nothing but ascent.
 #[test]
 fn values_are_of_order_one_whatever_the_rates() {

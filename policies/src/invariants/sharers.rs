@@ -5,16 +5,16 @@ use super::*;
 use crate::model::{CpuId, Move, PerNode, ProcessId, Transfers};
 use crate::registry::{Memory, Policy};
 use crate::testing::{decided_with, two_nodes};
-use crate::{kmaf, opt, placement, sam};
+use crate::{compact, contiguous, direct, kmaf, opt, sam, scatter};
 
 static ALL: [&Policy; 7] = [
-    &placement::COMPACT,
-    &placement::CONTIGUOUS,
-    &placement::DIRECT,
+    &compact::POLICY,
+    &contiguous::POLICY,
+    &direct::POLICY,
     &kmaf::POLICY,
     &opt::POLICY,
     &sam::POLICY,
-    &placement::SCATTER,
+    &scatter::POLICY,
 ];
 
 /// What a thread gets from caches within and across nodes and the memory it accesses, in 100 k lines per second, if

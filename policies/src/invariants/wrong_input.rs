@@ -26,7 +26,7 @@ fn mishap() -> impl Strategy<Value = Mishap> {
 }
 
 /// Every signal that there is, from numbers that the snapshot has.
-fn with_all_signals(mut snapshot: Snapshot) -> Snapshot {
+pub fn with_all_signals(mut snapshot: Snapshot) -> Snapshot {
     let ids: Vec<ThreadId> = snapshot.threads.iter().map(|thread| thread.id).collect();
     for (at, thread) in snapshot.threads.iter_mut().enumerate() {
         let some = 1e6 * (1 + at % 5) as f64;
@@ -124,7 +124,7 @@ fn break_group(group: &mut PageGroup, value: f64, signals: u16) {
     }
 }
 
-fn check(policy: &Policy, snapshot: &Snapshot, plan: &Plan) -> Result<(), TestCaseError> {
+pub fn check(policy: &Policy, snapshot: &Snapshot, plan: &Plan) -> Result<(), TestCaseError> {
     let name = format!("{} {}", policy.kind, policy.name);
     let moves = thread_moves(plan);
     let distinct: BTreeSet<ThreadId> = moves.iter().map(|&(id, ..)| id).collect();
@@ -179,12 +179,15 @@ proptest! {
 pub fn carried_out(snapshot: &Snapshot, plan: &Plan) -> Snapshot {
     let mut after = snapshot.after_thread_moves(plan);
     after.time_ns += 1_000_000_000;
+    let fastest_ns = snapshot.groups.iter().filter_map(|group| group.latency_ns).min_by(f64::total_cmp);
     for planned in &plan.moves {
         let Action::MovePages { group: id, to, .. } = planned.action else { continue };
         for group in after.groups.iter_mut().filter(|group| group.id == id) {
             let pages: u64 = group.resident_pages.values().sum();
             let nodes = group.resident_pages.len();
             group.resident_pages = crate::model::PerNode::from_fn(nodes, |node| if node == to { pages } else { 0 });
+            // What moved is as fast as anything is.
+            group.latency_ns = fastest_ns;
         }
     }
     after
@@ -192,7 +195,7 @@ pub fn carried_out(snapshot: &Snapshot, plan: &Plan) -> Snapshot {
 
 /// Policies that decide by what their moves change, which does not change here: they judge themselves, take back what did not
 /// help and go on.
-const NEVER_AT_REST_HERE: [&str; 3] = ["sam", "lmma", "auto"];
+const NEVER_AT_REST_HERE: [&str; 2] = ["sam", "auto"];
 
 fn comes_to_rest(policy: &Policy) -> bool {
     !policy.explores && !NEVER_AT_REST_HERE.contains(&policy.name)
@@ -260,9 +263,7 @@ fn nothing_seen_is_an_empty_plan_or_a_missing_signal() {
 
 #[test]
 fn more_threads_than_capacity_are_spread_and_then_left_alone() {
-    for &policy in
-        policies().iter().filter(|policy| policy.kind == crate::registry::Kind::Thread && comes_to_rest(policy))
-    {
+    for &policy in policies() {
         let mut now = anything_but_well_placed(throttled(two_nodes(2), 1, 512), 12);
         let mut memory = Memory::default();
         let last = (0..20).map(|_| {
@@ -271,7 +272,8 @@ fn more_threads_than_capacity_are_spread_and_then_left_alone() {
             now = carried_out(&now, &plan);
             plan
         });
-        assert!(last.last().is_some_and(|plan| plan.is_empty()), "{}", policy.name);
+        let rests = last.last().is_some_and(|plan| plan.is_empty());
+        assert!(rests || !comes_to_rest(policy), "{} {}", policy.kind, policy.name);
     }
 }
 

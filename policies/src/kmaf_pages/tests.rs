@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 use super::*;
-use crate::testing::{PageRun, SnapshotBuilder, ring_of_four, two_nodes};
+use crate::decider::{Decider, PolicyChoice};
+use crate::testing::{PageRun, SnapshotBuilder, page_destinations, ring_of_four, two_nodes};
 
 const ALL: u64 = 512;
 
@@ -126,4 +127,40 @@ fn pages_that_pairs_share_follow_only_after_the_threads_were_placed() {
     }
     assert_eq!(run.step(), [(1, 1), (2, 2), (3, 3)]);
     assert_eq!(run.step(), []);
+}
+
+/// The same through both policies: `kmaf` places the threads by what they share, and the pages follow to where they ended.
+#[test]
+fn kmaf_and_kmaf_bring_pairs_together_and_then_their_pages() {
+    let builder =
+        (0..8).fold(SnapshotBuilder::new(ring_of_four(2)), |all, tid| all.thread(tid, tid as usize / 2, None));
+    let builder = (0..4).fold(builder, |all, pair| all.shared(pair, pair + 4, 1e4));
+    let share = |all: SnapshotBuilder, pair: u32| all.group_used_by(&[ALL, 0, 0, 0], &[(pair, 50.0), (pair + 4, 50.0)]);
+    let mut now = (0..4).fold(builder, share).build();
+    let mut decider = Decider::new(PolicyChoice::of_both("kmaf+kmaf").unwrap());
+    let mut kinds = Vec::new();
+    for _ in 0..12 {
+        let decision = decider.decide(&now, 1, 100_000);
+        assert!(decision.answers.iter().all(Result::is_ok));
+        kinds.extend(decision.taken);
+        if let Some(plan) = decision.plan() {
+            let moved = if decision.taken == Some(1) { page_destinations(&now, plan) } else { Vec::new() };
+            now = now.after_thread_moves(plan);
+            for (group, to) in moved {
+                now.groups[group].resident_pages = PerNode::from_fn(4, |node| if node.0 == to { ALL } else { 0 });
+            }
+        }
+        let nodes: BTreeMap<ThreadId, NodeIndex> = now.threads.iter().map(|thread| (thread.id, thread.node)).collect();
+        for group in &mut now.groups {
+            let mut accesses = PerNode::filled(4, 0.0);
+            group.users.iter().for_each(|&(id, per_s)| accesses[nodes[&id]] += per_s);
+            group.accesses_per_s = accesses;
+        }
+        now.time_ns += 1_000_000_000;
+    }
+    assert_eq!(kinds, [0, 1], "threads once, then pages once");
+    for (pair, group) in now.groups.iter().enumerate() {
+        let nodes = [pair, pair + 4].map(|tid| now.threads[tid].node);
+        assert_eq!([nodes[0], nodes[1]], [group.home().unwrap(); 2], "pair {pair}");
+    }
 }

@@ -128,39 +128,24 @@ fn the_description_of_tmma_is_what_tools_read() {
     assert_eq!(tmma["parameters"][0], first);
 }
 
+/// The page of a policy below docs/policies. A page policy of the name of a thread policy has its own.
+fn page(policy: &Policy) -> String {
+    let has_namesake = policy.kind == Kind::Page && find(Kind::Thread, policy.name).is_ok();
+    let name = if has_namesake { format!("{}-pages", policy.name) } else { policy.name.to_owned() };
+    let path = format!("{}/../docs/policies/{name}.md", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// All policies but those that decide nothing.
+fn deciding() -> impl Iterator<Item = &'static Policy> {
+    policies().iter().copied().filter(|policy| policy.name != "none")
+}
+
 /// Every parameter is a row `| name | default | unit | ...` of the policy's page.
 #[test]
 fn the_pages_name_every_parameter_with_its_default_and_unit() {
-    let pages = [
-        (&autopin::POLICY, include_str!("../../../docs/policies/autopin.md")),
-        (&cimar::POLICY, include_str!("../../../docs/policies/cimar.md")),
-        (&cra::POLICY, include_str!("../../../docs/policies/cra.md")),
-        (&dyrmma::POLICY, include_str!("../../../docs/policies/dyrmma.md")),
-        (&imar2::POLICY, include_str!("../../../docs/policies/imar2.md")),
-        (&lbma::POLICY, include_str!("../../../docs/policies/lbma.md")),
-        (&nimar::POLICY, include_str!("../../../docs/policies/nimar.md")),
-        (&placement::COMPACT, include_str!("../../../docs/policies/compact.md")),
-        (&placement::CONTIGUOUS, include_str!("../../../docs/policies/contiguous.md")),
-        (&placement::DIRECT, include_str!("../../../docs/policies/direct.md")),
-        (&kmaf::POLICY, include_str!("../../../docs/policies/kmaf.md")),
-        (&opt::POLICY, include_str!("../../../docs/policies/opt.md")),
-        (&sam::POLICY, include_str!("../../../docs/policies/sam.md")),
-        (&placement::SCATTER, include_str!("../../../docs/policies/scatter.md")),
-        (&sma::POLICY, include_str!("../../../docs/policies/sma.md")),
-        (&balance::POLICY, include_str!("../../../docs/policies/balance.md")),
-        (&dataset::POLICY, include_str!("../../../docs/policies/dataset.md")),
-        (&interleave::POLICY, include_str!("../../../docs/policies/interleave.md")),
-        (&kmaf_pages::POLICY, include_str!("../../../docs/policies/kmaf-pages.md")),
-        (&lmma::POLICY, include_str!("../../../docs/policies/lmma.md")),
-        (&locality::POLICY, include_str!("../../../docs/policies/locality.md")),
-        (&mix::POLICY, include_str!("../../../docs/policies/mix.md")),
-        (&next_touch::POLICY, include_str!("../../../docs/policies/next-touch.md")),
-        (&opt_pages::POLICY, include_str!("../../../docs/policies/opt-pages.md")),
-        (&rmma::POLICY, include_str!("../../../docs/policies/rmma.md")),
-        (&tandem::POLICY, include_str!("../../../docs/policies/tandem.md")),
-        (&tmma::POLICY, include_str!("../../../docs/policies/tmma.md")),
-    ];
-    for (policy, page) in pages {
+    for policy in deciding() {
+        let page = page(policy);
         let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
         let of =
             |parameter: &Parameter| format!("| `{}` | {} | {} |", parameter.name, parameter.default, parameter.unit);
@@ -169,6 +154,25 @@ fn the_pages_name_every_parameter_with_its_default_and_unit() {
         for (row, expected) in rows.iter().zip(expected) {
             assert!(row.starts_with(&expected), "{}: '{row}' should start with '{expected}'", policy.name);
         }
+    }
+}
+
+#[test]
+fn the_pages_have_the_same_sections_in_the_same_order() {
+    for policy in deciding() {
+        let page = page(policy);
+        let title = format!("# {} policy `{}`: ", policy.kind, policy.name);
+        assert!(page.lines().any(|line| line.to_lowercase().starts_with(&title)), "{}: the title", policy.name);
+        let headings: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+        let choices = ["Where the source is ", "What we chose"];
+        let is_choice = |heading: &str| choices.iter().any(|choice| heading.starts_with(choice));
+        let position = |wanted: &str| {
+            let is_wanted = |heading: &&str| if wanted.is_empty() { is_choice(heading) } else { *heading == wanted };
+            headings.iter().position(is_wanted).unwrap_or_else(|| panic!("{}: no section '{wanted}'", policy.name))
+        };
+        let found = ["Problem", "Mechanism", "Parameters", "", "When to use"].map(position);
+        assert!(found.is_sorted(), "{}: {headings:?}", policy.name);
+        assert!(page.contains("\nSource: "), "{}: where it is from", policy.name);
     }
 }
 

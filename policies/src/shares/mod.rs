@@ -136,7 +136,10 @@ impl Shares {
             Method::PerUnit => balanced(last),
             Method::Fitted => self.fitted().unwrap_or_else(|| balanced(last)),
         };
-        self.share = cut(next, self.settings.cut_off);
+        // Times that differ by more than numbers can hold.
+        if (0.0..=1.0).contains(&next) {
+            self.share = cut(next, self.settings.cut_off);
+        }
         self.share
     }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
+use proptest::prelude::*;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -210,4 +211,53 @@ fn times_that_are_no_positive_numbers_teach_nothing() {
 fn windows_double_up_to_the_most() {
     let of: Vec<u64> = [0, 1, 2, 3, 70].iter().map(|&index| window_iterations(index, 10, 50)).collect();
     assert_eq!(of, [10, 20, 40, 50, 50]);
+}
+
+/// The least times there are: half of one is nothing, and nothing by nothing is no number.
+#[test]
+fn times_too_small_to_be_halved_leave_the_share_as_it_was() {
+    let mut shares = Shares::new(settings(Method::PerUnit), 1.0, 1.0);
+    assert_eq!(shares.observe(5e-324, 5e-324), 0.5);
+}
+
+/// Any number, with those that go wrong most often.
+fn any_number() -> impl Strategy<Value = f64> {
+    let odd = vec![f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 0.0, 5e-324, 1e-300, 1e300, f64::MAX];
+    prop_oneof![any::<f64>(), 0.0..=1.0, proptest::sample::select(odd)]
+}
+
+fn any_settings() -> impl Strategy<Value = Settings> {
+    let method = prop_oneof![Just(Method::PerUnit), Just(Method::Fitted)];
+    let weighting = prop_oneof![
+        Just(Weighting::Equal),
+        Just(Weighting::Linear),
+        Just(Weighting::Balance),
+        any_number().prop_map(|decay| Weighting::Exponential { decay })
+    ];
+    let fit = prop_oneof![Just(Fit::AveragedPoint), Just(Fit::EachPoint)];
+    let all = (method, 0usize..20, weighting, fit, any_number(), any_number());
+    all.prop_map(|(method, windows, weighting, fit, delta, cut_off)| Settings {
+        method,
+        windows,
+        weighting,
+        fit,
+        delta,
+        cut_off,
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_share_stays_between_0_and_1_whatever_is_set_and_observed(
+        settings in any_settings(), peaks in (any_number(), any_number()),
+        windows in proptest::collection::vec((any_number(), any_number(), any_number()), 1..20)
+    ) {
+        let mut shares = Shares::new(settings, peaks.0, peaks.1);
+        prop_assert!((0.0..=1.0).contains(&shares.share()), "{} at first", shares.share());
+        for (share, first_s, second_s) in windows {
+            for next in [shares.observe(first_s, second_s), shares.observe_window(Window { share, first_s, second_s })] {
+                prop_assert!((0.0..=1.0).contains(&next), "{next} after {share}, {first_s} s and {second_s} s");
+            }
+        }
+    }
 }
