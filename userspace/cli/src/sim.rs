@@ -41,6 +41,9 @@ pub struct Arguments {
     /// Ideal length of the work: all memory local, nobody else there [s; by default the scenario's]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<f64>,
+    /// With --seconds: starts and phases are made longer or shorter along with the work
+    #[arg(long, requires = "seconds")]
+    scale_times: bool,
     /// Runs of each arm, with seeds 1, 2, ...
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
@@ -169,7 +172,7 @@ fn compare(arguments: &Arguments, machine: &Path, names: &str) -> Result<String>
     let mut reports = Vec::new();
     for scenario in scenarios {
         let scenario = match arguments.seconds {
-            Some(seconds) => scenario.lasting(seconds, false),
+            Some(seconds) => scenario.lasting(seconds, arguments.scale_times),
             None => scenario,
         };
         reports.push(report(arguments, &machine, &scenario, &arms, &bar));

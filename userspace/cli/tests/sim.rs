@@ -50,6 +50,15 @@ fn several_scenarios_are_a_list_and_seconds_set_their_length() {
 }
 
 #[test]
+fn phases_change_in_a_shorter_run_only_if_times_are_scaled() {
+    let machine = machine("2node");
+    let run = ["--machine", &machine, "--scenario", "phases", "--policies", "eevdf,oracle", "--seconds", "0.9"];
+    let ratio = |report: Value| report["arms"][0]["ratio_to_oracle"].as_f64().unwrap();
+    let (fixed, scaled) = (ratio(json(&run)), ratio(json(&[&run[..], &["--scale-times"]].concat())));
+    assert!(fixed < 1.05 && scaled > 1.2, "{fixed} {scaled}");
+}
+
+#[test]
 fn what_is_shown_is_a_scenario_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mine.toml");
