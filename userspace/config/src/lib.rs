@@ -16,4 +16,4 @@ pub use cli::Cli;
 pub use file::{ConfigFile, FileError};
 pub use layers::{Effective, Error, Setting, Source, check, environment_of, flag_of, parse};
 pub use options::{Options, QueueSharing, SamplerName};
-pub use selector::{Selector, SelectorError};
+pub use selector::{Named, Selector, SelectorError};

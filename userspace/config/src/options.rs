@@ -65,8 +65,8 @@ pub struct Options {
     #[arg(long = "parameter", value_name = "POLICY.NAME=VALUE", value_delimiter = ',')]
     pub parameters: Vec<String>,
 
-    /// What to manage: comm=NAME, pid=PID (with its descendants), uid=UID, cgroup=/PATH (with those below) or all
-    /// (repeatable); everything else is scheduled neutrally
+    /// What to manage: comm=NAME, pid=PID (with its descendants), uid=UID, cgroup=/PATH (with those below), pidns=NUMBER,
+    /// container=NAME, container=all, vm=NAME, vm=all, or all (repeatable); everything else is scheduled neutrally
     #[arg(long, value_name = "WHAT", default_value = "all", value_delimiter = ',')]
     pub manage: Vec<Selector>,
 

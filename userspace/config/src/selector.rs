@@ -19,11 +19,48 @@ pub enum Selector {
     ControlGroup(String),
     /// Processes of this user (the real user id).
     User(u32),
+    /// Processes of this pid namespace, by its number, as `lsns` shows it.
+    PidNamespace(u64),
+    /// Processes of a container.
+    Container(Named),
+    /// Virtual machines. Their vhost workers are threads of theirs.
+    VirtualMachine(Named),
+}
+
+/// All of a kind, or the one that is called so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// All of them.
+    All,
+    /// This one.
+    Name(String),
+}
+
+impl Named {
+    /// What `name` stands for. Names hold no slash, since they are compared with single parts of paths.
+    fn read(name: &str) -> Option<Self> {
+        match name {
+            "all" => Some(Self::All),
+            _ if name.is_empty() || name.contains('/') => None,
+            _ => Some(Self::Name(name.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
 }
 
 /// A text that chooses nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0}: expected all, comm=NAME, pid=PID, uid=UID or cgroup=/PATH")]
+#[error(
+    "{0}: expected all, comm=NAME, pid=PID, uid=UID, cgroup=/PATH, pidns=NUMBER, container=NAME, container=all, vm=NAME or vm=all"
+)]
 pub struct SelectorError(String);
 
 impl FromStr for Selector {
@@ -39,6 +76,9 @@ impl FromStr for Selector {
             Some(("cgroup", path)) if path.starts_with('/') => {
                 Ok(Self::ControlGroup(path.trim_end_matches('/').to_owned()))
             }
+            Some(("pidns", number)) => number.parse().map(Self::PidNamespace).map_err(|_| bad()),
+            Some(("container", name)) => Named::read(name).map(Self::Container).ok_or_else(bad),
+            Some(("vm", name)) => Named::read(name).map(Self::VirtualMachine).ok_or_else(bad),
             _ => Err(bad()),
         }
     }
@@ -53,6 +93,9 @@ impl fmt::Display for Selector {
             Self::ControlGroup(path) if path.is_empty() => f.write_str("cgroup=/"),
             Self::ControlGroup(path) => write!(f, "cgroup={path}"),
             Self::User(uid) => write!(f, "uid={uid}"),
+            Self::PidNamespace(number) => write!(f, "pidns={number}"),
+            Self::Container(name) => write!(f, "container={name}"),
+            Self::VirtualMachine(name) => write!(f, "vm={name}"),
         }
     }
 }
@@ -70,6 +113,11 @@ mod tests {
             ("uid=1000", Selector::User(1000)),
             ("cgroup=/system.slice/db.service", Selector::ControlGroup("/system.slice/db.service".to_owned())),
             ("cgroup=/", Selector::ControlGroup(String::new())),
+            ("pidns=4026531836", Selector::PidNamespace(4_026_531_836)),
+            ("container=all", Selector::Container(Named::All)),
+            ("container=web-1", Selector::Container(Named::Name("web-1".to_owned()))),
+            ("vm=all", Selector::VirtualMachine(Named::All)),
+            ("vm=db", Selector::VirtualMachine(Named::Name("db".to_owned()))),
         ] {
             assert_eq!(text.parse(), Ok(selector.clone()));
             assert_eq!(selector.to_string(), text);
@@ -79,7 +127,21 @@ mod tests {
 
     #[test]
     fn what_chooses_nothing_is_refused_with_what_could_be_said() {
-        for bad in ["", "comm", "comm=", "pid=x", "uid=-1", "uid=root", "cgroup=system.slice", "everything"] {
+        for bad in [
+            "",
+            "comm",
+            "comm=",
+            "pid=x",
+            "uid=-1",
+            "uid=root",
+            "cgroup=system.slice",
+            "pidns=pid:[4026531836]",
+            "container=",
+            "container=/docker/a",
+            "vm",
+            "vm=",
+            "everything",
+        ] {
             let error = bad.parse::<Selector>().unwrap_err().to_string();
             assert!(error.contains("expected all, comm=NAME"), "{error}");
         }
