@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `all-shared`: all threads read all of one array that lies on all nodes: there is nothing to gain.
 //!
-//! The control: whoever moves threads or pages here only pays for it. Best and worst placement cost the same.
+//! The control: whoever moves threads or pages here only pays for it. Where threads are makes no difference; memory can only be
+//! put where it is worse, on one node, which all then wait for.
 
 use crate::frame::plan::{Home, Placement, Plan, Region, Request, Thread};
 use crate::frame::spec::{Metric, Spec, THREADS, size};
@@ -20,18 +21,16 @@ pub const SPEC: Spec = Spec {
     metric: Metric::Seconds,
     work_unit: "visits",
     best: "memory interleaved over the nodes, one thread on each CPU",
-    worst: "the same with the threads on other nodes: no difference",
+    worst: "all memory on one node",
     timed: false,
     plan,
 };
 
 fn plan(request: &Request) -> Result<Plan> {
     let threads = request.threads(1)?;
-    let mut seats = request.seats(threads)?;
-    if request.placement == Placement::Worst {
-        seats.reverse();
-    }
-    let nodes = request.tour()?.into_iter().map(|node| request.local_to(node)).collect();
+    let seats = request.seats(threads)?;
+    let nodes: Vec<_> = request.tour()?.into_iter().map(|node| request.local_to(node)).collect();
+    let home = if request.placement == Placement::Worst { Home::on(nodes[0]) } else { Home::Interleaved(nodes) };
     let bytes = request.sizes.mib("shared-mib");
     let visits = (bytes as u64 / 64) * request.sizes.of("passes");
     let threads = seats.iter().enumerate().map(|(thread, seat)| {
@@ -43,5 +42,5 @@ fn plan(request: &Request) -> Result<Plan> {
             Ok(Vec::new())
         })
     });
-    Ok(Plan::of_one(vec![Region::cycle(bytes, Home::Interleaved(nodes))], threads.collect()))
+    Ok(Plan::of_one(vec![Region::cycle(bytes, home)], threads.collect()))
 }

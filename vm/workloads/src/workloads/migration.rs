@@ -6,7 +6,8 @@
 //! local to it at first. An operation picks a page at random and counts in some of its lines. After so many operations
 //! on a page the thread that made the last one moves it, with a given probability, to the other group's node, once.
 //! Below a local share of one half moving pays, above it harms. With probability 0 (the default) moving is left to the
-//! system: either the pages or the groups should change nodes. Start under `none`: as described.
+//! system: either the pages or the groups should change nodes. Start under `none`: as described. Best is to have everything on one
+//! node if that has a CPU for each thread, else each page with the group that uses it more; worst the opposite of either.
 
 use crate::frame::memory::{LINE_BYTES, Line, Memory};
 use crate::frame::plan::{Home, Placement, Plan, Region, Request, Thread};
@@ -40,8 +41,8 @@ pub const SPEC: Spec = Spec {
     ],
     metric: Metric::Seconds,
     work_unit: "operations",
-    best: "every page on the node of the group that uses it more",
-    worst: "every page on the node of the group that uses it less",
+    best: "all on one node if that has the CPUs, else every page on the node of the group that uses it more",
+    worst: "all threads on one node and all pages on another, else every page on the node of the group that uses it less",
     timed: false,
     plan,
 };
@@ -63,12 +64,16 @@ fn plan(request: &Request) -> Result<Plan> {
         bail!("--pages 1: each of the two nodes needs one at least");
     }
     let first = request.tour()?[0];
+    // Pages are on `nodes` at first, and that is where the workload itself moves them.
     let nodes = [first, request.far_from(first)];
-    let seats = request.seats_at(&[vec![nodes[0]; group], vec![nodes[1]; group]].concat());
+    let gathered = request.placement != Placement::None && 2 * group <= request.topology.cpus_of(first).len();
+    let seats = request.seats_at(&[vec![nodes[0]; group], vec![nodes[usize::from(!gathered)]; group]].concat());
     let as_started = nodes.map(|node| request.local_to(node)).to_vec();
     let swapped = vec![as_started[1], as_started[0]];
     let is_mostly_local = sizes.of("local-percent") >= 50;
     let homes = match (request.placement, is_mostly_local) {
+        (Placement::Oracle, _) if gathered => vec![as_started[0]; 2],
+        (Placement::Worst, _) if gathered => vec![request.far_from(first); 2],
         (Placement::None, _) | (Placement::Oracle, true) | (Placement::Worst, false) => as_started.clone(),
         (Placement::Oracle, false) | (Placement::Worst, true) => swapped,
     };
@@ -158,19 +163,21 @@ fn check(memory: &[Memory], operations: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::plan::Place;
     use crate::frame::spec::Values;
-    use crate::topology::{ring_of_four, topology_of};
+    use crate::topology::{CpuId, ring_of_four, topology_of};
     use crate::workloads::kernel::tests::run;
 
-    fn sizes(local_percent: u64) -> Values {
-        let given = [("threads-per-group", 1), ("pages", 8), ("local-percent", local_percent), ("operations", 5000)];
+    fn sizes(threads: u64, local_percent: u64) -> Values {
+        let given =
+            [("threads-per-group", threads), ("pages", 8), ("local-percent", local_percent), ("operations", 5000)];
         Values(given.into_iter().chain([("threshold", 20), ("move-percent", 0)]).collect())
     }
 
     #[test]
     fn the_share_of_local_operations_is_as_given_and_a_lost_one_fails_the_check() {
         let one = topology_of(&[(0, &[0], true)]);
-        let request = Request { topology: &one, sizes: &sizes(20), placement: Placement::None, seed: 1 };
+        let request = Request { topology: &one, sizes: &sizes(1, 20), placement: Placement::None, seed: 1 };
         let mut program = plan(&request).unwrap().programs.remove(0);
         let operations = |memory: &[Memory], pages: std::ops::Range<usize>| -> u64 {
             pages.map(|page| memory[0].lines()[page * PAGE_LINES].get(OPERATIONS)).sum()
@@ -187,12 +194,28 @@ mod tests {
     fn the_oracle_gives_pages_to_the_group_that_uses_them_more() {
         let ring = ring_of_four();
         let homes = |local_percent, placement| {
-            let request = Request { topology: &ring, sizes: &sizes(local_percent), placement, seed: 0 };
+            let request = Request { topology: &ring, sizes: &sizes(2, local_percent), placement, seed: 0 };
             plan(&request).unwrap().programs[0].regions[0].home.clone()
         };
         let [kept, swapped] = [[0, 2], [2, 0]].map(|nodes| Home::Parts(nodes.map(NodeId).to_vec()));
         assert_eq!((homes(20, Placement::Oracle), homes(20, Placement::Worst)), (swapped.clone(), kept.clone()));
         assert_eq!((homes(80, Placement::Oracle), homes(80, Placement::Worst)), (kept.clone(), swapped));
         assert_eq!(homes(20, Placement::None), kept);
+    }
+
+    #[test]
+    fn groups_that_fit_on_a_node_are_best_there_with_all_pages_and_worst_with_none() {
+        let ring = ring_of_four();
+        for (placement, cpus, homes) in
+            [(Placement::Oracle, [0, 1], [0, 0]), (Placement::Worst, [0, 1], [2, 2]), (Placement::None, [0, 4], [0, 2])]
+        {
+            let program = plan(&Request { topology: &ring, sizes: &sizes(1, 20), placement, seed: 0 })
+                .unwrap()
+                .programs
+                .remove(0);
+            assert_eq!(program.regions[0].home, Home::Parts(homes.map(NodeId).to_vec()), "{placement:?}");
+            let places: Vec<Place> = program.threads.iter().map(|thread| thread.place).collect();
+            assert_eq!(places, cpus.map(|cpu| Place::Cpu(CpuId(cpu))), "{placement:?}");
+        }
     }
 }
