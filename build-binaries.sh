@@ -4,7 +4,7 @@
 # usage: build-binaries.sh DIR STAMP
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")"
-programs=(scx_tandem tandem guest-tests)
+programs=(scx_tandem tandem guest-tests sampler-accuracy)
 cargo build --release --locked --workspace --exclude tandem-load --bins
 # Static and small, so that it runs in any guest and on any machine; for a named target, because only there the flag leaves
 # procedural macros alone.

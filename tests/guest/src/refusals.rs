@@ -8,7 +8,7 @@ use std::process::Command;
 use libtest_mimic::Trial;
 use scx_utils::{scx_ops_attach, scx_ops_load, scx_ops_open};
 use tandem_bpf::skeleton::TandemSkelBuilder;
-use tandem_guest_tests::{program, scx_tandem_fails, state};
+use tandem_guest_tests::{Scx, enable_seq, program, scx_tandem_fails, state};
 
 use crate::trial;
 
@@ -19,6 +19,8 @@ pub fn tests() -> Vec<Trial> {
         trial("refuses_without_type_information", refuses_without_type_information),
         trial("refuses_without_sched_ext", refuses_without_sched_ext),
         trial("refuses_unknown_policies", refuses_unknown_policies),
+        trial("refuses_samplers_that_do_not_work_here", refuses_samplers_that_do_not_work_here),
+        trial("takes_the_best_sampler_that_works", takes_the_best_sampler_that_works),
     ]
 }
 
@@ -95,4 +97,23 @@ fn refuses_unknown_policies() {
         assert!(!done.status.success() && message.contains(expected), "{message}");
         assert_eq!(state(), "disabled");
     }
+}
+
+fn refuses_samplers_that_do_not_work_here() {
+    let loads = enable_seq();
+    for (sampler, expected) in [("pmu", "has no PMU"), ("device", "vm/lab.py run --timing")] {
+        let failed = scx_tandem_fails(program().args(["--sampler", sampler]));
+        let named = format!("the sampler {sampler} cannot be used");
+        assert!(failed.message.contains(&named) && failed.message.contains(expected), "{}", failed.message);
+        assert_eq!((failed.code, state().as_str()), (Some(1), "disabled"));
+    }
+    assert_eq!(enable_seq(), loads, "nothing was loaded meanwhile");
+}
+
+fn takes_the_best_sampler_that_works() {
+    let scx = Scx::start(&["--dry-run", "--sampler", "auto"]);
+    let log = scx.log();
+    let told = log.lines().filter(|line| line.contains("sampling with lookahead, since better samplers cannot"));
+    assert_eq!(told.filter(|line| line.contains("has no PMU")).count(), 1, "{log}");
+    assert!(scx.stop().success());
 }

@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""How right samplers are: runs workloads in timing guests, compares, and writes the table of docs/signals.md.
+
+A guest for each workload, about a minute of both cores each. In it `sampler-accuracy` (tests/guest/src/accuracy.rs) samples with all
+samplers at once and notes every half second what each of them says, and what is true: every sample of the lab's ring. What
+is outside of the markers in the document is left alone. Runs are kept below build/accuracy, so that --only-written writes
+the table again without running anything.
+
+usage: tests/accuracy.py [--machine NAME] [--workload NAME]... [--only-written]
+"""
+
+import argparse
+import json
+from pathlib import Path
+import statistics
+import subprocess
+import sys
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "build" / "accuracy"
+DOCUMENT = ROOT / "docs" / "signals.md"
+PROGRAM = ROOT / "build/bin/sampler-accuracy"
+BEGIN, END = "<!-- accuracy: written by tests/accuracy.py -->", "<!-- accuracy: end -->"
+SAMPLERS = ("lookahead", "device")
+# Four threads: the other CPUs are for those who look.
+WORKLOADS = {
+    "crossed": ["--threads", "4", "--processes", "2"],
+    "pairs": ["--threads", "4"],
+    "ring": ["--threads", "4"],
+    "phases": ["--threads", "4", "--phases", "2"],
+    "all-shared": ["--threads", "4"],
+    "cg": ["--threads", "4"],
+}
+SECONDS = 30
+# Samplers remember with this half-life, so what is true is remembered alike.
+HALF_LIFE_S = 3.0
+# Signals are judged from here on: before, there is too little to see.
+WARM_UP_S = 1.5
+# Of several nodes that are nearly alike, each is right.
+ALIKE = 0.95
+# Groups that have this share of all accesses are the hot ones.
+HOT = 0.9
+# Samples in half a second from which a thread counts as one that uses memory.
+BUSY = 500
+
+
+class Failed(Exception):
+    """A guest did not do what it should."""
+
+
+def guest(machine, command, added, timeout_s=580):
+    """Standard output of a command in a timing guest; its files in /out go to the folder that is returned too."""
+    words = [word for program in added for word in ("--add", str(program))]
+    done = subprocess.run(
+        [ROOT / "vm/lab.py", "run", "--quiet", "--timing", "--machine", ROOT / f"vm/machines/{machine}.toml", "--timeout",
+         str(timeout_s), *words, "--", "sh", "-c", command],
+        capture_output=True, text=True, check=False,
+    )
+    if done.returncode != 0:
+        raise Failed(f"the guest failed with {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def observed(machine, workload, arguments):
+    """What was true and what was seen, interval by interval."""
+    load = " ".join(["tandem-load", workload, *arguments])
+    command = f"{load} >/tmp/load 2>&1 & sampler-accuracy tandem-load {SECONDS} {' '.join(SAMPLERS)} && wait $! || cat /tmp/load"
+    output = guest(machine, command, [ROOT / "build/bin/tandem-load", PROGRAM])
+    lines = [line for line in output.splitlines() if line.startswith("{")]
+    if not lines:
+        raise Failed(f"{workload}: nothing was seen: {output[-2000:]}")
+    return [json.loads(line) for line in lines]
+
+
+def argmax(row):
+    """Where the greatest number is; None if there is none above 0."""
+    best = max(range(len(row)), key=row.__getitem__, default=None)
+    return best if best is not None and row[best] > 0 else None
+
+
+def is_right(said, true):
+    """Whether the node that `said` prefers is one of those that are truly preferred."""
+    preferred = argmax(said) if said else None
+    return preferred is not None and true[preferred] >= ALIKE * max(true)
+
+
+def ranks(values):
+    """Ranks from 1, equal values sharing theirs."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    ranked = [0.0] * len(values)
+    at = 0
+    while at < len(order):
+        end = at
+        while end < len(order) and values[order[end]] == values[order[at]]:
+            end += 1
+        for place in order[at:end]:
+            ranked[place] = (at + 1 + end) / 2
+        at = end
+    return ranked
+
+
+def correlation(one, other):
+    """Pearson's; None if one of the two does not vary."""
+    if len(one) < 2 or len(set(one)) == 1 or len(set(other)) == 1:
+        return None
+    return statistics.correlation(one, other)
+
+
+class Truth:
+    """What is true, remembered as the samplers do."""
+
+    def __init__(self):
+        self.threads, self.groups, self.pairs, self.time_s = {}, {}, {}, 0.0
+
+    def add(self, time_s, picture):
+        """An interval passes."""
+        factor = 0.5 ** ((time_s - self.time_s) / HALF_LIFE_S)
+        self.time_s = time_s
+        for rows, new in ((self.threads, picture["threads"].items()), (self.groups, by_place(picture["groups"]).items())):
+            for row in rows.values():
+                row[:] = [value * factor for value in row]
+            for key, row in new:
+                rows[key] = [old + value for old, value in zip(rows.get(key, [0] * len(row)), row)]
+        for pair in self.pairs:
+            self.pairs[pair] *= factor
+        for one, other, shared in picture["sharing"]:
+            self.pairs[one, other] = self.pairs.get((one, other), 0) + shared
+
+    def hot_groups(self):
+        """The groups that have most accesses."""
+        by_heat = sorted(self.groups.items(), key=lambda item: -sum(item[1]))
+        left = HOT * sum(sum(row) for row in self.groups.values())
+        hot = {}
+        for key, row in by_heat:
+            if left <= 0:
+                break
+            left -= sum(row)
+            hot[key] = row
+        return hot
+
+
+def by_place(groups):
+    """Rows of groups by process and address; regions that end within 2 MiB of each other are one."""
+    rows = {}
+    for process, start, row in groups:
+        rows[process, start] = [old + new for old, new in zip(rows.get((process, start), [0] * len(row)), row)]
+    return rows
+
+
+def judged(truth, busy, said):
+    """The measures of one picture that a sampler has, by name."""
+    threads = {tid: row for tid, row in truth.threads.items() if tid in busy}
+    rows = {tid: said["threads"].get(tid) for tid in threads}
+    hot, groups = truth.hot_groups(), by_place(said["groups"])
+    right = sum(sum(row) for key, row in hot.items() if is_right(groups.get(key), row))
+    known = [tid for tid in threads if rows[tid]]
+    pairs = [(one, other) for one in sorted(threads, key=int) for other in sorted(threads, key=int) if int(one) < int(other)]
+    shared = {(str(one), str(other)): value for one, other, value in said["sharing"]}
+    true_shared = {(str(one), str(other)): value for (one, other), value in truth.pairs.items()}
+    return {
+        "threads": sum(is_right(rows[tid], row) for tid, row in threads.items()) / len(threads),
+        "groups": right / max(sum(sum(row) for row in hot.values()), 1e-9),
+        "ranks": correlation(
+            ranks([value for tid in known for value in threads[tid]]),
+            ranks([value for tid in known for value in rows[tid]]),
+        ),
+        "sharing": correlation([true_shared.get(pair, 0) for pair in pairs], [shared.get(pair, 0) for pair in pairs]),
+    }
+
+
+def lags_s(lines, sampler):
+    """From each change of a thread's truly preferred node until the sampler says so; None where it never did."""
+    lags = []
+    for tid in {tid for line in lines for tid in line["truth"]["threads"]}:
+        true = [argmax(line["truth"]["threads"].get(tid, [])) for line in lines]
+        said = [argmax(line["samplers"][sampler]["threads"].get(tid, [])) for line in lines]
+        for at in range(2, len(lines) - 1):
+            before, now = true[at - 2:at], true[at:at + 2]
+            if None in before + now or len(set(before)) > 1 or len(set(now)) > 1 or before[0] == now[0]:
+                continue
+            begun_s = lines[at - 1]["time_s"]
+            follows = (line["time_s"] - begun_s for line, node in zip(lines[at:], said[at:]) if node == now[0])
+            lags.append(next(follows, None))
+    return lags
+
+
+def busy_of(line):
+    """Threads that use memory in an interval."""
+    return {tid for tid, row in line["truth"]["threads"].items() if sum(row) >= BUSY}
+
+
+def measures(lines, sampler):
+    """What the table says of one sampler on one workload."""
+    truth, all_judged = Truth(), []
+    for line in lines:
+        truth.add(line["time_s"], line["truth"])
+        if line["time_s"] >= WARM_UP_S and busy_of(line):
+            all_judged.append(judged(truth, busy_of(line), line["samplers"][sampler]))
+    if not all_judged:
+        raise Failed("the workload ended before there was anything to see")
+    mean = {}
+    for name in all_judged[0]:
+        values = [one[name] for one in all_judged if one[name] is not None]
+        mean[name] = statistics.mean(values) if values else None
+    lags = lags_s(lines, sampler)
+    followed = [lag for lag in lags if lag is not None]
+    mean["lag_s"] = statistics.mean(followed) if followed else None
+    mean["changes"], mean["followed"] = len(lags), len(followed)
+    mean["cost"] = lines[-1]["samplers"][sampler]["cost_ns"] / (lines[-1]["time_s"] * 1e9)
+    mean["intervals"] = len(all_judged)
+    return mean
+
+
+def cell(value, form):
+    return "-" if value is None else form.format(value)
+
+
+def table(results):
+    """The table, from the measures by workload and sampler."""
+    rows = ["| workload | sampler | threads | hot groups | ranks | sharing | lag | CPU |", "|---|---|---|---|---|---|---|---|"]
+    for workload, by_sampler in results.items():
+        for sampler, found in by_sampler.items():
+            lag = cell(found["lag_s"], "{:.1f} s") + (f" ({found['followed']} of {found['changes']})" if found["changes"] else "")
+            rows.append(
+                f"| `{workload}` | `{sampler}` | {found['threads']:.1%} | {found['groups']:.1%} | {cell(found['ranks'], '{:.2f}')} | "
+                f"{cell(found['sharing'], '{:.2f}')} | {lag} | {found['cost']:.2%} |"
+            )
+    return "\n".join(rows)
+
+
+def written(text, new):
+    """`text` with what is between the markers replaced."""
+    before, rest = text.split(BEGIN)
+    return before + BEGIN + "\n" + new + "\n" + END + rest.split(END)[1]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--machine", default="2node", help="a name in vm/machines")
+    parser.add_argument("--workload", action="append", choices=WORKLOADS, help="only this one; the others' runs stay")
+    parser.add_argument("--only-written", action="store_true", help="run nothing")
+    options = parser.parse_args()
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    file = {name: RESULTS / f"{options.machine}-{name}.json" for name in WORKLOADS}
+    if not options.only_written:
+        for name in options.workload or WORKLOADS:
+            print(f"{name}...", file=sys.stderr, flush=True)
+            file[name].write_text(json.dumps(observed(options.machine, name, WORKLOADS[name])))
+    results = {}
+    for name in WORKLOADS:
+        if file[name].exists():
+            lines = json.loads(file[name].read_text())
+            results[name] = {sampler: measures(lines, sampler) for sampler in SAMPLERS}
+    DOCUMENT.write_text(written(DOCUMENT.read_text(), table(results)))
+    print(table(results))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failed as error:
+        sys.exit(f"accuracy: {error}")

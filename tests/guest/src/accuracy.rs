@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What samplers say of a program beside what is true, in a guest of the timing lab: a line of JSON an interval.
+//!
+//! The truth are all samples of the lab's ring (one miss in 64), each joined with the thread that ran on its CPU then;
+//! the samplers see what they see when they are chosen. `tests/accuracy.py` starts this and compares.
+//!
+//! It ends after so many seconds, or with the program.
+//!
+//! usage: sampler-accuracy COMMAND_NAME SECONDS SAMPLER...
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::io::Write as _;
+use std::time::Duration;
+
+use procfs::process::{Task, all_processes};
+use serde::Serialize;
+use tandem_machine::read_running;
+use tandem_policies::model::{CpuId, NodeIndex, PAGE_BYTES, PerNode, ProcessId, Snapshot, ThreadId, Topology};
+use tandem_sense::affinity::GROUP_BYTES;
+use tandem_sense::{
+    Access, Device, DeviceConfig, Sampler, SamplerChoice, SamplerKind, Sensor, SensorConfig, TaskAccount, monotonic_ns,
+};
+
+const TICK: Duration = Duration::from_millis(10);
+const INTERVAL_NS: u64 = 500_000_000;
+/// As scx_tandem: 1 % of one CPU for every 8 CPUs.
+const BUDGET_PER_CPU: f64 = 0.01 / 8.0;
+
+/// Accesses of each thread, by node of the memory.
+type ByThread = BTreeMap<u32, Vec<f64>>;
+/// Accesses to each 2 MiB of each process, by node of the CPU: process, first byte, accesses.
+type Groups = Vec<(u32, u64, Vec<f64>)>;
+
+/// What somebody knows of an interval. Sharing is that of pairs of threads, the lower one first.
+#[derive(Default, Serialize)]
+struct Picture {
+    threads: ByThread,
+    groups: Groups,
+    sharing: Vec<(u32, u32, f64)>,
+    /// CPU time that it took since the start.
+    cost_ns: u64,
+    /// Samples that were overwritten before they were read, since the start.
+    overrun: u64,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    /// Since the first interval began.
+    time_s: f64,
+    truth: Picture,
+    samplers: BTreeMap<&'a str, Picture>,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [command, seconds, names @ ..] = &arguments[..] else {
+        return Err("usage: sampler-accuracy COMMAND_NAME SECONDS SAMPLER...".into());
+    };
+    let topology = read_running()?.topology;
+    let cpus: Vec<CpuId> = topology.nodes.values().flat_map(|node| node.cpus.iter().copied()).collect();
+    let mut truth = Truth::open(&topology, &cpus)?;
+    let mut sensors = Vec::new();
+    for name in names {
+        let sampler = SamplerChoice::Named(kind(name)?);
+        let budget = BUDGET_PER_CPU * cpus.len() as f64;
+        let config = SensorConfig { sampler, budget, ..SensorConfig::default() };
+        sensors.push((name.as_str(), Sensor::open(config, &topology, &cpus)?));
+    }
+    let mut accounts = Accounts { command, topology: &topology, ran_ns: BTreeMap::new() };
+    let begun_ns = monotonic_ns();
+    let mut start_ns = begun_ns;
+    accounts.read()?;
+    while start_ns < begun_ns + seconds.parse::<u64>()? * 1_000_000_000 {
+        while monotonic_ns() < start_ns + INTERVAL_NS {
+            std::thread::sleep(TICK);
+            truth.take()?;
+            for (_, sensor) in &mut sensors {
+                sensor.sample(monotonic_ns())?;
+            }
+        }
+        let tasks = accounts.read()?;
+        if tasks.is_empty() {
+            break;
+        }
+        let managed: BTreeSet<ProcessId> = tasks.iter().map(|task| task.process).collect();
+        truth.device.set_managed(&managed);
+        let now_ns = monotonic_ns();
+        let mut samplers = BTreeMap::new();
+        for (name, sensor) in &mut sensors {
+            sensor.set_managed(managed.clone());
+            let snapshot = sensor.snapshot(&topology, tasks.clone(), start_ns, now_ns, |_, _| false);
+            let cost_ns = sensor.counters().cost_ns();
+            samplers.insert(*name, Picture { cost_ns, ..seen(&snapshot) });
+        }
+        let line = Line { time_s: (now_ns - begun_ns) as f64 * 1e-9, truth: truth.picture(), samplers };
+        writeln!(std::io::stdout(), "{}", serde_json::to_string(&line)?)?;
+        start_ns = now_ns;
+    }
+    Ok(())
+}
+
+fn kind(name: &str) -> Result<SamplerKind, String> {
+    let kinds = [SamplerKind::Lookahead, SamplerKind::Pmu, SamplerKind::Device];
+    kinds.into_iter().find(|kind| kind.to_string() == name).ok_or_else(|| format!("there is no sampler {name}"))
+}
+
+/// What a snapshot says.
+fn seen(snapshot: &Snapshot) -> Picture {
+    let row = |row: &PerNode<f64>| row.values().copied().collect::<Vec<f64>>();
+    let threads = snapshot.threads.iter();
+    let pairs = threads.clone().flat_map(|thread| {
+        let later = thread.sharing.iter().filter(|(other, _)| other.tid > thread.id.tid);
+        later.map(|(other, shared)| (thread.id.tid, other.tid, *shared))
+    });
+    Picture {
+        sharing: pairs.collect(),
+        threads: threads.filter_map(|thread| Some((thread.id.tid, row(thread.accesses_per_s.as_ref()?)))).collect(),
+        groups: snapshot
+            .groups
+            .iter()
+            .map(|group| (group.id.process.0, group.id.start / GROUP_BYTES * GROUP_BYTES, row(&group.accesses_per_s)))
+            .collect(),
+        ..Picture::default()
+    }
+}
+
+/// The whole ring.
+struct Truth<'a> {
+    device: Device,
+    topology: &'a Topology,
+    threads: ByThread,
+    groups: BTreeMap<(u32, u64), Vec<f64>>,
+    /// By process and page: accesses of each thread.
+    pages: BTreeMap<(u32, u64), BTreeMap<u32, f64>>,
+}
+
+impl<'a> Truth<'a> {
+    fn open(topology: &'a Topology, cpus: &[CpuId]) -> Result<Self, Box<dyn Error>> {
+        let device = Device::open(DeviceConfig { frequency_hz: u64::MAX }, cpus)?;
+        Ok(Self { device, topology, threads: ByThread::new(), groups: BTreeMap::new(), pages: BTreeMap::new() })
+    }
+
+    fn take(&mut self) -> Result<(), Box<dyn Error>> {
+        for access in self.device.drain(monotonic_ns())?.accesses {
+            self.add(&access);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, access: &Access) {
+        let (process, nodes) = (access.process.0, self.topology.len());
+        let memory = access.measured.and_then(|measured| self.topology.index_of(measured.node?));
+        let (Some(memory), Some(run)) = (memory, node_of(self.topology, access.cpu)) else { return };
+        self.threads.entry(access.tid).or_insert_with(|| vec![0.0; nodes])[memory.0] += 1.0;
+        let group = access.address / GROUP_BYTES * GROUP_BYTES;
+        self.groups.entry((process, group)).or_insert_with(|| vec![0.0; nodes])[run.0] += 1.0;
+        let page = self.pages.entry((process, access.address / PAGE_BYTES)).or_default();
+        *page.entry(access.tid).or_default() += 1.0;
+    }
+
+    /// What was true since the last call.
+    fn picture(&mut self) -> Picture {
+        let mut sharing: BTreeMap<(u32, u32), f64> = BTreeMap::new();
+        for users in std::mem::take(&mut self.pages).values() {
+            for (one, accesses) in users {
+                for (other, others) in users.range(one + 1..) {
+                    *sharing.entry((*one, *other)).or_default() += accesses.min(*others);
+                }
+            }
+        }
+        let counters = self.device.counters();
+        Picture {
+            threads: std::mem::take(&mut self.threads),
+            groups: std::mem::take(&mut self.groups).into_iter().map(|((pid, start), row)| (pid, start, row)).collect(),
+            sharing: sharing.into_iter().map(|((one, other), shared)| (one, other, shared)).collect(),
+            cost_ns: counters.cost_ns,
+            overrun: counters.overrun,
+        }
+    }
+}
+
+fn node_of(topology: &Topology, cpu: CpuId) -> Option<NodeIndex> {
+    topology.nodes.iter().find(|(_, node)| node.cpus.contains(&cpu)).map(|(index, _)| index)
+}
+
+/// What the threads of all processes of a name ran.
+struct Accounts<'a> {
+    command: &'a str,
+    topology: &'a Topology,
+    ran_ns: BTreeMap<ThreadId, u64>,
+}
+
+impl Accounts<'_> {
+    fn read(&mut self) -> Result<Vec<TaskAccount>, Box<dyn Error>> {
+        let mut accounts = Vec::new();
+        // A process or thread that ends while it is read is left out.
+        for process in all_processes()?.flatten() {
+            if process.stat().is_ok_and(|stat| stat.comm == self.command) {
+                let tasks = process.tasks().into_iter().flatten().flatten();
+                accounts.extend(tasks.filter_map(|task| self.account(process.pid as u32, &task)));
+            }
+        }
+        accounts.sort_by_key(|account| account.id);
+        Ok(accounts)
+    }
+
+    fn account(&mut self, pid: u32, task: &Task) -> Option<TaskAccount> {
+        let stat = task.stat().ok()?;
+        let total_ns = task.schedstat().ok()?.sum_exec_runtime;
+        let id = ThreadId { tid: task.tid as u32, start_boottime_ns: stat.starttime };
+        let cpu = CpuId(stat.processor? as u32);
+        let node = node_of(self.topology, cpu)?;
+        let ran_ns = total_ns - self.ran_ns.insert(id, total_ns).unwrap_or(total_ns).min(total_ns);
+        Some(TaskAccount {
+            id,
+            process: ProcessId(pid),
+            command: stat.comm,
+            node,
+            cpu,
+            allowed: PerNode::filled(self.topology.len(), true),
+            run_ns: PerNode::from_fn(self.topology.len(), |at| if at == node { ran_ns } else { 0 }),
+            on_cooldown: false,
+        })
+    }
+}
