@@ -25,9 +25,9 @@ impl Layout {
     pub fn of_machine(request: &Request) -> Result<Self> {
         let seats = request.seats(request.threads(1)?)?;
         let home = match request.placement {
-            Placement::None => Home::on(request.local_to(request.tour()?[0])),
+            // What all threads use at once, one node's memory serves more slowly than far ones do together.
+            Placement::None | Placement::Worst => Home::on(request.local_to(request.tour()?[0])),
             Placement::Oracle => Home::Parts(request.locals(&seats)),
-            Placement::Worst => Home::Parts(request.fars(&seats)),
         };
         Ok(Self { places: seats.iter().map(|seat| Place::Cpu(seat.cpu)).collect(), home, start: Start::Together })
     }
@@ -46,7 +46,7 @@ impl Layout {
 /// The best and the worst placement, in words.
 pub const BEST: &str = "each thread's parts of the arrays on its node";
 /// See [`BEST`].
-pub const WORST: &str = "each thread's parts of the arrays on the node farthest from it";
+pub const WORST: &str = "all arrays on one node, for which all threads wait";
 
 /// A plan of one program.
 pub fn alone(program: Program) -> Plan {

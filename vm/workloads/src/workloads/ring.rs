@@ -28,7 +28,7 @@ pub const SPEC: Spec = Spec {
     metric: Metric::Seconds,
     work_unit: "cells",
     best: "blocks in the order of the nodes, each with its thread",
-    worst: "neighbouring blocks on different nodes, each far from its thread",
+    worst: "all blocks on one node, for which all threads wait, neighbours on different nodes",
     timed: false,
     plan,
 };
@@ -41,9 +41,8 @@ fn plan(request: &Request) -> Result<Plan> {
         Placement::Worst => request.seats_at(&(0..threads).map(|thread| tour[thread % tour.len()]).collect::<Vec<_>>()),
     };
     let home = match request.placement {
-        Placement::None => Home::on(request.local_to(tour[0])),
+        Placement::None | Placement::Worst => Home::on(request.local_to(tour[0])),
         Placement::Oracle => Home::Parts(request.locals(&seats)),
-        Placement::Worst => Home::Parts(request.fars(&seats)),
     };
     let block_bytes = request.part_bytes("array-mib", threads)?;
     let (steps, seed) = (request.sizes.of("steps"), request.random(0));
