@@ -15,16 +15,17 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// A request's head is a few lines.
 const MOST_BYTES: usize = 8192;
 
-/// Begins to answer at `address` with what is on `board`. Returns the address, whose port may have been 0.
+/// Begins to answer at `address` with what is on `board`, as long as that is not older than `fresh`: who asks learns that the
+/// agent hangs. Returns the address, whose port may have been 0.
 ///
 /// # Errors
 /// The address is taken, or is not this machine's.
-pub fn start(address: SocketAddr, board: Board) -> Result<SocketAddr> {
+pub fn start(address: SocketAddr, board: Board, fresh: Duration) -> Result<SocketAddr> {
     let listener = TcpListener::bind(address).with_context(|| format!("metrics cannot be offered at {address}"))?;
     let bound = listener.local_addr().context("the address of the metrics cannot be read")?;
     thread::spawn(move || {
         for stream in listener.incoming() {
-            if let Err(error) = stream.and_then(|stream| answer(stream, &board)) {
+            if let Err(error) = stream.and_then(|stream| answer(stream, &board, fresh)) {
                 debug!("a request for metrics was dropped: {error}");
             }
         }
@@ -32,11 +33,14 @@ pub fn start(address: SocketAddr, board: Board) -> Result<SocketAddr> {
     Ok(bound)
 }
 
-fn answer(mut stream: TcpStream, board: &Board) -> std::io::Result<()> {
+fn answer(mut stream: TcpStream, board: &Board, fresh: Duration) -> std::io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let head = head(&mut stream)?;
     let (status, body) = match (head.split_whitespace().next(), head.split_whitespace().nth(1), board.read()) {
+        (Some("GET"), Some("/metrics"), Some(_)) if board.age().is_some_and(|age| age > fresh) => {
+            ("503 Service Unavailable", "the agent does not go on\n".to_owned())
+        }
         (Some("GET"), Some("/metrics"), Some(state)) => ("200 OK", prometheus(&state)),
         (Some("GET"), Some("/metrics"), None) => {
             ("503 Service Unavailable", "the first interval is under way\n".to_owned())
@@ -83,7 +87,7 @@ mod tests {
     #[test]
     fn there_are_metrics_and_nothing_else() {
         let board = Board::default();
-        let address = start("127.0.0.1:0".parse().unwrap(), board.clone()).unwrap();
+        let address = start("127.0.0.1:0".parse().unwrap(), board.clone(), Duration::from_secs(3600)).unwrap();
         let get = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
         assert!(ask(address, get).starts_with("HTTP/1.1 503 "));
         board.publish(Status { local_share: Maybe(Some(0.5)), ..Status::default() });
@@ -93,6 +97,15 @@ mod tests {
         assert!(ask(address, "POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
         drop(TcpStream::connect(address).unwrap());
         assert!(ask(address, get).starts_with("HTTP/1.1 200 OK\r\n"), "who says nothing does no harm");
-        assert!(start(address, board).is_err(), "taken");
+        assert!(start(address, board, PATIENCE).is_err(), "taken");
+    }
+
+    #[test]
+    fn an_agent_that_hangs_is_told() {
+        let board = Board::default();
+        board.publish(Status::default());
+        let address = start("127.0.0.1:0".parse().unwrap(), board, Duration::ZERO).unwrap();
+        let answer = ask(address, "GET /metrics HTTP/1.1\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.ends_with("the agent does not go on\n"), "{answer}");
     }
 }

@@ -8,6 +8,7 @@
 use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use scx_utils::UserExitInfo;
@@ -29,6 +30,8 @@ use crate::tables::Tables;
 
 const LOCK: &str = "/run/scx_tandem.lock";
 const SLICE_NS: u64 = 5_000_000;
+/// Metrics older than this (and than a lease) are not given out. As WatchdogSec of the unit.
+const HANGS: Duration = Duration::from_secs(30);
 
 /// Refuses to run beside another agent. The lock goes with the process, however it ends.
 pub fn lock() -> Result<File> {
@@ -49,7 +52,7 @@ pub fn run(cli: &Cli, recorder: Option<Recorder>, orders: &Receiver<Order>, repo
     let board = Board::default();
     let _server = Server::start(Path::new(SOCKET), board.clone()).context("the socket of statistics cannot be made")?;
     if let Some(address) = cli.options.metrics {
-        let address = metrics::start(address, board.clone())?;
+        let address = metrics::start(address, board.clone(), cli.options.lease().max(HANGS))?;
         info!("metrics at http://{address}/metrics");
     }
     let mut begun = begin(&cli, &pins)?;

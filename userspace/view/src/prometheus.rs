@@ -83,8 +83,44 @@ fn escaped(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::Maybe;
+
+    const DASHBOARD: &str = include_str!("../../../packaging/grafana-dashboard.json");
+
+    /// Names of metrics in a text: words that begin as ours do.
+    fn names(text: &str) -> BTreeSet<String> {
+        let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+        words.filter(|word| word.starts_with("tandem_")).map(str::to_owned).collect()
+    }
+
+    /// All texts below `key` anywhere in a document.
+    fn texts(value: &serde_json::Value, key: &str, found: &mut Vec<String>) {
+        match value {
+            serde_json::Value::Object(members) => members.iter().for_each(|(name, member)| match member.as_str() {
+                Some(text) if name == key => found.push(text.to_owned()),
+                _ => texts(member, key, found),
+            }),
+            serde_json::Value::Array(members) => members.iter().for_each(|member| texts(member, key, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn the_dashboard_shows_every_metric_and_no_other() {
+        let offered: BTreeSet<String> = prometheus(&Status::default())
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next().map(str::to_owned))
+            .collect();
+        let mut queries = Vec::new();
+        let dashboard = serde_json::from_str(DASHBOARD).expect("the dashboard is JSON");
+        texts(&dashboard, "expr", &mut queries);
+        assert_eq!(names(&queries.join("\n")), offered);
+        texts(&dashboard, "query", &mut queries);
+        assert!(names(&queries.join("\n")).is_subset(&offered), "also where machines are chosen: {queries:?}");
+    }
 
     #[test]
     fn every_family_is_described_once_and_unknown_values_are_left_out() {
