@@ -100,11 +100,11 @@ def ranks(values):
     return ranked
 
 
-def correlation(one, other):
-    """Pearson's; None if one of the two does not vary."""
-    if len(one) < 2 or len(set(one)) == 1 or len(set(other)) == 1:
+def correlation(true, said):
+    """Pearson's; None if there is nothing to find, 0 if nothing was found."""
+    if len(set(true)) < 2:
         return None
-    return statistics.correlation(one, other)
+    return statistics.correlation(true, said) if len(set(said)) > 1 else 0.0
 
 
 class Truth:

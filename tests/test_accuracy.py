@@ -27,8 +27,10 @@ class Measures(unittest.TestCase):
         self.assertEqual(accuracy.ranks([30, 10, 30, 20]), [3.5, 1, 3.5, 2])
         self.assertEqual(accuracy.ranks([]), [])
 
-    def test_what_does_not_vary_has_no_correlation(self):
-        self.assertIsNone(accuracy.correlation([1, 2], [3, 3]))
+    def test_where_nothing_varies_there_is_nothing_to_find(self):
+        self.assertIsNone(accuracy.correlation([3, 3], [1, 2]))
+        self.assertIsNone(accuracy.correlation([], []))
+        self.assertEqual(accuracy.correlation([1, 2], [3, 3]), 0)
         self.assertAlmostEqual(accuracy.correlation([1, 2, 3], [2, 4, 6]), 1)
         self.assertAlmostEqual(accuracy.correlation([1, 2, 3], [3, 2, 1]), -1)
 
