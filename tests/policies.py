@@ -4,7 +4,7 @@
 One command, about six minutes of CPU time of one core; what is outside of the markers in the document is left alone. Runs are kept
 below build/policies, so that --only-written writes the tables again without running anything.
 
-usage: tests/policies.py [--seeds N] [--tandem PROGRAM] [--only-written]
+usage: tests/policies.py [--seeds N] [--tandem PROGRAM] [--only-written | --only-extras]
 """
 
 import argparse
@@ -68,7 +68,44 @@ PAPERS = (
     ("SAM, mixes 1 to 3", "80", "2node", ("sam-1", "sam-2", "sam-3"), "sam+none", "SAM: about +25 % speed"),
     ("the 26 mixes, memory following", "74..98", "2node", ("sam",), "sam+tmma", "SAM"),
     ("sharers and CPU hogs only", "74..98", "2node", ("sam-18", "sam-19", "sam-20"), "sam+none", "SAM"),
+    ("LBMA and TMMA, queue", "89", "thanos-b", ("thanos-queue",), "lbma+tmma", "thesis, of NUMA balancing"),
+    ("SMA and TMMA, interactive", "96.6", "combinations", ("thanos-interactive",), "sma+tmma", "thesis, of NUMA balancing"),
+    ("SMA and LMMA, interactive", "96.6", "combinations", ("thanos-interactive",), "sma+lmma", "thesis, of NUMA balancing"),
 )
+
+# Runs beside those of all policies: machine, scenario, arms, parameters.
+ALONE = "none+balance,none+locality,none+mix,none+dataset,scatter+none,contiguous+none"
+JOINT = "scatter+balance,contiguous+balance,scatter+locality"
+# Half as many threads as CPUs: `compact` puts them on two of four nodes.
+ON_TWO = "compact+none,compact+balance,compact+locality,compact+mix,compact+dataset"
+STREAMCLUSTER = "tests/scenarios/streamcluster.toml"
+EXTRAS = {
+    "combinations": ("thanos-b", "thanos-interactive", "eevdf,autonuma,sma+tmma,sma+lmma", ()),
+    "coupled": ("thanos-a", STREAMCLUSTER, f"eevdf,autonuma,interleave,oracle,{ALONE},{JOINT},{ON_TWO}", ()),
+}
+
+# Popov et al., ICS 2019: which pages and threads for a region that memory bounds, and for one whose data is private.
+PLACEMENT_ARMS = ("interleave", "oracle", *ALONE.split(","), "scatter+tmma", "contiguous+tmma")
+PLACEMENT_SCENARIOS = ("bandwidth", "master-init")
+# Claim, per cent of time in the paper, runs, arm.
+COUPLED = (
+    ("threads on 2 nodes, pages on 2, balance", "74", "coupled", "compact+balance"),
+    ("threads on 2 nodes alone", "about 100", "coupled", "compact+none"),
+    ("threads on 4 nodes alone", "about 100", "coupled", "scatter+none"),
+    ("the same", "about 100", "coupled", "contiguous+none"),
+    ("pages alone: balance", "about 100", "coupled", "none+balance"),
+    ("pages alone: locality", "about 100", "coupled", "none+locality"),
+    ("pages alone: mix", "about 100", "coupled", "none+mix"),
+    ("pages alone: dataset", "about 100", "coupled", "none+dataset"),
+    ("threads on 4 nodes, balance", "", "coupled", "scatter+balance"),
+    ("threads on 2 nodes, locality", "", "coupled", "compact+locality"),
+    ("threads on 2 nodes, mix", "", "coupled", "compact+mix"),
+    ("threads on 2 nodes, dataset", "", "coupled", "compact+dataset"),
+    ("oracle", "", "coupled", "oracle"),
+)
+
+# SAM: geometric mean over the mixes of the slowest program's speed, of that which it has alone.
+FAIRNESS = (("operating system", "0.69", "eevdf"), ("SAM", "0.83", "sam+none"), ("SAM, memory following", "", "sam+tmma"), ("oracle", "", "oracle"))
 
 
 def family(scenario):
@@ -186,8 +223,46 @@ def paper_table(by_machine):
     for claim, paper, machine, scenarios, arm, source in PAPERS:
         reports = by_machine[machine]
         ours = [cell(together(ratios(reports, arm, reference), members(reports, scenarios))) for reference in SYSTEM]
-        rows.append([claim, paper, *ours, f"`{arm}`, {', '.join(scenarios)} on {machine}", source])
+        place = EXTRAS[machine][0] if machine in EXTRAS else machine
+        rows.append([claim, paper, *ours, f"`{arm}`, {', '.join(scenarios)} on {place}", source])
     return table(["claim", "paper", *(f"here, of `{name}`" for name in SYSTEM), "runs", "source"], rows)
+
+
+def placement_table(by_machine):
+    """Popov's placements on the two kinds of regions, in per cent of the scheduler alone."""
+    rows = []
+    for arm in PLACEMENT_ARMS:
+        cells = []
+        for scenario in PLACEMENT_SCENARIOS:
+            for machine in MACHINES:
+                cells.append(cell(together(ratios(by_machine[machine], arm, "eevdf"), [scenario])))
+        rows.append([f"`{arm}`", *cells])
+    heads = [f"{scenario}, {machine}" for scenario in PLACEMENT_SCENARIOS for machine in MACHINES]
+    return table(["arm", *heads], rows)
+
+
+def coupled_table(by_machine):
+    rows = []
+    for claim, paper, runs, arm in COUPLED:
+        found = ratios(by_machine[runs], arm, "eevdf")
+        given = ", ".join(f"`{one}`" for one in EXTRAS[runs][3]) or "-"
+        rows.append([claim, paper or "-", cell(together(found, list(found))), f"`{arm}`", given])
+    return table(["placement", "paper", "here", "arm", "parameters"], rows)
+
+
+def slowest(reports, arm):
+    """Geometric mean over scenarios and seeds of the slowest program's speed, of what it has alone and local."""
+    speeds = []
+    for report in reports:
+        times = next(entry["times_s"] for entry in report["arms"] if entry["name"] == arm)
+        speeds.extend(math.log(report["ideal_seconds"] / time) for time in times)
+    return math.exp(statistics.fmean(speeds))
+
+
+def fairness_table(by_machine):
+    mixes = [report for report in by_machine["2node"] if family(report["scenario"]) == "sam"]
+    rows = [[name, paper or "-", f"{slowest(mixes, arm):.2f}", f"`{arm}`"] for name, paper, arm in FAIRNESS]
+    return table(["placed by", "paper", "here", "arm"], rows)
 
 
 def table(head, rows):
@@ -226,21 +301,40 @@ def measure(tandem, machine, seeds):
     (RESULTS / f"{machine}.json").write_bytes(done.stdout)
 
 
+def measure_extra(tandem, name, seeds):
+    machine, scenario, arms, parameters = EXTRAS[name]
+    words = ["--machine", ROOT / f"vm/machines/{machine}.toml", "--policies", arms, "--seeds", str(seeds), "--json"]
+    words += ["--scenario", ROOT / scenario if "/" in scenario else scenario]
+    words += [word for parameter in parameters for word in ("--parameter", parameter)]
+    done = subprocess.run([tandem, "sim", *words], stdout=subprocess.PIPE, check=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / f"{name}.json").write_bytes(done.stdout)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=3, choices=range(2, 11), metavar="2..10")
     parser.add_argument("--tandem", type=Path, default=ROOT / "build/bin/tandem")
     parser.add_argument("--only-written", action="store_true", help="run nothing, write the tables from the last runs")
+    parser.add_argument("--only-extras", action="store_true", help="run only what is beside all policies on all scenarios")
     wanted = parser.parse_args()
     if not wanted.only_written:
-        for machine in MACHINES:
-            measure(wanted.tandem, machine, wanted.seeds)
+        if not wanted.only_extras:
+            for machine in MACHINES:
+                measure(wanted.tandem, machine, wanted.seeds)
+        for name in EXTRAS:
+            measure_extra(wanted.tandem, name, wanted.seeds)
     by_machine = {machine: json.loads((RESULTS / f"{machine}.json").read_text()) for machine in MACHINES}
+    extras = {name: json.loads((RESULTS / f"{name}.json").read_text()) for name in EXTRAS}
+    extras = {name: reports if isinstance(reports, list) else [reports] for name, reports in extras.items()}
     text = DOCUMENT.read_text()
     for machine, reports in by_machine.items():
         text = put(text, machine, summary_table(reports))
     text = put(text, "thesis", thesis_table(by_machine))
-    text = put(text, "papers", paper_table(by_machine))
+    text = put(text, "papers", paper_table(by_machine | extras))
+    text = put(text, "fairness", fairness_table(by_machine))
+    text = put(text, "placements", placement_table(by_machine))
+    text = put(text, "coupled", coupled_table(extras))
     text = put(text, "scenarios", scenario_table(by_machine))
     DOCUMENT.write_text(text)
     write_grid(by_machine)

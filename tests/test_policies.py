@@ -36,6 +36,18 @@ class Tables(unittest.TestCase):
         self.assertAlmostEqual(middle, 100 * math.sqrt(0.75))
         self.assertEqual(half, 0.0)
 
+    def test_the_slowest_program_is_as_fast_as_its_mix_lasts(self):
+        mixes = [{**report("sam-1", sma_none=(20.0, 20.0)), "ideal_seconds": 10}, {**report("sam-2", sma_none=(10.0, 10.0)), "ideal_seconds": 8}]
+        self.assertAlmostEqual(policies.slowest(mixes, "sma+none"), math.sqrt(0.5 * 0.8))
+
+    def test_runs_beside_all_policies_are_those_that_the_tables_name(self):
+        machines = {*policies.MACHINES, *policies.EXTRAS}
+        self.assertLessEqual({machine for _, _, machine, _, _, _ in policies.PAPERS}, machines)
+        for _, _, runs, arm in policies.COUPLED:
+            self.assertIn(arm, policies.EXTRAS[runs][2].split(","))
+        for _, scenario, _, _ in policies.EXTRAS.values():
+            self.assertTrue("/" not in scenario or (policies.ROOT / scenario).is_file(), scenario)
+
     def test_a_run_that_was_given_up_is_said_and_is_no_number(self):
         found = policies.ratios(REPORTS, "sma+none")
         self.assertEqual(policies.cell(policies.together(found, ["crossed", "sam-1"])), "gave up")
