@@ -106,6 +106,14 @@ impl Arm {
         Ok(Self::Policies(found.0, found.1))
     }
 
+    /// Its policies; none if it is a baseline.
+    pub fn policies(&self) -> Vec<&'static Policy> {
+        match self {
+            Self::Policies(threads, pages) => vec![*threads, *pages],
+            _ => Vec::new(),
+        }
+    }
+
     /// The arms that are no policies.
     pub fn baselines() -> Vec<Self> {
         BASELINES.iter().map(|(_, arm)| *arm).collect()

@@ -58,10 +58,9 @@ pub struct Managed {
 
 impl Managed {
     /// Nothing decided yet.
-    pub fn new(sim: &Sim, threads: &'static Policy, pages: &'static Policy, settings: &Settings, seed: u64) -> Self {
-        let seat = |policy: &'static Policy| Seat { policy, parameters: policy.defaults(), memory: Memory::default() };
+    pub fn new(sim: &Sim, chosen: [(&'static Policy, Parameters); 2], settings: &Settings, seed: u64) -> Self {
         Self {
-            seats: [seat(threads), seat(pages)],
+            seats: chosen.map(|(policy, parameters)| Seat { policy, parameters, memory: Memory::default() }),
             settings: *settings,
             seed,
             sensor: Sensor::new(sim, settings.sense, seed),

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use tandem_policies::registry::{Parameters, Policy};
 
 use crate::arm::Arm;
 use crate::autonuma::AutoNuma;
@@ -101,6 +102,19 @@ pub fn run(
     seed: u64,
     progress: &mut dyn FnMut(f64),
 ) -> Outcome {
+    run_with(machine, scenario, arm, &Policy::defaults, settings, seed, progress)
+}
+
+/// The same with parameters of the arm's policies that are not all defaults: `parameters` gives them by policy.
+pub fn run_with(
+    machine: &Machine,
+    scenario: &Scenario,
+    arm: Arm,
+    parameters: &dyn Fn(&'static Policy) -> Parameters,
+    settings: &Settings,
+    seed: u64,
+    progress: &mut dyn FnMut(f64),
+) -> Outcome {
     let world = World::new(machine, scenario, seed);
     let mut sim = Sim::new(machine, &world);
     let mut driver = match arm {
@@ -108,7 +122,10 @@ pub fn run(
         Arm::AutoNuma | Arm::GatheringAutoNuma => Driver::Kernel(AutoNuma::new(&sim)),
         Arm::Oracle => Driver::Search(Box::new(Search::new(Goal::Best, seed))),
         Arm::Worst => Driver::Search(Box::new(Search::new(Goal::Worst, seed))),
-        Arm::Policies(threads, pages) => Driver::Managed(Box::new(Managed::new(&sim, threads, pages, settings, seed))),
+        Arm::Policies(threads, pages) => {
+            let chosen = [threads, pages].map(|policy| (policy, parameters(policy)));
+            Driver::Managed(Box::new(Managed::new(&sim, chosen, settings, seed)))
+        }
     };
     let end_ns = settings.patience * ideal_ns(&world, scenario);
     let mut gathered = 0;

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Known answers, computed by hand on machines of two nodes: 90 ns locally, 180 ns remotely.
 
+use tandem_policies::model::Action;
+use tandem_policies::registry::{Inputs, Kind, Memory, find};
+
 use super::*;
 use crate::scenario::{builtin, builtins};
+use crate::sense::{Sensor, thread_of};
 use crate::testing::{machine, scenario, two_nodes};
 
 fn outcome(machine: &Machine, scenario: &Scenario, arm: &str) -> Outcome {
@@ -206,5 +210,140 @@ fn every_scenario_runs_on_a_ring_and_where_a_node_has_no_cpus() {
             let outcome = outcome(&machine, &scenario, "tmma");
             assert!(outcome.time_s.is_some(), "{} on {file}: {outcome:?}", scenario.name);
         }
+    }
+}
+
+fn with_two_nodes(scenario: &str, arm: &str) -> Outcome {
+    outcome(&two_nodes(), &builtin(scenario).unwrap(), arm)
+}
+
+/// Popov et al., ICS 2019: all threads read one array on node 0, and its memory saturates.
+#[test]
+fn balance_beats_locality_where_shared_memory_saturates() {
+    let time_s = |arm: &str| with_two_nodes("bandwidth", arm).time_s.unwrap();
+    let (untouched, balance, locality) = (time_s("eevdf"), time_s("none+balance"), time_s("none+locality"));
+    assert!(balance < 0.9 * locality && balance < 0.75 * untouched, "{balance} {locality} {untouched}");
+}
+
+/// The same with memory of each thread's own, far from it, and bandwidth to spare.
+#[test]
+fn locality_is_as_good_as_balance_for_private_memory() {
+    let far = walkers(4, 8.0, 10.0, "scatter", "far");
+    let time_s = |arm: &str| outcome(&without_waits(4), &far, arm).time_s.unwrap();
+    let (untouched, balance, locality) = (time_s("eevdf"), time_s("none+balance"), time_s("none+locality"));
+    assert!(locality <= 1.005 * balance && locality < 0.6 * untouched, "{balance} {locality} {untouched}");
+}
+
+/// Thesis, test 25: all data on one node and all cores reading.
+#[test]
+fn spread_memory_beats_all_local_memory_that_saturates() {
+    let time_s = |arm: &str| with_two_nodes("bandwidth", arm).time_s.unwrap();
+    let (on_one_node, all_local) = (time_s("eevdf"), time_s("direct"));
+    for spread in ["interleave", "none+balance", "tandem"] {
+        let spread_s = time_s(spread);
+        assert!(
+            spread_s < 0.75 * on_one_node && spread_s < 0.75 * all_local,
+            "{spread}: {spread_s} {on_one_node} {all_local}"
+        );
+    }
+}
+
+/// Two threads on two nodes that change their hot buffers, of 8 MiB each, every `phase_s`, for 80 s.
+fn changing_buffers(phase_s: f64) -> Scenario {
+    let phase = |of: &str| {
+        format!("[[program.phase]]\nseconds = {phase_s}\nuses = [{{ region = 'hot', share = 1, of = '{of}' }}]\n")
+    };
+    let text = "[[program]]\nname = 'p'\nthreads = 2\nplace = 'scatter'\n[[program.region]]\nname = 'hot'\nmb = 8\n";
+    Scenario { seconds: 80.0, ..scenario(&format!("{text}{}{}", phase("own"), phase("opposite"))) }
+}
+
+/// Thesis, test 22, with T = 1 s and samples that halve every 3 s: after 4.75 s two thirds of them are of the new node.
+#[test]
+fn a_hot_buffer_that_changes_node_every_20_s_is_placed_anew_within_two_intervals_and_decay() {
+    let machine = without_waits(2);
+    let scenario = changing_buffers(20.0);
+    // In two of four phases all memory is remote.
+    assert_near(outcome(&machine, &scenario, "eevdf").time_s.unwrap(), 120.0, 1e-6);
+    let moved = outcome(&machine, &scenario, "none+tmma");
+    let decay_s = 3.0 * libm::log2(3.0);
+    // At each of three changes half the speed for so long, then the pages move at 10 % of a CPU: 4096 of 3.2 us.
+    let late_s = 3.0 * ((2.0 + decay_s) / 2.0 + 4096.0 * 3.2e-6 / 0.1);
+    // The threads do not wait for each other: the slower one may come to a fourth change.
+    assert!((3 * 4096..=4 * 4096).contains(&moved.page_moves), "{moved:?}");
+    assert!(moved.time_s.unwrap() < 80.0 + late_s, "{moved:?}, at most {late_s} s late");
+}
+
+#[test]
+fn a_hot_buffer_that_changes_node_every_half_second_is_not_chased() {
+    let machine = without_waits(2);
+    let scenario = changing_buffers(0.5);
+    let left_s = outcome(&machine, &scenario, "eevdf").time_s.unwrap();
+    for policies in ["none+tmma", "sma+tmma", "none+lmma", "kmaf+tmma", "tandem"] {
+        let outcome = outcome(&machine, &scenario, policies);
+        let time_s = outcome.time_s.unwrap();
+        // A thread rests for 10 s.
+        let chased = outcome.page_moves > 2 * 4096 || outcome.thread_moves as f64 > 2.0 * (1.0 + time_s / 10.0);
+        assert!(!chased && time_s < 1.05 * left_s, "{policies}: {outcome:?}, {left_s} s unmoved");
+    }
+}
+
+/// Lets a run without policies go on for so long.
+fn advance(sim: &mut Sim, seconds: f64) {
+    let end_ns = sim.now_ns + seconds * 1e9;
+    while sim.now_ns + 1.0 < end_ns {
+        start_due(sim, Arm::Eevdf);
+        if sim.is_dirty() {
+            balance(sim);
+        }
+        sim.solve();
+        let step_ns = sim.step_ns((end_ns - sim.now_ns).min(10e6));
+        sim.advance(step_ns);
+    }
+    sim.solve();
+}
+
+/// Thesis, test 13: what `dyrmma` predicts of a thread where it sends it is what the thread measures there.
+#[test]
+fn the_latency_that_dyrmma_predicts_comes_true() {
+    let machine = two_nodes();
+    let mut crowd = walkers(3, 8.0, 60.0, "first", "far");
+    crowd.programs[0].overlap = 4.0;
+    let world = World::new(&machine, &crowd, 0);
+    let mut sim = Sim::new(&machine, &world);
+    let mut sensor = Sensor::new(&sim, Settings::default().sense, 0);
+    let mut seen = |sim: &mut Sim| {
+        advance(sim, 1.0);
+        let snapshot = sensor.snapshot(sim, 1e9, |_| false, |_, _| false);
+        sim.start_interval();
+        snapshot
+    };
+    let before = seen(&mut sim);
+    let dyrmma = find(Kind::Thread, "dyrmma").unwrap();
+    let mut memory = Memory::default();
+    let inputs = &mut Inputs {
+        snapshot: &before,
+        parameters: &dyrmma.defaults(),
+        memory: &mut memory,
+        seed: 1,
+        steps: u64::MAX,
+    };
+    let mut predicted = Vec::new();
+    for planned in dyrmma.decide(inputs).unwrap().moves {
+        let Action::MoveThread { thread, to, .. } = planned.action else { panic!("there are free CPUs: {planned:?}") };
+        let (_, words) = planned.reason.split_once("would take ").unwrap();
+        predicted.push((thread, words.split_once(" ns").unwrap().0.parse::<f64>().unwrap()));
+        let at = thread_of(thread);
+        sim.threads[at].lease = Some(to.0);
+        sim.move_thread(at, to.0, None);
+    }
+    assert_eq!(predicted.len(), 3, "all are far from their memory");
+    seen(&mut sim);
+    let after = seen(&mut sim);
+    for (id, predicted_ns) in predicted {
+        let (then, now) = (before.thread(id).unwrap(), after.thread(id).unwrap());
+        assert_ne!(then.node, now.node);
+        let measured_ns = now.latency_ns.unwrap();
+        assert!(measured_ns < 0.8 * then.latency_ns.unwrap(), "{measured_ns} after {:?}", then.latency_ns);
+        assert_near(predicted_ns, measured_ns, 0.2);
     }
 }
