@@ -15,8 +15,8 @@ stamp=$cache/packages.done
 build=(clang-19 llvm-19 libclang-19-dev clang-format-19 libelf-dev zlib1g-dev libzstd-dev pkg-config
 	cmake make gcc g++ libc6-dev meson ninja-build python3 python3-venv git ca-certificates)
 lab=(busybox-static cpio zstd xz-utils kmod libnuma1 numactl procps)
-# Tests look at reports as a browser shows them.
-browser=(chromium chromium-driver fonts-dejavu-core)
+# Tests look at reports as a browser shows them, and install the package into a small Debian.
+tests=(chromium chromium-driver fonts-dejavu-core dpkg-dev mmdebstrap)
 backports=(qemu-system-x86 bpftool)
 
 want=$(sha256sum "$0" "$here/apt-view.sh" | sha256sum)
@@ -29,7 +29,7 @@ export DEBIAN_FRONTEND=noninteractive
 rm -f "$cache/apt/updated"
 APT_CONFIG=$("$here/apt-view.sh" "$cache/apt")
 export APT_CONFIG
-apt-get install -qq -y --no-install-recommends "${build[@]}" "${lab[@]}" "${browser[@]}"
+apt-get install -qq -y --no-install-recommends "${build[@]}" "${lab[@]}" "${tests[@]}"
 apt-get install -qq -y --no-install-recommends -t bookworm-backports "${backports[@]}"
 
 (cd "$cache/apt" && rm -f linux-perf_*.deb && apt-get download -qq -t bookworm-backports linux-perf)
