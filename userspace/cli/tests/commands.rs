@@ -37,7 +37,8 @@ fn the_labs_form_has_every_cost() {
         "caches.l2_ns=4",
         "core.kernel_instruction_ns=0.3125",
         "core.pause_ns=40",
-        "memory.outstanding_misses=10",
+        "memory.service_ns_per_line=0.566",
+        "memory.outstanding_misses=40",
         "coherence.cross_node_ns=113.7",
         "paging.walk_ns=0",
     ] {
@@ -94,7 +95,7 @@ fn the_doctor_says_of_every_sampler_whether_it_works_or_why_not() {
     let value: serde_json::Value = serde_json::from_str(&doctor(&["--json"]).0).unwrap();
     let samplers = value["samplers"].as_array().unwrap();
     let names: Vec<_> = samplers.iter().map(|sampler| sampler["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["lookahead", "pmu"]);
+    assert_eq!(names, ["lookahead", "pmu", "device"]);
     let (words, _) = doctor(&[]);
     for sampler in samplers {
         assert_eq!(sampler["works"] == true, sampler["why_not"].is_null(), "{sampler}");
