@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `tandem sim`: placement policies judged on the machine model.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use tandem_config::set_parameter;
 use tandem_machine::MachineFile;
 use tandem_model::arm::Arm;
 use tandem_model::machine::Machine;
 use tandem_model::run::{self, Outcome, Settings};
 use tandem_model::scenario::{Metric, Scenario, builtin, builtins};
+use tandem_policies::decider::PolicyChoice;
+use tandem_policies::registry::Policy;
 
 /// Marks of the progress bar for one run.
 const MARKS: u64 = 1000;
@@ -38,6 +42,9 @@ pub struct Arguments {
     /// with policies of `tandem policies`, one policy alone, or all
     #[arg(long, value_name = "LIST", default_value = "baselines,sma+tmma")]
     policies: String,
+    /// Set a policy's parameter, in every arm that has the policy (repeatable)
+    #[arg(long = "parameter", value_name = "POLICY.NAME=VALUE", value_delimiter = ',')]
+    parameters: Vec<String>,
     /// Ideal length of the work: all memory local, nobody else there [s; by default the scenario's]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<f64>,
@@ -84,6 +91,9 @@ struct Report {
     ideal_seconds: f64,
     threads: usize,
     seeds: u64,
+    /// Parameters that were set, as they were given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    parameters: Vec<String>,
     arms: Vec<ArmReport>,
 }
 
@@ -164,6 +174,7 @@ fn scenario(text: &str) -> Result<Scenario> {
 fn compare(arguments: &Arguments, machine: &Path, names: &str) -> Result<String> {
     let machine = Machine::new(&MachineFile::load(machine)?)?;
     let arms = Arm::parse_list(&arguments.policies)?;
+    let choices = choices(&arms, &arguments.parameters)?;
     let scenarios = names.split(',').map(|name| scenario(name.trim())).collect::<Result<Vec<_>>>()?;
     let runs = (scenarios.len() * arms.len()) as u64 * arguments.seeds;
     // Drawn on standard error, and only if that is a terminal.
@@ -175,7 +186,7 @@ fn compare(arguments: &Arguments, machine: &Path, names: &str) -> Result<String>
             Some(seconds) => scenario.lasting(seconds, arguments.scale_times),
             None => scenario,
         };
-        reports.push(report(arguments, &machine, &scenario, &arms, &bar));
+        reports.push(report(arguments, &machine, &scenario, (&arms, &choices), &bar));
     }
     bar.finish_and_clear();
     if !arguments.json {
@@ -187,7 +198,28 @@ fn compare(arguments: &Arguments, machine: &Path, names: &str) -> Result<String>
     } + "\n")
 }
 
-fn report(arguments: &Arguments, machine: &Machine, scenario: &Scenario, arms: &[Arm], bar: &ProgressBar) -> Report {
+/// Every policy of `arms` once, with the parameters `given`.
+fn choices(arms: &[Arm], given: &[String]) -> Result<Vec<PolicyChoice>> {
+    let policies: BTreeSet<_> = arms.iter().flat_map(Arm::policies).map(|policy| (policy.kind, policy.name)).collect();
+    let mut choices =
+        policies.into_iter().map(|(kind, name)| Ok(PolicyChoice::new(kind, name)?)).collect::<Result<Vec<_>>>()?;
+    for text in given {
+        set_parameter(&mut choices, text).map_err(|why| anyhow!("parameter {text}: {why}"))?;
+    }
+    Ok(choices)
+}
+
+fn report(
+    arguments: &Arguments,
+    machine: &Machine,
+    scenario: &Scenario,
+    (arms, choices): (&[Arm], &[PolicyChoice]),
+    bar: &ProgressBar,
+) -> Report {
+    let parameters = |policy: &'static Policy| {
+        let chosen = choices.iter().find(|choice| (choice.kind(), choice.name()) == (policy.kind, policy.name));
+        chosen.map_or_else(|| policy.defaults(), PolicyChoice::parameters)
+    };
     let mut settings = Settings { step_ns: arguments.step_ms * 1e6, ..Settings::default() };
     settings.sense.samples_per_s = arguments.samples;
     let mut threads = 0;
@@ -198,7 +230,7 @@ fn report(arguments: &Arguments, machine: &Machine, scenario: &Scenario, arms: &
                 bar.set_message(format!("{} {arm} {seed}", scenario.name));
                 let before = bar.position();
                 let mut progress = |share: f64| bar.set_position(before + (share * MARKS as f64) as u64);
-                let outcome = run::run(machine, scenario, arm, &settings, seed, &mut progress);
+                let outcome = run::run_with(machine, scenario, arm, &parameters, &settings, seed, &mut progress);
                 threads = outcome.threads;
                 outcome
             });
@@ -216,6 +248,7 @@ fn report(arguments: &Arguments, machine: &Machine, scenario: &Scenario, arms: &
         ideal_seconds: scenario.seconds,
         threads,
         seeds: arguments.seeds,
+        parameters: arguments.parameters.clone(),
         arms: reports,
     }
 }
@@ -253,6 +286,9 @@ fn table(report: &Report) -> Result<String> {
     };
     let Report { machine, scenario, threads, ideal_seconds, seeds, .. } = report;
     writeln!(text, "{scenario} on {machine}: {threads} threads, ideally {ideal_seconds} s; {what}, mean of {seeds}\n")?;
+    if !report.parameters.is_empty() {
+        writeln!(text, "with {}\n", report.parameters.join(", "))?;
+    }
     writeln!(
         text,
         "{:<22} {:>9} {:>9} {:>8} {:>8} {:>9} {:>10} {:>11}",

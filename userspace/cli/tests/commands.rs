@@ -66,21 +66,84 @@ fn json_has_the_topology_of_the_file_and_of_this_machine() {
     assert!(!value["nodes"].as_array().unwrap().is_empty());
 }
 
+/// Every policy by kind, in alphabetical order.
+const POLICIES: [(&str, &[&str]); 3] = [
+    ("joint", &["auto", "tandem"]),
+    (
+        "page",
+        &[
+            "balance",
+            "dataset",
+            "interleave",
+            "kmaf",
+            "lmma",
+            "locality",
+            "mix",
+            "next-touch",
+            "none",
+            "opt",
+            "rmma",
+            "tmma",
+        ],
+    ),
+    (
+        "thread",
+        &[
+            "autopin",
+            "cimar",
+            "compact",
+            "contiguous",
+            "cra",
+            "direct",
+            "dyrmma",
+            "imar2",
+            "kmaf",
+            "lbma",
+            "nimar",
+            "none",
+            "opt",
+            "sam",
+            "scatter",
+            "sma",
+        ],
+    ),
+];
+
 #[test]
-fn policies_are_listed_with_their_parameters() {
+fn every_policy_is_listed_with_its_kind_needs_parameters_and_source() {
     let output = tandem(&["policies", "--json"]);
     let value: serde_json::Value = serde_json::from_str(stdout(&output)).unwrap();
-    let sma = value.as_array().unwrap().iter().find(|policy| policy["name"] == "sma").unwrap();
-    assert_eq!(sma["kind"], "thread");
-    for parameter in sma["parameters"].as_array().unwrap() {
-        for key in ["name", "default", "unit", "range"] {
-            assert!(!parameter[key].is_null(), "{key} of {parameter}");
+    let policies = value.as_array().unwrap();
+    let words = tandem(&["policies"]);
+    for (kind, names) in POLICIES {
+        let of_kind = policies.iter().filter(|policy| policy["kind"] == kind);
+        let mut listed: Vec<&str> = of_kind.map(|policy| policy["name"].as_str().unwrap()).collect();
+        listed.sort_unstable();
+        assert_eq!(listed, names, "{kind}");
+        assert!(names.iter().all(|name| stdout(&words).contains(&format!("{kind} policy {name}\n"))), "{kind}");
+    }
+    assert_eq!(policies.len(), POLICIES.iter().map(|(_, names)| names.len()).sum::<usize>());
+    for policy in policies {
+        assert!(policy["source"].as_str().is_some_and(|source| !source.is_empty()), "{policy}");
+        let sets = policy["needs_one_of"].as_array().unwrap().iter();
+        let lists = sets.map(|set| set.as_array().unwrap()).chain([policy["needs"].as_array().unwrap()]);
+        assert!(lists.flatten().all(|signal| signal.as_str().is_some_and(|name| name.contains('.'))), "{policy}");
+        let parameters = policy["parameters"].as_array().unwrap();
+        assert_eq!(parameters.is_empty(), policy["name"] == "none", "{policy}");
+        for parameter in parameters {
+            for key in ["name", "default", "unit", "range"] {
+                assert!(!parameter[key].is_null(), "{key} of {parameter}");
+            }
         }
     }
-    let auto = value.as_array().unwrap().iter().find(|policy| policy["name"] == "auto").unwrap();
-    assert_eq!(auto["kind"], "joint");
+}
+
+#[test]
+fn what_auto_needs_is_said_as_one_of_several_sets() {
     let output = tandem(&["policies"]);
-    assert!(stdout(&output).contains("thread policy sma"));
+    let auto = stdout(&output).split("\n\n").find(|policy| policy.starts_with("joint policy auto")).unwrap();
+    let needs = auto.lines().find(|line| line.starts_with("    needs: ")).unwrap();
+    assert!(needs.contains("group.resident_pages, and thread.accesses_per_s, group.accesses_per_s; or "), "{needs}");
 }
 
 /// What the doctor says, and its exit code with what it found: 1 where scx_tandem cannot run.

@@ -72,6 +72,21 @@ fn what_is_shown_is_a_scenario_file() {
 }
 
 #[test]
+fn a_parameter_is_set_in_every_arm_that_has_the_policy_and_in_no_other() {
+    let machine = machine("2node");
+    let base = ["--machine", &machine, "--scenario", "crossed", "--policies", "sma,sma+tmma,dyrmma"];
+    let moves = |report: &Value| -> Vec<bool> {
+        let arms = report["arms"].as_array().unwrap();
+        arms.iter().map(|arm| arm["thread_moves"].as_f64().unwrap() > 0.0).collect()
+    };
+    let plain = json(&base);
+    assert_eq!((moves(&plain), plain["parameters"].is_null()), (vec![true; 3], true));
+    let gate = "sma.gate_percent_per_thread=100";
+    let gated = json(&[&base[..], &["--parameter", gate]].concat());
+    assert_eq!((moves(&gated), &gated["parameters"][0]), (vec![false, false, true], &Value::from(gate)));
+}
+
+#[test]
 fn scenarios_are_listed() {
     let output = sim(&["--list"]);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -84,6 +99,11 @@ fn what_is_wrong_is_said_in_one_sentence() {
     let refused = |more: &[&str]| refusal(&[&["--machine", &machine][..], more].concat());
     assert!(refused(&["--scenario", "crosed"]).contains("crosed"));
     assert!(refused(&["--scenario", "crossed", "--policies", "smb"]).contains("smb"));
+    let parameter = |given| refused(&["--scenario", "crossed", "--policies", "none+opt,tmma", "--parameter", given]);
+    assert!(parameter("sma.cooling=0.9").contains("sma is not in use"));
+    assert!(parameter("tmma.delta=1").contains("tmma has no parameter 'delta'"));
+    assert!(parameter("opt.min_interval_s=-1").contains("-1 is not allowed"));
+    assert!(parameter("tmma").contains("POLICY.NAME=VALUE"));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bad.toml");
     std::fs::write(&path, "name = 'x'\nsummary = 'x'\nseconds = 0\nprogram = []").unwrap();
