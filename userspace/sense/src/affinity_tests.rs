@@ -23,6 +23,22 @@ fn groups_are_aligned_and_clipped_to_their_region() {
     assert_eq!(groups, [(3 * MIB, MIB), (4 * MIB, 2 * MIB), (8 * MIB, MIB + 4096)]);
 }
 
+/// The example of the Thanos thesis, which cuts groups from the start of a region: three of 2 MiB there. Ours begin at
+/// multiples of 2 MiB, so that no large page belongs to two.
+#[test]
+fn groups_begin_at_multiples_of_2_mib_and_not_where_their_region_begins() {
+    let region = Region::of(0x10_0000, 0x70_0000, RegionKind::Data);
+    let mut table = AffinityTable::new(AffinityConfig::default());
+    for page in 0..0x600 {
+        table.add(PROCESS, thread(1), 0x10_0000 + page * 4096, Some(&region));
+    }
+    let groups: Vec<_> = table.groups().map(|(id, group)| (id.start, group.bytes)).collect();
+    assert_eq!(groups, [(MIB, MIB), (2 * MIB, 2 * MIB), (4 * MIB, 2 * MIB), (6 * MIB, MIB)]);
+    let small = Region::of(8 * MIB, 8 * MIB + 200 * 4096, RegionKind::Data);
+    table.add(PROCESS, thread(1), 8 * MIB, Some(&small));
+    assert_eq!(table.groups().last().map(|(_, group)| group.bytes), Some(200 * 4096));
+}
+
 #[test]
 fn text_and_unknown_addresses_are_counted_not_grouped() {
     let mut table = AffinityTable::new(AffinityConfig::default());

@@ -97,6 +97,35 @@ fn performance_is_remembered_where_the_thread_ran() {
     assert_eq!(of_first[NodeIndex(1)], None);
 }
 
+/// The same thread with the same accesses, its memory on the node where it runs and all of it on the other one.
+#[test]
+fn performance_falls_when_all_memory_is_remote() {
+    let performance_on = |home: usize| {
+        let region = Region::of(GROUP, 2 * GROUP, RegionKind::Data);
+        let (mut table, mut rates) = (AffinityTable::new(AffinityConfig::default()), AccessRates::new(SECOND));
+        for _ in 0..2 * MIN_ACCESSES as u32 {
+            table.add(PROCESS, thread(1), GROUP, Some(&region));
+        }
+        rates.add(thread(1), 400, 4);
+        let pages = PerNode::from_fn(2, |node| if node.0 == home { 512 } else { 0 });
+        let resident = BTreeMap::from([(GroupId { process: PROCESS, start: GROUP }, pages)]);
+        let parts = Parts {
+            topology: &topology(2),
+            table: &table,
+            rates: &rates,
+            measures: &Measures::default(),
+            resident: &resident,
+            busy_ns: None,
+            interval_ns: SECOND,
+            now_ns: 100 * SECOND,
+        };
+        let snapshot = parts.snapshot(vec![account(1, [SECOND, 0])], &mut PerformanceMemory::default(), |_, _| false);
+        snapshot.threads[0].performance[NodeIndex(0)].unwrap()
+    };
+    let (local, remote) = (performance_on(0), performance_on(1));
+    assert!((local * 100.0 - 1.0).abs() < 1e-9 && (remote * 200.0 - 1.0).abs() < 1e-9, "{local} {remote}");
+}
+
 #[test]
 fn too_few_accesses_are_no_signal() {
     let mut performance = PerformanceMemory::default();
