@@ -18,7 +18,8 @@ from lab import BUILD, kernels, machine, timing
 LAB = VM / "lab.py"
 MACHINE = VM / "machines/2node.toml"
 PROGRAMS = ["tandem-calibrate", "tandem-flood", "tandem-ring", "tandem-sharers", "tandem-strings", "tandem-regions", "tandem-load"]
-ADDITIONS = 20000
+# So many that a moment in which one thread waits for its CPU, and the other has the line to itself, does not count.
+ADDITIONS = 200000
 # Each step of a region takes four instructions.
 REGIONS, STEPS = 40, 100000
 # CPUs 0 to 3 are node 0, 4 to 7 node 1.
@@ -27,7 +28,9 @@ set -eo pipefail
 sleep_begun=$(cut -d' ' -f1 /proc/uptime); sleep 1.5; sleep_ended=$(cut -d' ' -f1 /proc/uptime)
 echo "$sleep_begun $sleep_ended" > /out/sleep
 tandem-calibrate 131072 0 1 > /out/calibrate
-for at in "turns 0 1" "turns 0 5" "add 0 1" "add 0 5" "read 0 5"; do tandem-sharers $at 20000; done > /out/sharers
+for at in "turns 0 1 20000" "turns 0 5 20000" "add 0 1 200000" "add 0 5 200000" "read 0 5 200000"; do
+    tandem-sharers $at
+done > /out/sharers
 for at in "0" "4" "0 1 2 3" "4 5 6 7"; do tandem-flood 0 131072 $at; done > /out/flood
 tandem-ring 5 0 131072 > /out/ring
 tandem-strings 1000 > /out/strings
