@@ -21,7 +21,7 @@ def parser():
     for name, help_text in (
         ("run", "run a command in a guest, print what it prints, exit with its code"),
         ("shell", "open an interactive shell in a guest"),
-        ("calibrate", "measure in a timing guest what memory costs, against the machine file; exit code 1: over 1 % off"),
+        ("calibrate", "measure in a timing guest what memory costs, against the machine file; exit code 1: over 1 %% off"),
     ):
         sub = commands.add_parser(
             name, help=help_text, epilog=verdict.EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
