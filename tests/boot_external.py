@@ -66,31 +66,27 @@ class InAGuest(unittest.TestCase):
 
 
 class InAnExperiment(unittest.TestCase):
-    def test_numactl_places_what_does_not_place_itself(self):
-        # Not perf bench numa: its threads go back to all CPUs, and its memory is on the first node whatever it is told.
+    def arms(self, workload):
+        """The arms of an experiment of one boot each, by name."""
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "out.json"
             done = subprocess.run(
-                [BIN / "tandem", "ab", "--machine", "2node", "--workload", "stress-ng:--processes 2 --array-kib 2048 --loops 8",
-                 "--arms", "stock-nb0,direct,interleave", "--boots", "1", "--json", out, "--store", Path(folder) / "store"],
+                [BIN / "tandem", "ab", "--machine", "2node", "--workload", workload, "--arms", "stock-nb0,direct,interleave",
+                 "--boots", "1", "--json", out, "--store", Path(folder) / "store"],
                 capture_output=True, text=True, check=False,
             )
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            arms = {arm["name"]: arm for arm in json.loads(out.read_text())["arms"]}
+            return {arm["name"]: arm for arm in json.loads(out.read_text())["arms"]}
+
+    def test_numactl_places_what_does_not_place_itself(self):
+        # Not perf bench numa: its threads go back to all CPUs, and its memory is on the first node whatever it is told.
+        arms = self.arms("stress-ng:--processes 2 --array-kib 2048 --loops 8")
         # Of what is remote under `direct`, the most is the program's file, which is where the boot left it.
         self.assertLess(arms["direct"]["remote_share"], 0.25)
         self.assertGreater(arms["interleave"]["remote_share"], 0.3)
 
     def test_workloads_of_our_own_do_the_same_work_bound_to_a_node_or_interleaved(self):
-        with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "out.json"
-            done = subprocess.run(
-                [BIN / "tandem", "ab", "--machine", "2node", "--workload", "master-init:--array-mib 64 --passes 2",
-                 "--arms", "stock-nb0,direct,interleave", "--boots", "1", "--json", out, "--store", Path(folder) / "store"],
-                capture_output=True, text=True, check=False,
-            )
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            arms = {arm["name"]: arm for arm in json.loads(out.read_text())["arms"]}
+        arms = self.arms("master-init:--array-mib 64 --passes 2")
         boots = {name: arm["boots"][0]["report"] for name, arm in arms.items()}
         self.assertEqual(len({report["work"] for report in boots.values()}), 1, boots)
         self.assertLess(arms["direct"]["remote_share"], 0.05)

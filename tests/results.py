@@ -55,10 +55,13 @@ What the stock scheduler reaches on each workload, between the best and the wors
 of [workloads.md](workloads.md). Medians; in brackets the range where it is wider than 1 % of the median.
 
 `oracle` is the measure itself, the other columns are ratios to it: 1 is the best placement, `worst` the worst. A measure in
-GB/s is better when it is higher, and its ratios are turned round. NUMA balancing begins a second after a thread: of runs that last about
-as long, the arms with it show its start at most; `crossed` is long enough to show what it reaches. `all-shared` is a lottery with its one boot: all threads walk the same ring of lines,
-and those that come to walk close behind another find its lines in their last-level cache (0.43 with two fifths of the others' accesses). Programs of other projects place nothing: their ratios
+GB/s is better when it is higher, and its ratios are turned round. Programs of other projects place nothing: their ratios
 are to `stock-nb0`, whose measure stands in brackets.
+
+NUMA balancing begins a second after a thread: of runs that last about as long, the arms with it show its start at most;
+`crossed` is long enough to show what it reaches. `all-shared` is a lottery: all threads walk the same ring of lines, and one
+that comes to walk close behind another seems to find its lines in the last-level cache. Its 0.43 went with 0.44 of the
+others' accesses to memory.
 """
 
 
