@@ -3,6 +3,7 @@
 # Builds all programs and puts them into one directory.
 # usage: build-binaries.sh DIR STAMP
 set -euo pipefail
+stamp=$(readlink -f "$2")
 cd "$(dirname "$(readlink -f "$0")")"
 programs=(scx_tandem tandem guest-tests sampler-accuracy)
 cargo build --release --locked --workspace --exclude tandem-load --bins
@@ -24,4 +25,4 @@ done
 load=build/cargo/$target/release/tandem-load
 cmp -s "$load" "$1/tandem-load" || cp "$load" "$1/tandem-load"
 cmp -s "$mover_test" "$1/two_nodes" || cp "$mover_test" "$1/two_nodes"
-touch "$2"
+touch "$stamp"

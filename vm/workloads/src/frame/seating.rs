@@ -103,6 +103,11 @@ pub fn mix(value: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
+/// The upper half of `random` scaled to 0..length.
+pub fn scaled(random: u64, length: usize) -> usize {
+    (((random >> 32) * length as u64) >> 32) as usize
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;

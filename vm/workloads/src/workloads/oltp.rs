@@ -7,7 +7,7 @@
 
 use crate::frame::memory::{LINE_BYTES, Line, Memory};
 use crate::frame::plan::{Home, Placement, Plan, Region, Request, Thread};
-use crate::frame::seating::mix;
+use crate::frame::seating::{mix, scaled};
 use crate::frame::spec::{Metric, Spec, THREADS, size};
 use crate::frame::worker::Worker;
 use anyhow::{Result, bail};
@@ -113,11 +113,6 @@ impl Server {
         row.add(COUNT, 1);
         random ^ row.get(KEY)
     }
-}
-
-/// The upper half of `random` scaled to 0..length.
-fn scaled(random: u64, length: usize) -> usize {
-    (((random >> 32) * length as u64) >> 32) as usize
 }
 
 /// Fails unless every request is counted in both places and every row's key is whole.
