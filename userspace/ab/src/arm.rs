@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Arms: the ways of scheduling and placing that an experiment compares.
 //!
-//! An arm is named as the user writes it: `NAME` or, for a scheduler, `NAME:OPTIONS` with its options separated by spaces.
+//! An arm is named as the user writes it: `NAME` or, for a scheduler, `NAME:OPTIONS` with its options separated by spaces
+//! and commas in them written `\,`.
 //!
 //! | arm | scheduler | NUMA balancing | THP | workload |
 //! |---|---|---|---|---|
@@ -20,6 +21,8 @@ use std::fmt;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
+
+use crate::list;
 
 /// Schedulers of Cargo's registry that `vm/setup/peers.sh` builds.
 pub const PEERS: [&str; 2] = ["scx_bpfland", "scx_rusty"];
@@ -114,18 +117,21 @@ impl fmt::Display for Arm {
 pub fn parse_lists(lists: &[String]) -> Result<Vec<Arm>> {
     let mut arms: Vec<Arm> = Vec::new();
     let mut seen = BTreeSet::new();
-    for name in lists.iter().flat_map(|list| list.split(',')) {
-        for arm in parse(name.trim())? {
+    let mut previous: Option<&str> = None;
+    let names = list::split(lists);
+    for name in &names {
+        for arm in parse(name, previous)? {
             if seen.insert(arm.name.clone()) {
                 arms.push(arm);
             }
         }
+        previous = Some(name);
     }
     Ok(arms)
 }
 
-/// The arm or arms that `text` stands for.
-fn parse(text: &str) -> Result<Vec<Arm>> {
+/// The arm or arms that `text` stands for, which follows `previous` in its list.
+fn parse(text: &str, previous: Option<&str>) -> Result<Vec<Arm>> {
     if text == "stock" {
         return Ok(STOCK.iter().map(|(name, ..)| fixed(name).expect("a stock arm is a fixed arm")).collect());
     }
@@ -139,15 +145,16 @@ fn parse(text: &str) -> Result<Vec<Arm>> {
     let program = match PEERS.iter().find(|peer| **peer == name) {
         _ if name == "scx_tandem" => Program::Tandem,
         Some(peer) => Program::Peer(peer),
-        None if name.contains('/') => Program::Path(name.into()),
+        None if name.contains('/') => Program::Path(list::plain(name).into()),
         None => bail!(
             "the arm '{name}' is unknown: choose of stock (stands for {}), direct, interleave, oracle, worst, \
-             scx_tandem[:OPTIONS], {}, or give the path of a sched_ext scheduler",
+             scx_tandem[:OPTIONS], {}, or give the path of a sched_ext scheduler{}",
             STOCK.map(|(name, ..)| name).join(", "),
-            PEERS.join(", ")
+            PEERS.join(", "),
+            list::hint(previous)
         ),
     };
-    let options = options.unwrap_or("").split_whitespace().map(str::to_owned).collect();
+    let options = options.unwrap_or("").split_whitespace().map(list::plain).collect();
     Ok(vec![Arm {
         name: text.to_owned(),
         settings: Settings { numa_balancing: false, huge_pages: false },
@@ -206,6 +213,26 @@ mod tests {
         assert_eq!(arms[1].scheduler.as_ref().unwrap().program, Program::Path("/opt/scx_x".into()));
         assert_eq!(arms[2].scheduler.as_ref().unwrap().program, Program::Peer("scx_rusty"));
         assert!(!arms.iter().any(Arm::is_stock));
+    }
+
+    #[test]
+    fn options_may_hold_marked_commas() {
+        let arms =
+            parse_lists(&[r"scx_tandem:--manage uid=0\,pid=1 --seed 3,/opt/a\,b:-n 0\,1,oracle".to_owned()]).unwrap();
+        assert_eq!(arms[0].scheduler.as_ref().unwrap().options, ["--manage", "uid=0,pid=1", "--seed", "3"]);
+        assert_eq!(arms[1].scheduler.as_ref().unwrap().program, Program::Path("/opt/a,b".into()));
+        assert_eq!(arms[1].scheduler.as_ref().unwrap().options, ["-n", "0,1"]);
+        assert_eq!((arms[1].name.as_str(), arms[2].name.as_str()), (r"/opt/a\,b:-n 0\,1", "oracle"));
+    }
+
+    #[test]
+    fn what_may_be_a_part_of_options_is_refused_with_how_to_write_it() {
+        let said = refusal("stock,scx_tandem:--manage uid=0,pid=1,oracle");
+        assert!(said.starts_with("the arm 'pid=1' is unknown: choose of stock"), "{said}");
+        let end =
+            r"; if it belongs to the options of 'scx_tandem:--manage uid=0', write the comma between them as '\,'";
+        assert!(said.ends_with(end), "{said}");
+        assert!(!refusal("scx_tandem,llc").contains("belongs"), "{}", refusal("scx_tandem,llc"));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //!
 //! | file | concern |
 //! |---|---|
-//! | `arm`, `workload` | what the user names |
+//! | `arm`, `workload`, `list` | what the user names |
 //! | `programs`, `arm.sh` | which programs a run needs, and its command line |
 //! | `lab`, `stop` | the lab as a child process that can be stopped |
 //! | `truth`, `vmstat`, `energy`, `run` | what a run leaves |
@@ -24,6 +24,7 @@ mod energy;
 pub mod experiment;
 pub mod in_lab;
 pub mod lab;
+mod list;
 pub mod native;
 mod notes;
 pub mod plan;

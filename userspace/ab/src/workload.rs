@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Workloads: what is asked of `tandem-load`, and what it reports.
 //!
-//! A workload is named `NAME` or `NAME:OPTIONS`, its options (sizes) separated by spaces as `tandem-load NAME` takes them.
+//! A workload is named `NAME` or `NAME:OPTIONS`, its options (sizes) separated by spaces as `tandem-load NAME` takes them,
+//! with commas in them written `\,`.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::arm::{Arm, Placement};
+use crate::list;
 use crate::statistics::Better;
 
 /// What to run.
@@ -74,19 +76,12 @@ struct Listed {
 
 /// The workloads of comma-separated lists, in their order. What they need is not known yet.
 pub fn parse_lists(lists: &[String]) -> Vec<Workload> {
-    lists
-        .iter()
-        .flat_map(|list| list.split(','))
-        .map(|text| {
-            let (name, options) = text.trim().split_once(':').unwrap_or((text.trim(), ""));
-            Workload {
-                text: text.trim().to_owned(),
-                name: name.to_owned(),
-                options: options.split_whitespace().map(str::to_owned).collect(),
-                needs: Vec::new(),
-            }
-        })
-        .collect()
+    let workload = |text: String| {
+        let (name, options) = text.split_once(':').unwrap_or((&text, ""));
+        let (name, options) = (name.to_owned(), options.split_whitespace().map(list::plain).collect());
+        Workload { text, name, options, needs: Vec::new() }
+    };
+    list::split(lists).into_iter().map(workload).collect()
 }
 
 /// Asks the program `load` what `workloads` need, and refuses what it does not have or what cannot be run under `arms`.
@@ -103,10 +98,17 @@ pub fn look_up(workloads: &mut [Workload], arms: &[Arm], load: &Path) -> Result<
         let said = String::from_utf8_lossy(&output.stderr);
         format!("{} does not list its workloads ({})", load.display(), said.trim())
     })?;
+    fit(workloads, arms, &listed)
+}
+
+/// Fills in what `workloads` need by what is `listed`, or refuses as [`look_up`] does.
+fn fit(workloads: &mut [Workload], arms: &[Arm], listed: &[Listed]) -> Result<()> {
+    let mut previous: Option<&str> = None;
     for workload in workloads {
         let Some(known) = listed.iter().find(|known| known.name == workload.name) else {
             let names: Vec<&str> = listed.iter().map(|known| known.name.as_str()).collect();
-            bail!("the workload '{}' is unknown: choose of {}", workload.name, names.join(", "));
+            let hint = list::hint(previous);
+            bail!("the workload '{}' is unknown: choose of {}{hint}", workload.name, names.join(", "));
         };
         let placing = arms.iter().find(|arm| matches!(arm.placement, Placement::Oracle | Placement::Worst));
         if let (None, Some(arm)) = (&known.best, placing) {
@@ -116,6 +118,7 @@ pub fn look_up(workloads: &mut [Workload], arms: &[Arm], load: &Path) -> Result<
             );
         }
         workload.needs.clone_from(&known.needs);
+        previous = Some(&workload.text);
     }
     Ok(())
 }
@@ -171,5 +174,22 @@ mod tests {
         let workloads = parse_lists(&["crossed:--threads 8 --mib 4,ring".to_owned()]);
         assert_eq!(workloads[0].options, ["--threads", "8", "--mib", "4"]);
         assert_eq!((workloads[0].name.as_str(), workloads[1].name.as_str()), ("crossed", "ring"));
+    }
+
+    #[test]
+    fn options_may_hold_marked_commas() {
+        let workloads = parse_lists(&[r"truth:--nodes 0\,1 --mib 4,ring".to_owned()]);
+        assert_eq!(workloads[0].options, ["--nodes", "0,1", "--mib", "4"]);
+        assert_eq!((workloads[0].text.as_str(), workloads[1].text.as_str()), (r"truth:--nodes 0\,1 --mib 4", "ring"));
+    }
+
+    #[test]
+    fn what_may_be_a_part_of_options_is_refused_with_how_to_write_it() {
+        let listed = [Listed { name: "crossed".into(), best: Some("near".into()), needs: Vec::new() }];
+        let refusal = |list: &str| fit(&mut parse_lists(&[list.to_owned()]), &[], &listed).unwrap_err().to_string();
+        let start = "the workload '1' is unknown: choose of crossed";
+        let end = r"; if it belongs to the options of 'crossed:--nodes 0', write the comma between them as '\,'";
+        assert_eq!(refusal("crossed:--nodes 0,1"), format!("{start}{end}"));
+        assert_eq!(refusal("crossed,1"), start);
     }
 }

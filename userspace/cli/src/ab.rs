@@ -28,8 +28,9 @@ const INTERRUPTED: u8 = 130;
 #[command(after_help = "\
 Arms: stock (= stock-nb0, stock-nb1, stock-nb0-thp, stock-nb1-thp), direct, interleave, oracle, worst,
 scx_tandem[:OPTIONS], scx_rusty[:OPTIONS], scx_bpfland[:OPTIONS], /PATH/TO/SCHED_EXT_SCHEDULER[:OPTIONS].
-Options are separated by spaces: --arms 'stock,scx_tandem:--cooldown-s 5'. Workloads: `tandem-load list`;
-sizes likewise: --workload 'crossed:--threads 4'. docs/ab.md explains method, output and files.
+Options are separated by spaces, a comma in them is written \\,: --arms 'stock,scx_tandem:--manage uid=0\\,pid=1'.
+Workloads: `tandem-load list`; sizes likewise: --workload 'crossed:--threads 4'. docs/ab.md explains method, output
+and files.
 
 Exit codes: 0 all valid, 1 an arm failed or the experiment is void, 2 bad input, 130 interrupted (what is
 done is kept; the same command goes on).")]
