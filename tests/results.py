@@ -19,6 +19,7 @@ RESULTS = ROOT / "docs" / "results"
 DOCUMENT = ROOT / "docs" / "results.md"
 MACHINES = ("2node", "ring4")
 STOCK = ("stock-nb0", "stock-nb1", "stock-nb0-thp", "stock-nb1-thp")
+# What follows a workload's name, which may be there in several forms, names the form.
 # A virtual second or a few each: all of it is hours of two cores. NUMA balancing begins a second after a thread.
 SIZES = {
     "crossed": "",
@@ -41,6 +42,8 @@ SIZES = {
     "is": "--sorts 20",
     "migration": "--operations 450000",
     "perf-numa": "",
+    "perf-numa 1x8-bw-thread": "--processes 1 --threads 8 --process-mib 0 --thread-mib 2 --loops 48",
+    "perf-numa 8x1-bw-process": "--processes 8 --threads 1 --process-mib 2 --loops 48",
     "hackbench": "",
     "stress-ng": "",
     "sysbench-threads": "",
@@ -59,9 +62,7 @@ GB/s is better when it is higher, and its ratios are turned round. Programs of o
 are to `stock-nb0`, whose measure stands in brackets.
 
 NUMA balancing begins a second after a thread: of runs that last about as long, the arms with it show its start at most;
-`crossed` is long enough to show what it reaches. `all-shared` is a lottery: all threads walk the same ring of lines, and one
-that comes to walk close behind another seems to find its lines in the last-level cache. Its 0.43 went with 0.44 of the
-others' accesses to memory.
+`crossed` is long enough to show what it reaches.
 """
 
 
@@ -74,16 +75,20 @@ def arms_of(workload):
     return ["stock", "oracle", "worst"] if workload["best"] else ["stock"]
 
 
-def text_of(name):
-    return f"{name}:{SIZES[name]}" if SIZES[name] else name
+def workload_of(form):
+    return form.split()[0]
 
 
-def words(machine, workload, boots):
-    return ["--machine", machine, "--workload", text_of(workload["name"]), "--arms", ",".join(arms_of(workload)), "--boots", str(boots)]
+def text_of(form):
+    return f"{workload_of(form)}:{SIZES[form]}" if SIZES[form] else form
 
 
-def result_file(machine, name):
-    return RESULTS / f"{machine}-{name}.json"
+def words(machine, form, arms, boots):
+    return ["--machine", machine, "--workload", text_of(form), "--arms", ",".join(arms), "--boots", str(boots)]
+
+
+def result_file(machine, form):
+    return RESULTS / f"{machine}-{form.replace(' ', '-')}.json"
 
 
 def without_series(experiment):
@@ -95,17 +100,17 @@ def without_series(experiment):
     return experiment
 
 
-def measure(machine, workload, boots):
+def measure(machine, form, arms, boots):
     """Runs the experiment and keeps its result; whether all of it is valid."""
     with tempfile.NamedTemporaryFile(suffix=".json") as whole:
-        command = [ROOT / "build/bin/tandem", "ab", *words(machine, workload, boots), "--json", whole.name]
+        command = [ROOT / "build/bin/tandem", "ab", *words(machine, form, arms, boots), "--json", whole.name]
         done = subprocess.run(command, check=False)
         if done.returncode == 130:
             raise KeyboardInterrupt
         text = Path(whole.name).read_text(encoding="utf-8")
     if text:
         RESULTS.mkdir(parents=True, exist_ok=True)
-        result_file(machine, workload["name"]).write_text(json.dumps(without_series(json.loads(text)), indent=1) + "\n")
+        result_file(machine, form).write_text(json.dumps(without_series(json.loads(text)), indent=1) + "\n")
     return done.returncode == 0
 
 
@@ -135,7 +140,7 @@ def written(known):
     """The document, from the results that there are."""
     parts = [HEAD]
     for machine in MACHINES:
-        found = [(known[name], result_file(machine, name)) for name in SIZES]
+        found = [(known[workload_of(form)], result_file(machine, form)) for form in SIZES]
         found = [(workload, json.loads(file.read_text())) for workload, file in found if file.exists()]
         if not found:
             continue
@@ -163,10 +168,11 @@ def main():
     known = workloads_known()
     valid = True
     if not wanted.only_written:
-        for name in wanted.workload or SIZES:
+        for form in wanted.workload or SIZES:
+            arms = arms_of(known[workload_of(form)])
             for machine in wanted.machine or MACHINES:
-                if wanted.again or not result_file(machine, name).exists():
-                    valid &= measure(machine, known[name], wanted.boots)
+                if wanted.again or not result_file(machine, form).exists():
+                    valid &= measure(machine, form, arms, wanted.boots)
                     DOCUMENT.write_text(written(known))
     DOCUMENT.write_text(written(known))
     return 0 if valid else 1

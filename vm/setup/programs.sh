@@ -15,7 +15,7 @@ bin=$cache/programs
 libraries=/usr/lib/$(uname -m)-linux-gnu
 
 declare -A packages=([hackbench]=rt-tests [stress-ng]=stress-ng [sysbench]=sysbench [redis-server]=redis-tools
-	[redis-benchmark]=redis-tools [mpirun]=openmpi-bin [hpcc]=hpcc [scotch_gmap]=scotch [perf]='')
+	[mpirun]=openmpi-bin [hpcc]=hpcc [scotch_gmap]=scotch [perf]='')
 # Where a program is not /usr/bin/NAME. A redis-check-rdb that is called redis-server is one.
 declare -A files=([redis-server]=/usr/bin/redis-check-rdb [perf]=$cache/perf/usr/bin/perf)
 # What it reads at run time besides its libraries.

@@ -16,7 +16,7 @@ mod workloads;
 
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-use external::External;
+use external::{External, redis_clients};
 use frame::spec::{Listed, Spec};
 use std::io::Write;
 use std::process::ExitCode;
@@ -27,6 +27,7 @@ fn command() -> Command {
         Command::new("observe").about("Record every interval where the threads and pages of a truth document are");
     let truth_of = Command::new("truth-of")
         .about("Write the truth document of processes whose threads all use the process's large mappings");
+    let redis_clients = Command::new(redis_clients::COMMAND).hide(true).about("The clients of one server of `redis`");
     Command::new("tandem-load")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Workloads of known access pattern, and an observer of where their threads and pages are")
@@ -37,6 +38,7 @@ fn command() -> Command {
         .subcommand(Command::new("list").about("List the workloads").arg(json))
         .subcommand(observe::Options::augment_args(observe))
         .subcommand(truth_of::Options::augment_args(truth_of))
+        .subcommand(redis_clients::Options::augment_args(redis_clients))
 }
 
 fn main() -> ExitCode {
@@ -66,6 +68,7 @@ fn run(matches: &ArgMatches) -> Result<()> {
         ("list", matches) => list(matches.get_flag("json")),
         ("observe", matches) => observe::run(&observe::Options::from_arg_matches(matches)?),
         ("truth-of", matches) => truth_of::run(&truth_of::Options::from_arg_matches(matches)?),
+        (redis_clients::COMMAND, matches) => redis_clients::run(&redis_clients::Options::from_arg_matches(matches)?),
         (name, matches) => match workloads::ALL.iter().find(|spec| spec.name == name) {
             Some(spec) => frame::command::run(spec, matches),
             None => {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Benchmarks that are one command each.
 
-use crate::external::session::Session;
+use crate::external::session::{Own, Session};
 use crate::external::{External, Setting};
 use crate::frame::spec::{Metric, Size, THREADS, size};
 use anyhow::{Context, Result, bail};
@@ -13,7 +13,13 @@ pub const PERF_NUMA: External = External {
     sizes: &[
         Size { name: "processes", default: 0, unit: "processes", help: "processes; 0: one for each node", least: 0 },
         Size { name: "threads", default: 0, unit: "threads", help: "threads each; 0: CPUs / processes", least: 0 },
-        size("process-mib", 16, "MiB", "memory of each process, which all its threads walk"),
+        Size {
+            name: "process-mib",
+            default: 16,
+            unit: "MiB",
+            help: "memory of each process, which all its threads walk",
+            least: 0,
+        },
         Size { name: "thread-mib", default: 0, unit: "MiB", help: "memory of each thread besides", least: 0 },
         size("loops", 12, "walks", "walks of each thread over all that it uses"),
     ],
@@ -71,8 +77,8 @@ fn words(text: &str) -> Vec<String> {
 
 /// A session of one command, whose output `proof` is given.
 fn one_command(command: &str, work: u64, proof: impl Fn(&str) -> Result<()> + 'static) -> Session {
-    let proof = Box::new(move |printed: &[String]| proof(&printed[0]).map(|()| None));
-    Session { servers: vec![], commands: vec![words(command)], work, proof }
+    let proof = Box::new(move |printed: &[String]| proof(&printed[0]).map(|()| Own::default()));
+    Session { commands: vec![words(command)], proof, ..Session::nothing(work) }
 }
 
 /// The number that stands `columns` words from the start of the first line that contains `text`.
@@ -88,6 +94,9 @@ fn perf_numa(setting: &Setting) -> Result<Session> {
     let processes = setting.or("processes", setting.nodes);
     let threads = setting.or("threads", (setting.cpus / processes).max(1));
     let (process_mib, thread_mib, loops) = (sizes.of("process-mib"), sizes.of("thread-mib"), sizes.of("loops"));
+    if process_mib + thread_mib == 0 {
+        bail!("--process-mib 0 and --thread-mib 0 leave nothing to walk: give one of them more");
+    }
     let work = processes * threads * (process_mib + thread_mib) * loops;
     // Without a limit of loops it stops by time; -0 has one CPU touch everything first; huge pages as the system has it.
     let command = format!(
@@ -166,6 +175,14 @@ mod tests {
         assert_eq!(number_in_line(SYSBENCH, "total number of events", 4).unwrap(), 400.0);
         assert!(number_in_line("Time: soon", "Time:", 1).unwrap_err().to_string().ends_with("expected: Time: soon"));
         assert!(number_in_line("", "Time:", 1).is_err());
+    }
+
+    #[test]
+    fn threads_with_nothing_to_walk_are_refused() {
+        let mut sizes: Values = Values(PERF_NUMA.sizes.iter().map(|size| (size.name, size.default)).collect());
+        sizes.0.iter_mut().filter(|(name, _)| name.ends_with("-mib")).for_each(|(_, value)| *value = 0);
+        let setting = Setting { sizes: &sizes, cpus: 8, nodes: 2, seed: 1, folder: std::path::Path::new("/") };
+        assert!(perf_numa(&setting).err().unwrap().to_string().contains("nothing to walk"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod benchmarks;
 mod command;
 mod hpcc;
 mod redis;
+pub mod redis_clients;
 pub mod session;
 
 use crate::frame::spec::{Listed, Metric, Size, Values};

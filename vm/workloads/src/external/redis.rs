@@ -1,54 +1,55 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Redis: one server for each node, each with clients of its own that write and read random keys.
+//! Redis: one server for each node, each with clients of its own that read and write random keys in the proportion that
+//! memtier_benchmark has by default.
 
-use crate::external::session::{Server, Session};
+use crate::external::redis_clients::{Connection, Load};
+use crate::external::session::{Own, Server, Session};
 use crate::external::{External, Setting};
 use crate::frame::spec::{Metric, Size, size};
 use anyhow::{Context, Result, bail};
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 /// The workload.
 pub const SPEC: External = External {
     name: "redis",
-    summary: "redis servers and redis-benchmark: clients write and read random keys, each server has its own",
+    summary: "redis servers, each with clients that get and set random keys of its own",
     sizes: &[
         Size { name: "servers", default: 0, unit: "servers", help: "servers; 0: one for each node", least: 0 },
-        size("clients", 8, "connections", "connections to each server"),
-        size("requests", 4000, "requests", "requests of each kind (SET, GET) to each server"),
-        size("keys", 4000, "keys", "different keys of each server"),
-        size("value-bytes", 512, "bytes", "size of a value"),
+        size("threads", 2, "threads", "threads with clients of each server"),
+        size("clients", 4, "connections", "connections of each thread"),
+        size("requests", 1000, "requests", "requests of each connection"),
+        size("gets-per-set", 10, "GETs", "GETs for each SET"),
+        size("keys", 4000, "keys", "different keys of each server, all written before the timed part"),
+        size("value-bytes", 512, "bytes", "size of a value, 16 at least"),
     ],
     metric: Metric::Seconds,
     work_unit: "requests",
-    needs: &["redis-server", "redis-benchmark"],
+    needs: &["redis-server"],
     session,
 };
 
 fn session(setting: &Setting) -> Result<Session> {
-    let sizes = setting.sizes;
     let servers = setting.or("servers", setting.nodes);
     let sockets: Vec<PathBuf> = (0..servers).map(|index| setting.folder.join(format!("redis-{index}"))).collect();
-    let (clients, requests) = (sizes.of("clients"), sizes.of("requests"));
-    let (keys, bytes) = (sizes.of("keys"), sizes.of("value-bytes"));
+    let load = Load::of(setting)?;
     let server = |socket: &PathBuf| {
         let options = ["--port", "0", "--save", "", "--unixsocket"].map(str::to_owned);
         let words = [vec!["redis-server".to_owned()], options.to_vec(), vec![text(socket)]].concat();
         let socket = socket.clone();
-        Server { words, answers: Box::new(move || ask(&socket, "PING").is_ok_and(|answer| answer == "PONG")) }
+        Server { words, answers: Box::new(move || ask(&socket, &["PING"]).is_ok_and(|answer| answer == "PONG")) }
     };
-    let command = |socket: &PathBuf| {
-        let line = format!("redis-benchmark -q -t set,get -c {clients} -n {requests} -r {keys} -d {bytes} -s");
-        line.split(' ').map(str::to_owned).chain([text(socket)]).collect()
-    };
+    let own = text(&std::env::current_exe().context("the path of tandem-load is not known")?);
+    let commands = sockets.iter().map(|socket| load.command(&own, socket)).collect();
+    let (filled, proved) = (sockets.clone(), load.clone());
     Ok(Session {
         servers: sockets.iter().map(server).collect(),
-        commands: sockets.iter().map(command).collect(),
-        work: 2 * servers * requests,
-        proof: Box::new(move |_| {
-            sockets.iter().try_for_each(|socket| prove(socket, requests))?;
-            Ok(None)
+        prepare: Box::new(move || filled.iter().try_for_each(|socket| load.fill(socket))),
+        commands,
+        work: servers * proved.requests(),
+        proof: Box::new(move |printed| {
+            sockets.iter().try_for_each(|socket| prove(socket, &proved))?;
+            let slowest = printed.iter().map(|printed| proved.p99_ns(printed)).collect::<Result<Vec<_>>>()?;
+            Ok(Own { p99_ns: slowest.into_iter().max(), ..Own::default() })
         }),
     })
 }
@@ -58,12 +59,12 @@ fn text(path: &Path) -> String {
 }
 
 /// The server itself counts what it was asked.
-fn prove(socket: &Path, requests: u64) -> Result<()> {
-    let counted = ask(socket, "INFO commandstats")?;
-    for command in ["set", "get"] {
+fn prove(socket: &Path, load: &Load) -> Result<()> {
+    let counted = ask(socket, &["INFO", "commandstats"])?;
+    for (command, expected) in [("set", load.keys + load.sets()), ("get", load.requests() - load.sets())] {
         let calls = calls(&counted, command);
-        if calls != Some(requests) {
-            bail!("the redis server counted {calls:?} {command} commands instead of {requests}");
+        if calls != Some(expected) {
+            bail!("the redis server counted {calls:?} {command} commands instead of {expected}");
         }
     }
     Ok(())
@@ -75,37 +76,16 @@ fn calls(counted: &str, command: &str) -> Option<u64> {
     line.split(',').next()?.parse().ok()
 }
 
-/// One command in Redis' protocol; the answer, a simple or a bulk string.
-fn ask(socket: &Path, command: &str) -> Result<String> {
-    let mut stream = UnixStream::connect(socket).context("a redis server cannot be reached")?;
-    write!(stream, "{command}\r\n").context("a redis server cannot be asked")?;
-    read_answer(&mut BufReader::new(stream))
-}
-
-fn read_answer(answer: &mut impl BufRead) -> Result<String> {
-    let mut head = String::new();
-    answer.read_line(&mut head).context("a redis server does not answer")?;
-    if let Some(simple) = head.strip_prefix('+') {
-        return Ok(simple.trim_end().to_owned());
-    }
-    let length = head.strip_prefix('$').and_then(|length| length.trim_end().parse().ok());
-    let mut body = vec![0; length.with_context(|| format!("a redis server answered: {}", head.trim_end()))?];
-    answer.read_exact(&mut body).context("a redis server broke off")?;
-    String::from_utf8(body).context("a redis server answered no text")
+/// One command; its answer as text.
+fn ask(socket: &Path, words: &[&str]) -> Result<String> {
+    let mut connection = Connection::to(socket)?;
+    connection.send(words)?;
+    String::from_utf8(connection.receive()?).context("a redis server answered no text")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn simple_and_bulk_answers_are_read_and_errors_told() {
-        assert_eq!(read_answer(&mut &b"+PONG\r\n"[..]).unwrap(), "PONG");
-        assert_eq!(read_answer(&mut &b"$4\r\nab\ncrest"[..]).unwrap(), "ab\nc");
-        let said = read_answer(&mut &b"-ERR unknown\r\n"[..]).unwrap_err().to_string();
-        assert_eq!(said, "a redis server answered: -ERR unknown");
-        assert!(read_answer(&mut &b"$9\r\nshort"[..]).is_err());
-    }
 
     #[test]
     fn calls_are_those_of_the_command_itself() {

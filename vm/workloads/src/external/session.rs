@@ -22,19 +22,43 @@ pub struct Server {
     pub answers: Box<dyn Fn() -> bool>,
 }
 
+/// What a program measured itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Own {
+    /// Its measure, if that is the metric.
+    pub value: Option<f64>,
+    /// 99th percentile of its requests' times.
+    pub p99_ns: Option<u64>,
+}
+
 /// See [`Session::proof`].
-pub type Proof = Box<dyn Fn(&[String]) -> Result<Option<f64>>>;
+pub type Proof = Box<dyn Fn(&[String]) -> Result<Own>>;
 
 /// What is to be started.
 pub struct Session {
     /// Started first; they must answer before the timed part begins, and are ended after the proof.
     pub servers: Vec<Server>,
+    /// Done when they answer, before the timed part begins.
+    pub prepare: Box<dyn Fn() -> Result<()>>,
     /// Programs and arguments, started together; the timed part lasts until the last has ended.
     pub commands: Vec<Vec<String>>,
     /// What is done in all.
     pub work: u64,
-    /// Proves from what the commands printed that this was done; gives the program's own measure if that is the metric.
+    /// Proves from what the commands printed that this was done; gives what they measured themselves.
     pub proof: Proof,
+}
+
+impl Session {
+    /// A session that starts nothing and says to have done so much work.
+    pub fn nothing(work: u64) -> Self {
+        Self {
+            servers: Vec::new(),
+            prepare: Box::new(|| Ok(())),
+            commands: Vec::new(),
+            work,
+            proof: Box::new(|_| Ok(Own::default())),
+        }
+    }
 }
 
 /// What a session gave.
@@ -45,6 +69,8 @@ pub struct Outcome {
     pub value: f64,
     /// What was done in all.
     pub work: u64,
+    /// See [`Own::p99_ns`].
+    pub p99_ns: Option<u64>,
 }
 
 /// Servers that run; killed when dropped.
@@ -71,6 +97,7 @@ pub fn run(session: &Session, folder: &Path) -> Result<Outcome> {
         servers.0.push(start(&server.words, folder, &log)?);
         wait_for(server, servers.0.last_mut().expect("just pushed"), &log)?;
     }
+    (session.prepare)()?;
     let logs: Vec<PathBuf> = (0..session.commands.len()).map(|at| folder.join(format!("command-{at}.log"))).collect();
     let begin_ns = monotonic_ns();
     mark::begin();
@@ -85,8 +112,8 @@ pub fn run(session: &Session, folder: &Path) -> Result<Outcome> {
     mark::end();
     let seconds = (monotonic_ns() - begin_ns) as f64 / 1e9;
     let printed = logs.iter().map(|log| printed(log)).collect::<Result<Vec<_>>>()?;
-    let value = (session.proof)(&printed)?.unwrap_or(seconds);
-    Ok(Outcome { seconds, value, work: session.work })
+    let own = (session.proof)(&printed)?;
+    Ok(Outcome { seconds, value: own.value.unwrap_or(seconds), work: session.work, p99_ns: own.p99_ns })
 }
 
 fn start(words: &[String], folder: &Path, log: &Path) -> Result<Child> {
@@ -125,9 +152,9 @@ fn last_words(printed: &str) -> String {
 mod tests {
     use super::*;
 
-    fn session(commands: &[&[&str]], proof: fn(&[String]) -> Result<Option<f64>>) -> Session {
+    fn session(commands: &[&[&str]], proof: fn(&[String]) -> Result<Own>) -> Session {
         let words = |command: &&[&str]| command.iter().map(|&word| word.to_owned()).collect();
-        Session { servers: vec![], commands: commands.iter().map(words).collect(), work: 3, proof: Box::new(proof) }
+        Session { commands: commands.iter().map(words).collect(), proof: Box::new(proof), ..Session::nothing(3) }
     }
 
     fn ran(session: &Session) -> Result<Outcome> {
@@ -138,15 +165,16 @@ mod tests {
     fn server(script: &str, answers: bool) -> Session {
         let words = ["sh", "-c", script].map(str::to_owned).to_vec();
         let server = Server { words, answers: Box::new(move || answers) };
-        Session { servers: vec![server], ..session(&[&["true"]], |_| Ok(None)) }
+        Session { servers: vec![server], ..session(&[&["true"]], |_| Ok(Own::default())) }
     }
 
     #[test]
     fn the_timed_part_lasts_until_the_last_command_has_ended() {
-        let outcome = ran(&session(&[&["sleep", "0.2"], &["true"]], |_| Ok(None))).unwrap();
+        let outcome = ran(&session(&[&["sleep", "0.2"], &["true"]], |_| Ok(Own::default()))).unwrap();
         assert!(outcome.seconds >= 0.2);
         assert_eq!((outcome.work, outcome.value), (3, outcome.seconds));
-        assert_eq!(ran(&session(&[&["true"]], |_| Ok(Some(7.5)))).unwrap().value, 7.5, "its own measure");
+        let outcome = ran(&session(&[&["true"]], |_| Ok(Own { value: Some(7.5), p99_ns: Some(9) }))).unwrap();
+        assert_eq!((outcome.value, outcome.p99_ns), (7.5, Some(9)), "its own measures");
     }
 
     #[test]
@@ -161,9 +189,12 @@ mod tests {
 
     #[test]
     fn a_command_that_fails_is_told_with_its_last_words() {
-        let said = ran(&session(&[&["sh", "-c", "echo no memory; exit 3"]], |_| Ok(None))).err().unwrap().to_string();
+        let said = ran(&session(&[&["sh", "-c", "echo no memory; exit 3"]], |_| Ok(Own::default())))
+            .err()
+            .unwrap()
+            .to_string();
         assert_eq!(said, "sh failed (exit status: 3): no memory");
-        let said = ran(&session(&[&["no-such-program"]], |_| Ok(None))).err().unwrap().to_string();
+        let said = ran(&session(&[&["no-such-program"]], |_| Ok(Own::default()))).err().unwrap().to_string();
         assert!(said.starts_with("no-such-program does not start"), "{said}");
     }
 

@@ -169,7 +169,7 @@ fn truth_of(thread: &Thread, memory: &[Memory]) -> ThreadTruth {
 }
 
 /// The smallest value that at least 99 % of the values do not exceed.
-fn percentile_99(mut values: Vec<u64>) -> Option<u64> {
+pub fn percentile_99(mut values: Vec<u64>) -> Option<u64> {
     values.sort_unstable();
     values.get((values.len() * 99).div_ceil(100).checked_sub(1)?).copied()
 }

@@ -100,7 +100,7 @@ impl<'a> Report<'a> {
             work_unit: external.work_unit,
             work_per_s: outcome.work as f64 / outcome.seconds,
             check: "ok",
-            p99_ns: None,
+            p99_ns: outcome.p99_ns,
             node_ids: topology.nodes(),
             pages_per_node: Vec::new(),
             threads_per_node: Vec::new(),
