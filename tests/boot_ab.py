@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """`tandem ab` with real guests: in the timing lab, and as on a real machine.
 
-usage: python3 -m unittest discover -v -s tests -p 'boot_ab.py'     (about 5 minutes; needs ./run build)
+usage: python3 -m unittest discover -v -s tests -p 'boot_ab.py'     (about 10 minutes; needs ./run build)
 """
 
 import json
@@ -13,6 +13,11 @@ import unittest
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / "build" / "bin"
 SMALL = "crossed:--passes 3 --private-mib 16 --shared-mib 1"
+# Long enough for two decisions at half a second each.
+DECIDED = "crossed:--passes 30 --private-mib 16 --shared-mib 1"
+# The comma, marked as one of an option's, is for the scheduler to read.
+WITH_OPTIONS = r"scx_tandem:--interval-ms 500 --manage uid=0\,uid=1"
+REFUSED = "scx_tandem:--no-such-option"
 CRASH = "#!/bin/sh\necho c > /proc/sysrq-trigger\n"
 
 # Starts an experiment and ends it by a signal while a workload runs; then looks at what is left. Words: SIGNAL.
@@ -73,6 +78,17 @@ def guest(script, *words):
     return done.stdout + done.stderr
 
 
+def in_lab(folder, workload, arms):
+    """The code, the result and the progress of an experiment that keeps its files in `folder`."""
+    out = Path(folder) / "out.json"
+    done = subprocess.run(
+        [BIN / "tandem", "ab", "--machine", "2node", "--workload", workload, "--boots", "1", "--json", out,
+         "--arms", arms, "--store", Path(folder) / "store"],
+        capture_output=True, text=True, check=False,
+    )
+    return done.returncode, json.loads(out.read_text()) if out.exists() else done.stderr, done.stderr
+
+
 class InTheTimingLab(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -86,13 +102,7 @@ class InTheTimingLab(unittest.TestCase):
     @classmethod
     def ab(cls):
         """The experiment's code, result and progress."""
-        out = Path(cls.folder.name) / "out.json"
-        done = subprocess.run(
-            [BIN / "tandem", "ab", "--machine", "2node", "--workload", SMALL, "--boots", "1", "--json", out,
-             "--arms", f"stock-nb0,oracle,worst,{cls.crash}", "--store", Path(cls.folder.name) / "store"],
-            capture_output=True, text=True, check=False,
-        )
-        return done.returncode, json.loads(out.read_text()) if out.exists() else done.stderr, done.stderr
+        return in_lab(cls.folder.name, SMALL, f"stock-nb0,oracle,worst,{cls.crash}")
 
     def arm(self, name):
         return next(arm for arm in self.first[1]["arms"] if arm["name"] == name)
@@ -123,6 +133,51 @@ class InTheTimingLab(unittest.TestCase):
         _, again, said = self.ab()
         self.assertIn("3 of 4 runs are in the store already", said)
         self.assertEqual([arm["runs"] for arm in again["arms"]], [arm["runs"] for arm in self.first[1]["arms"]])
+
+
+class UnderSchedExt(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        with tempfile.TemporaryDirectory() as folder:
+            arms = f"stock-nb0,oracle,scx_tandem,{WITH_OPTIONS},{REFUSED}"
+            cls.code, cls.result, cls.said = in_lab(folder, DECIDED, arms)
+
+    def arm(self, name):
+        return next(arm for arm in self.result["arms"] if arm["name"] == name)
+
+    def report(self, name):
+        (boot,) = self.arm(name)["boots"]
+        return boot["scheduler_report"]
+
+    def test_a_scheduler_that_refuses_its_options_is_reported_with_its_sentence_and_the_rest_went_on(self):
+        self.assertEqual(self.code, 1, self.said)
+        refused = self.arm(REFUSED)
+        self.assertEqual((refused["valid"], refused["runs"]), (False, []))
+        sentence = "the scheduler ended while loading: error: unexpected argument '--no-such-option' found"
+        self.assertIn(sentence, refused["failures"][0])
+        self.assertTrue(all(arm["valid"] for arm in self.result["arms"] if arm is not refused), self.said)
+
+    def test_the_scheduler_had_the_tasks_and_stock_had_none(self):
+        for name in ("scx_tandem", WITH_OPTIONS):
+            scheduler = self.report(name)["scheduler"]
+            # Eight threads ran to the end; every one of them was put into a queue or onto an idle CPU.
+            self.assertGreater(scheduler["task_made"], 8, name)
+            self.assertGreater(scheduler["queued"] + scheduler["idle_prev"] + scheduler["idle_home"], 8, name)
+            # Under a sched_ext scheduler the kernel balances nothing.
+            self.assertEqual(self.arm(name)["numa_pte_updates"], 0)
+        self.assertIsNone(self.report("stock-nb0"))
+
+    def test_options_reach_the_scheduler(self):
+        # One decides each second, the other twice as often, in runs of the same length.
+        self.assertGreater(self.report(WITH_OPTIONS)["intervals"], 1.5 * self.report("scx_tandem")["intervals"])
+
+    def test_what_it_decided_is_what_the_machine_saw(self):
+        arm, stock, oracle = self.arm(WITH_OPTIONS), self.arm("stock-nb0"), self.arm("oracle")
+        decided = {move["tid"] for move in self.report(WITH_OPTIONS)["thread_moves"]}
+        self.assertGreaterEqual(len(decided), 2, "half of crossed's threads run on the wrong node")
+        self.assertGreaterEqual(arm["thread_moves"], len(decided))
+        self.assertLess(arm["remote_share"], stock["remote_share"] - 0.15)
+        self.assertTrue(oracle["median"] <= arm["median"] < stock["median"], (oracle, arm, stock))
 
 
 class OnTheRealMachine(unittest.TestCase):

@@ -41,9 +41,10 @@ fail() {
 	exit 1
 }
 
-# What a program said last, for a sentence about its end.
+# What a program said last, for a sentence about its end: its last error if it calls one so, because advice may follow it.
 last_words() {
-	tail -n 1 "$1" | cut -c1-300
+	words=$(grep -i '^error: ' "$1" | tail -n 1)
+	echo "${words:-$(tail -n 1 "$1")}" | cut -c1-300
 }
 
 set_up() {
