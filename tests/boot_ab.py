@@ -63,7 +63,7 @@ done &
 	--json /tmp/out.json --html /tmp/out.html >&2
 echo "code: $?" >&2
 cat /tmp/out.json
-grep -c '<svg' /tmp/out.html >&2
+echo "plots: $(grep -o '<h2>[^<]*' /tmp/out.html | tr '\\n' ' ')" >&2
 """
 
 
@@ -185,13 +185,30 @@ class OnTheRealMachine(unittest.TestCase):
         said = guest(FINISHED)
         self.assertIn("code: 0", said)
         result = json.loads(said[said.index("\n{\n") : said.rindex("\n}\n") + 2])
+        self.assertRegex(said, "plots: .*seconds per arm.*Load per node over time")
+        self.assertNotIn("Remote share of memory accesses over time", said)
         self.assertTrue(any("virtual" in noise for noise in result["native"]["noise"]), result["native"])
         for arm in result["arms"]:
             self.assertTrue(arm["valid"] and len(arm["runs"]) == 2, arm)
             self.assertIsNone(arm["remote_share"])
+            for boot in arm["boots"]:
+                self.assert_load(boot)
             # The other two zones count a thousand J for each mJ of this one.
             self.assertTrue(0 < arm["energy_j"] < 10, arm["energy_j"])
             self.assertEqual(arm["numa_pte_updates"], 0)
+
+    def assert_load(self, boot):
+        """Two nodes of four CPUs were watched while eight threads ran, and no longer."""
+        series = boot["placement"]["series"]
+        self.assertTrue(all(len(point["load"]) == 2 and point["remote_share"] is None for point in series), series)
+        self.assertTrue(all(0 <= load <= 1 for point in series for load in point["load"]), series)
+        for node in (0, 1):
+            self.assertGreater(max(point["load"][node] for point in series), 0.5, series)
+        times = [point["at_s"] for point in series]
+        self.assertEqual(times, sorted(times))
+        # A reading's distance before and after, and the program's begin before its timed part.
+        self.assertLess(boot["report"]["seconds"] - 0.5, times[-1])
+        self.assertLess(times[-1], boot["host_s"])
 
     def left_by(self, signal):
         said = guest(INTERRUPTED, signal)

@@ -2,9 +2,12 @@
 //! Experiments on the real machine: the same script as in the lab, run here, one run at a time.
 //!
 //! Times are real, so the machine is asked what disturbs them ([`conditions`]), and there is no model to calibrate and no
-//! ground truth of accesses. The script puts back the settings it changed; [`settings`] sees to it even if it was killed.
+//! ground truth of accesses; the [`load`] of nodes is what the kernel says. The script puts back the settings it changed;
+//! [`settings`] sees to it even if it was killed.
 
 mod conditions;
+mod cpu_time;
+mod load;
 mod settings;
 
 use std::fs;
@@ -17,6 +20,7 @@ use sha2::{Digest, Sha256};
 use tandem_machine::{RunningMachine, read_running};
 
 pub use conditions::Conditions;
+use load::{FIRST_INTERVAL, Watch};
 use settings::KernelSettings;
 
 use crate::arm::Arm;
@@ -27,6 +31,17 @@ use crate::programs::{Places, SCRIPT};
 use crate::run::{Collected, Identity, Run, failure, hex};
 use crate::runner::{Job, Runner};
 use crate::stop::run_to_end;
+use crate::truth::Placement;
+
+/// What is known of this machine before anything runs.
+struct Here {
+    /// The node that the arm `direct` uses.
+    direct_node: u32,
+    /// Numbers of the CPUs of each node.
+    cpus_per_node: Vec<Vec<u32>>,
+    /// The settings that arms change.
+    settings: KernelSettings,
+}
 
 /// Runs on this machine; one experiment per workload.
 ///
@@ -56,8 +71,9 @@ pub fn run(plan: &Plan, places: &Places, runner: &Runner<'_>) -> Result<Vec<Expe
     for noise in &conditions.noise {
         (runner.say)(&format!("noise: {noise}"));
     }
-    let settings = KernelSettings::read(Path::new("/"))?;
-    let make = |job: &Job| one(job, direct_node, &settings, runner);
+    let cpus = machine.topology.nodes.values().map(|node| node.cpus.iter().map(|cpu| cpu.0).collect());
+    let here = Here { direct_node, cpus_per_node: cpus.collect(), settings: KernelSettings::read(Path::new("/"))? };
+    let make = |job: &Job| one(job, &here, runner);
     let outcomes = Runner { side_by_side: 1, ..*runner }.run(&jobs, &make)?;
     let calibration = Calibration::not_needed();
     let scene = Scene { machine: name, kernel, calibration, native: Some(conditions) };
@@ -83,16 +99,24 @@ fn check(arms: &[Arm]) -> Result<()> {
 }
 
 /// One run of one arm. Its files are kept when it fails.
-fn one(job: &Job, direct_node: u32, settings: &KernelSettings, runner: &Runner<'_>) -> Result<Run> {
+fn one(job: &Job, here: &Here, runner: &Runner<'_>) -> Result<Run> {
     let scratch = runner.store.scratch(&job.identity)?;
     let script = scratch.join("arm.sh");
     fs::write(&script, SCRIPT).context("the arm's script cannot be written")?;
-    let arguments = job.programs.arguments(&job.arm, &job.workload, job.identity.seed, &scratch, direct_node);
+    let arguments = job.programs.arguments(&job.arm, &job.workload, job.identity.seed, &scratch, here.direct_node);
     let begun = Instant::now();
     let mut command = Command::new("/bin/sh");
-    let ended = run_to_end(command.arg(&script).args(arguments), &scratch.join("log"), runner.stop);
-    settings.put_back()?;
-    let status = ended?;
+    let watch = Watch {
+        proc: Path::new("/proc"),
+        cpus_per_node: &here.cpus_per_node,
+        begun: scratch.join("workload.out"),
+        ended: scratch.join("energy.after"),
+        interval: FIRST_INTERVAL,
+    };
+    let ended = watch.during(|| run_to_end(command.arg(&script).args(arguments), &scratch.join("log"), runner.stop));
+    here.settings.put_back()?;
+    let (status, series) = ended?;
+    let status = status?;
     let files = || format!("its files are in {}", scratch.display());
     if !status.success() {
         bail!("{}; {}", failure(&scratch).unwrap_or_else(|| format!("the arm's script failed: {status}")), files());
@@ -103,7 +127,7 @@ fn one(job: &Job, direct_node: u32, settings: &KernelSettings, runner: &Runner<'
         identity: job.identity.clone(),
         report: collected.report,
         counts: collected.counts,
-        placement: None,
+        placement: Some(Placement { remote_share: None, accesses: None, coherence: None, series }),
         scheduler_report: collected.scheduler_report,
         energy_j: collected.energy_j,
         host_s: begun.elapsed().as_secs_f64(),

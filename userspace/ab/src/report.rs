@@ -69,11 +69,13 @@ fn remote_share(page: &mut String, experiment: &Experiment) -> Result<()> {
         }
     }
     let plot = charts::over_time(&lines, "remote share", (860, 320))?;
-    figure(page, "Remote share of memory accesses over time", TYPICAL_CAPTION, &plot, &legend)
+    figure(page, "Remote share of memory accesses over time", &typical_caption(experiment), &plot, &legend)
 }
 
-const TYPICAL_CAPTION: &str = "Of each arm, the boot whose result is nearest to the median; time since the timed part \
-    began.";
+fn typical_caption(experiment: &Experiment) -> String {
+    let what = if experiment.native.is_some() { "workload" } else { "timed part" };
+    format!("Of each arm, the boot whose result is nearest to the median; time since the {what} began.")
+}
 
 /// A plot of every arm, a line a node.
 fn load(page: &mut String, experiment: &Experiment) -> Result<()> {
@@ -93,7 +95,11 @@ fn load(page: &mut String, experiment: &Experiment) -> Result<()> {
     }
     *page += "</div>\n";
     write_legend(page, &legend)?;
-    writeln!(page, "<p class=\"caption\">Time the node's CPUs were busy, as a share. {TYPICAL_CAPTION}</p>")?;
+    writeln!(
+        page,
+        "<p class=\"caption\">Time the node's CPUs were busy, as a share. {}</p>",
+        typical_caption(experiment)
+    )?;
     Ok(())
 }
 

@@ -52,7 +52,8 @@ pub struct Run {
     pub report: WorkloadReport,
     /// What the kernel counted.
     pub counts: KernelCounts,
-    /// What the machine model counted; `None` on a real machine.
+    /// What the machine model counted; on a real machine, what the kernel says of it. `None` in what
+    /// older versions measured there.
     pub placement: Option<Placement>,
     /// The report of a scheduler that writes one.
     pub scheduler_report: Option<serde_json::Value>,

@@ -48,8 +48,8 @@ pub fn run(arm: &str, seed: u64, seconds: f64) -> Run {
         },
         placement: Some(Placement {
             remote_share: Some(0.25),
-            accesses: 1_000_000,
-            coherence: Coherence::default(),
+            accesses: Some(1_000_000),
+            coherence: Some(Coherence::default()),
             series: vec![point(1.0, 0.9), point(2.0, 0.1)],
         }),
         scheduler_report: None,

@@ -47,15 +47,15 @@ pub struct Coherence {
     pub cross_node: u64,
 }
 
-/// What happened in the timed part.
+/// What happened in the timed part; on a real machine, in the whole run of the workload, and its accesses are not known.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Placement {
     /// Accesses to another node / all accesses.
     pub remote_share: Option<f64>,
     /// All accesses.
-    pub accesses: u64,
+    pub accesses: Option<u64>,
     /// Lines from other CPUs' caches.
-    pub coherence: Coherence,
+    pub coherence: Option<Coherence>,
     /// Its course, a point a record.
     pub series: Vec<Point>,
 }
@@ -63,7 +63,7 @@ pub struct Placement {
 /// One stretch between two records.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// End of the stretch, in s since the timed part began.
+    /// End of the stretch, in s since the timed part began (on a real machine, the workload).
     pub at_s: f64,
     /// Remote share in it.
     pub remote_share: Option<f64>,
@@ -104,8 +104,8 @@ impl Truth {
         let series = self.records[begin..=end].windows(2).filter(|pair| pair[1].at_ns > pair[0].at_ns);
         Ok(Placement {
             remote_share: remote_share(first, last),
-            accesses: accesses(first, last).0,
-            coherence: last.coherence.since(first.coherence),
+            accesses: Some(accesses(first, last).0),
+            coherence: Some(last.coherence.since(first.coherence)),
             series: series.map(|pair| self.point(first.at_ns, &pair[0], &pair[1])).collect(),
         })
     }
@@ -181,8 +181,8 @@ mod tests {
     #[test]
     fn only_what_lies_between_the_marks_counts() {
         let placement = timed_part(&document()).unwrap();
-        assert_eq!((placement.accesses, placement.remote_share), (400, Some(0.25)));
-        assert_eq!(placement.coherence, Coherence { same_llc: 0, same_node: 0, cross_node: 150 });
+        assert_eq!((placement.accesses, placement.remote_share), (Some(400), Some(0.25)));
+        assert_eq!(placement.coherence, Some(Coherence { same_llc: 0, same_node: 0, cross_node: 150 }));
     }
 
     #[test]

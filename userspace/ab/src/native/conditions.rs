@@ -10,6 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use super::cpu_time::CpuTime;
+
 /// How long the machine is watched for what else it does.
 const WATCHED: Duration = Duration::from_secs(1);
 /// A busier machine than this share of its CPU time is not quiet.
@@ -73,19 +75,10 @@ fn noise(governors: &[String], boost: Option<bool>, busy_share: f64, hypervisor:
     noise
 }
 
-/// Share of CPU time that was neither idle nor waiting for a device between two readings of /proc/stat; time stolen by a
-/// hypervisor counts as busy.
+/// Busy share of all CPUs between two readings of /proc/stat.
 fn busy_share(before: &str, after: &str) -> Option<f64> {
-    let (before, after) = (times(before)?, times(after)?);
-    let passed: Vec<u64> = after.iter().zip(&before).map(|(after, before)| after.saturating_sub(*before)).collect();
-    let (all, idle) = (passed.iter().sum::<u64>(), passed.get(3)? + passed.get(4)?);
-    Some(if all == 0 { 0.0 } else { (all - idle) as f64 / all as f64 })
-}
-
-/// user, nice, system, idle, iowait, irq, softirq, steal of all CPUs; what follows is contained in these.
-fn times(stat: &str) -> Option<Vec<u64>> {
-    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    line.split_whitespace().take(8).map(|word| word.parse().ok()).collect()
+    let time = |stat: &str| CpuTime::parse(stat.lines().find_map(|line| line.strip_prefix("cpu "))?);
+    Some(time(after)?.busy_share_since(time(before)?))
 }
 
 fn governors(cpus: &Path) -> Vec<String> {
