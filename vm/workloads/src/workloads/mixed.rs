@@ -31,7 +31,7 @@ pub const SPEC: Spec = Spec {
     metric: Metric::Seconds,
     work_unit: "operations",
     best: "sharers on one node, memory hogs spread with their memory, CPU hogs where room is left",
-    worst: "sharers scattered, memory hogs crowded and their memory far away",
+    worst: "memory hogs crowded and their memory far away, sharers scattered over what is left",
     timed: false,
     plan,
 };
@@ -66,21 +66,26 @@ struct Seats {
 fn seats(request: &Request, threads: usize) -> Result<Seats> {
     let mut room = Room::of(&request.seats(threads)?);
     let (sharers, hogs) = (threads / 4, threads / 2);
-    let is_best = request.placement == Placement::Oracle;
-    let mut nodes: Vec<NodeId> = Vec::new();
-    for sharer in 0..sharers {
-        nodes.push(room.take_from(if is_best { 0 } else { sharer }));
+    let (of_hogs, of_sharers);
+    match request.placement {
+        Placement::Oracle => {
+            of_sharers = room.take_together(sharers);
+            of_hogs = room.take_apart(hogs);
+        }
+        Placement::None => {
+            of_sharers = room.take_apart(sharers);
+            of_hogs = room.take_together(hogs);
+        }
+        // One link that all hogs of a node wait for costs more than sharers that are apart.
+        Placement::Worst => {
+            of_hogs = room.take_together(hogs);
+            of_sharers = room.take_apart(sharers);
+        }
     }
-    for _hog in 0..hogs {
-        nodes.push(if is_best { room.take_of_fewest(&nodes[sharers..]) } else { room.take_from(0) });
-    }
-    for _hog in sharers + hogs..threads {
-        nodes.push(room.take_from(0));
-    }
-    let mut seats = request.seats_at(&nodes);
-    let cpu_hogs = seats.split_off(sharers + hogs);
-    let memory_hogs = seats.split_off(sharers);
-    Ok(Seats { memory_hogs, sharers: seats, cpu_hogs })
+    let mut memory_hogs = request.seats_at(&[of_hogs, of_sharers, room.rest()].concat());
+    let mut sharers_on = memory_hogs.split_off(hogs);
+    let cpu_hogs = sharers_on.split_off(sharers);
+    Ok(Seats { memory_hogs, sharers: sharers_on, cpu_hogs })
 }
 
 /// Seats left on each node, in the order of the tour.
@@ -92,18 +97,29 @@ impl Room {
         Self(blocks.map(|block| (block[0].node, block.len())).collect())
     }
 
-    /// A seat of the `first`-th node (modulo their number) or of the first one after it that has any left.
-    fn take_from(&mut self, first: usize) -> NodeId {
-        let count = self.0.len();
-        let at = (first..first + count).map(|at| at % count).find(|at| self.0[*at].1 > 0);
-        self.take(at.expect("there are as many seats as threads"))
+    /// So many seats, node after node.
+    fn take_together(&mut self, threads: usize) -> Vec<NodeId> {
+        let next = |room: &mut Self| {
+            let at = room.0.iter().position(|(_, left)| *left > 0);
+            room.take(at.expect("there are as many seats as threads"))
+        };
+        (0..threads).map(|_| next(self)).collect()
     }
 
-    /// A seat of the node that is the fewest times among `taken`.
-    fn take_of_fewest(&mut self, taken: &[NodeId]) -> NodeId {
-        let with_room = (0..self.0.len()).filter(|at| self.0[*at].1 > 0);
-        let at = with_room.min_by_key(|at| taken.iter().filter(|node| **node == self.0[*at].0).count());
-        self.take(at.expect("there are as many seats as threads"))
+    /// So many seats, each on a node that the fewest of them are on.
+    fn take_apart(&mut self, threads: usize) -> Vec<NodeId> {
+        let mut taken = Vec::new();
+        for _thread in 0..threads {
+            let with_room = (0..self.0.len()).filter(|at| self.0[*at].1 > 0);
+            let at = with_room.min_by_key(|at| taken.iter().filter(|node| **node == self.0[*at].0).count());
+            taken.push(self.take(at.expect("there are as many seats as threads")));
+        }
+        taken
+    }
+
+    /// All seats left.
+    fn rest(self) -> Vec<NodeId> {
+        self.0.into_iter().flat_map(|(node, left)| vec![node; left]).collect()
     }
 
     fn take(&mut self, at: usize) -> NodeId {
@@ -151,8 +167,10 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_scatters_sharers_and_crowds_memory_hogs() {
+    fn the_worst_crowds_memory_hogs_and_the_start_scatters_sharers_first() {
         let two = topology_of(&[(0, &[0, 1, 2, 3], true), (1, &[4, 5, 6, 7], true)]);
-        assert_eq!(nodes(&two, Placement::Worst), [vec![0, 0, 0, 1], vec![0, 1], vec![1, 1]]);
+        assert_eq!(nodes(&two, Placement::Worst), [vec![0, 0, 0, 0], vec![1, 1], vec![1, 1]]);
+        assert_eq!(nodes(&two, Placement::None), [vec![0, 0, 0, 1], vec![0, 1], vec![1, 1]]);
+        assert_eq!(nodes(&ring_of_four(), Placement::Worst), [vec![0, 0, 1, 1], vec![2, 3], vec![2, 3]]);
     }
 }
