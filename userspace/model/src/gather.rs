@@ -13,9 +13,9 @@ use crate::sim::Sim;
 pub fn gather(sim: &mut Sim) {
     let mut room: Vec<usize> = (0..sim.machine.nodes()).map(|node| sim.machine.cpus(node)).collect();
     let mut home = vec![None; sim.world.programs.len()];
-    for (program, home) in home.iter_mut().enumerate() {
+    for program in most_gathered_first(sim) {
         let threads = active_of(sim, program);
-        let on = |node: usize| threads.iter().filter(|&&thread| sim.threads[thread].node == node).count();
+        let on = |node: usize| on(sim, &threads, node);
         let fits = |&node: &usize| {
             threads.len() <= sim.machine.cpus(node) / sim.machine.llcs_per_node && threads.len() <= room[node]
         };
@@ -23,7 +23,7 @@ pub fn gather(sim: &mut Sim) {
         let most = tour.reduce(|best, next| if on(next) > on(best) { next } else { best });
         if let Some(node) = most.filter(|_| threads.len() > 1) {
             room[node] -= threads.len();
-            *home = Some(node);
+            home[program] = Some(node);
         }
     }
     for at in 0..sim.active.len() {
@@ -49,6 +49,22 @@ fn bring(sim: &mut Sim, thread: usize, to: usize, home: &[Option<usize>]) {
         sim.move_thread(other, from, None);
     }
     sim.move_thread(thread, to, None);
+}
+
+/// Programs, those with most threads on one node first: the more of a process runs in a cache, the sooner it gathers there.
+fn most_gathered_first(sim: &Sim) -> Vec<usize> {
+    let mut programs: Vec<usize> = (0..sim.world.programs.len()).collect();
+    programs.sort_by_cached_key(|&program| {
+        let threads = active_of(sim, program);
+        let most = (0..sim.machine.nodes()).map(|node| on(sim, &threads, node)).max();
+        std::cmp::Reverse(most)
+    });
+    programs
+}
+
+/// How many of `threads` are on `node`.
+fn on(sim: &Sim, threads: &[usize], node: usize) -> usize {
+    threads.iter().filter(|&&thread| sim.threads[thread].node == node).count()
 }
 
 fn active_of(sim: &Sim, program: usize) -> Vec<usize> {

@@ -142,6 +142,8 @@ fn cache_aware_scheduling_gathers_the_programs_that_fit_a_cache() {
     assert_near(sharers.time_s.unwrap(), oracle.time_s.unwrap(), 1e-3);
     // Eight threads fit no cache of four CPUs.
     assert_eq!(outcome(&two_nodes(), &builtin("master-init").unwrap(), "eevdf-llc").thread_moves, 0);
+    // Three of four memory hogs begin beside their memory, the sharers one on each node: the hogs get the room there.
+    assert_eq!(outcome(&two_nodes(), &builtin("mixed").unwrap(), "eevdf-llc").remote_share, 0.0);
 }
 
 #[test]
