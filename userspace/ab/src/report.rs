@@ -189,6 +189,20 @@ mod tests {
     }
 
     #[test]
+    fn a_real_machine_has_the_load_of_its_nodes_and_no_remote_share() {
+        let mut result = experiment(&[("stock-nb0", &[8.0]), ("oracle", &[4.0])]);
+        let noise = Vec::new();
+        result.native = Some(crate::native::Conditions { governors: vec![], boost: None, busy_share: 0.0, noise });
+        let placements = result.arms.iter_mut().flat_map(|arm| &mut arm.boots).filter_map(|run| run.placement.as_mut());
+        placements.flat_map(|placement| &mut placement.series).for_each(|point| point.remote_share = None);
+        let page = html(&[result]).unwrap();
+        // Values, and the load of two arms.
+        assert_eq!(page.matches("<svg").count(), 3, "{page}");
+        assert!(page.contains("Load per node over time") && !page.contains("Remote share of memory"));
+        assert!(page.contains("since the workload began") && !page.contains("since the timed part"));
+    }
+
+    #[test]
     fn the_page_needs_no_network_and_no_script() {
         let page = page().replace("http://www.w3.org/2000/svg", "");
         for word in ["http", "<script", "<link", "@import", "url("] {
