@@ -7,6 +7,7 @@
 //! ordered (by id), so that one snapshot and one seed give one plan.
 
 mod ids;
+mod near_groups;
 mod plan;
 mod snapshot;
 mod topology;

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use tandem_machine::{MachineFile, format_cpu_list, read_running};
-use tandem_policies::model::{CpuId, FULL_CAPACITY, LatencySource, PAGE_BYTES, Topology};
+use tandem_policies::model::{CpuId, FULL_CAPACITY, LatencySource, NodeId, NodeIndex, PAGE_BYTES, Topology};
 
 /// What to show, and how.
 #[derive(Args)]
@@ -43,6 +43,8 @@ struct Shown {
     name: Option<String>,
     #[serde(flatten)]
     topology: Topology,
+    /// Nodes that are nearer to each other than to all others; empty if latencies tell no such groups.
+    near_nodes: Vec<Vec<NodeId>>,
     cores: Vec<Vec<CpuId>>,
     offline_cpus: Vec<CpuId>,
     notes: Vec<String>,
@@ -80,6 +82,7 @@ fn running() -> Result<Shown> {
     let machine = read_running()?;
     Ok(Shown {
         name: None,
+        near_nodes: near_nodes(&machine.topology),
         topology: machine.topology,
         cores: machine.cores,
         offline_cpus: machine.offline_cpus,
@@ -91,14 +94,21 @@ fn running() -> Result<Shown> {
 fn from_file(machine: MachineFile) -> Result<Shown> {
     let threads = machine.threads_per_core as usize;
     let cores = machine.cpus().iter().flat_map(|cpus| cpus.chunks(threads).map(<[CpuId]>::to_vec)).collect();
+    let topology = machine.topology()?;
     Ok(Shown {
-        topology: machine.topology()?,
+        near_nodes: near_nodes(&topology),
+        topology,
         name: Some(machine.name),
         bandwidth_mb_s: machine.bandwidth_mb_s,
         cores,
         offline_cpus: Vec::new(),
         notes: machine.derived,
     })
+}
+
+fn near_nodes(topology: &Topology) -> Vec<Vec<NodeId>> {
+    let ids = |group: &Vec<NodeIndex>| group.iter().map(|&node| topology.nodes[node].id).collect();
+    topology.near_groups().iter().map(ids).collect()
 }
 
 fn cpu_list(cpus: &[CpuId]) -> String {
@@ -156,6 +166,11 @@ fn table(shown: &Shown) -> String {
                 node.id
             ),
         );
+    }
+    if !shown.near_nodes.is_empty() {
+        let joined = |group: &Vec<NodeId>| group.iter().map(|node| node.0.to_string()).collect::<Vec<_>>().join("+");
+        let groups: Vec<String> = shown.near_nodes.iter().map(joined).collect();
+        line(&mut text, format_args!("nearer to each other than to all other nodes: {}", groups.join(" ")));
     }
     if shown.topology.latency_source == LatencySource::MachineFile {
         line(&mut text, format_args!("latencies: from the machine file"));

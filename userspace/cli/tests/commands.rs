@@ -56,6 +56,13 @@ fn the_table_names_memory_only_nodes() {
 }
 
 #[test]
+fn nodes_that_are_parts_of_one_socket_are_named() {
+    let printed = |name: &str| stdout(&tandem(&["topo", "--machine", &machine(name)])).to_owned();
+    assert!(printed("thanos-b").contains("nearer to each other than to all other nodes: 0+4 1+5 2+6 3+7\n"));
+    assert!(!printed("ring4").contains("nearer"));
+}
+
+#[test]
 fn json_has_the_topology_of_the_file_and_of_this_machine() {
     let file = machine("4x2-ring");
     let output = tandem(&["topo", "--json", "--machine", &file]);
