@@ -6,7 +6,7 @@
  * runs. The kernel brings CPUs online and offline one at a time, so there is
  * one writer. Readers may see a CPU a moment too long or too short: a task that
  * waits on a queue whose last CPU just left is taken by other nodes
- * (queue.bpf.h), a CPU that is not counted yet serves its queue already.
+ * (timer.bpf.h), a CPU that is not counted yet serves its queue already.
  */
 #ifndef __TANDEM_ONLINE_BPF_H
 #define __TANDEM_ONLINE_BPF_H

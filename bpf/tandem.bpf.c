@@ -2,8 +2,9 @@
 /*
  * scx_tandem: a scheduler for NUMA machines.
  *
- * Every node has queues ordered by virtual time (queue.bpf.h). A task belongs to
- * a home node: the one that the agent assigned, else the one where it ran last
+ * Every node has queues ordered by virtual time (queue.bpf.h), and takes from
+ * others when its own are empty (steal.bpf.h, timer.bpf.h). A task belongs to a
+ * home node: the one that the agent assigned, else the one where it ran last
  * (place.bpf.h). CPUs may come and go (online.bpf.h). The agent reads what tasks
  * did (account.bpf.h, iterate.bpf.h) and sends assignments (assign.bpf.h); it is
  * never needed for scheduling to go on.
@@ -15,6 +16,8 @@
 #include "online.bpf.h"
 #include "place.bpf.h"
 #include "queue.bpf.h"
+#include "steal.bpf.h"
+#include "timer.bpf.h"
 #include "assign.bpf.h"
 #include "iterate.bpf.h"
 #include "dump.bpf.h"

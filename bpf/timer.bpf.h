@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the timer does, once a slice: it wakes idle CPUs for tasks that waited
+ * longer than their price, evens out how many tasks share a CPU, sends on what
+ * waits on a queue whose last CPU went offline, and brings back tasks of control
+ * groups that may go on. Twice a second it lets those go first that wait for too
+ * long.
+ */
+#ifndef __TANDEM_TIMER_BPF_H
+#define __TANDEM_TIMER_BPF_H
+
+#include "steal.bpf.h"
+
+/* How often the queues are searched for tasks that wait for too long. */
+#define RELIEVE_INTERVAL_NS (500 * 1000 * 1000ULL)
+
+struct queue_timer {
+	struct bpf_timer timer;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct queue_timer);
+} queue_timers SEC(".maps");
+
+/*
+ * Sends on what waits on @queue and may run on none of its CPUs any more: to
+ * the nearest node that may run it; else back to the CPU where it was, which is
+ * leaving: the kernel finds another one for whatever that CPU picks.
+ */
+static void rehome(u32 queue)
+{
+	u32 home = node_of_queue(queue);
+	struct task_struct *p;
+
+	bpf_for_each (scx_dsq, p, shared_dsq(queue), 0) {
+		struct task_ctx *tctx = task_ctx_of(p);
+		u32 node, other = TANDEM_NO_QUEUE;
+
+		if (!tctx || queue_allowed(queue, p->cpus_ptr))
+			continue;
+		look_at_affinity(p, tctx);
+		node = node_allowed(tctx, home) ? home : nearest_allowed(tctx, home);
+		if (is_node(node))
+			other = queue_at_home(p, tctx, node);
+		if (!is_queue(other)) {
+			if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p,
+					     SCX_DSQ_LOCAL_ON | scx_bpf_task_cpu(p), 0))
+				count(TANDEM_STAT_REHOMED);
+			continue;
+		}
+		if (move_to(BPF_FOR_EACH_ITER, p, tctx, other))
+			count(TANDEM_STAT_REHOMED);
+	}
+}
+
+/*
+ * Sends a task that waits on @queue to the node where the fewest share a CPU, if
+ * it would get more of one there than here: the first that nobody assigned and
+ * that waited for a slice. One at a time, since every move changes what is
+ * crowded. What is assigned stays where the agent wants it until it waited for
+ * its price.
+ */
+static void send_to_less_crowded(u32 queue)
+{
+	u32 home = node_of_queue(queue), looked_at = unknown_zero;
+	struct task_struct *p;
+
+	if (!is_overfull(home))
+		return;
+	bpf_for_each (scx_dsq, p, shared_dsq(queue), 0) {
+		struct task_ctx *tctx;
+		u32 node, other;
+
+		if (++looked_at > LOOK_DEPTH)
+			break;
+		tctx = task_ctx_of(p);
+		if (!tctx || waited_ns(tctx) < slice_ns || assigned_node(tctx) != TANDEM_NO_NODE)
+			continue;
+		node = roomiest_node(tctx->allowed_nodes, home);
+		if (node == home || !is_less_crowded(node, home))
+			continue;
+		other = queue_at_home(p, tctx, node);
+		if (!is_queue(other) || !move_to(BPF_FOR_EACH_ITER, p, tctx, other))
+			continue;
+		count(TANDEM_STAT_BALANCED);
+		return;
+	}
+}
+
+/*
+ * Looks after one queue. Timers are readers of RCU, but the verifier of 6.18
+ * takes a function that is not static for one of the program that started them,
+ * which may sleep.
+ */
+__noinline int look_after(u32 queue)
+{
+	bpf_rcu_read_lock();
+	if (nr_cpus_of_queue(queue)) {
+		rescue_from(queue);
+		send_to_less_crowded(queue);
+	} else {
+		rehome(queue);
+	}
+	bpf_rcu_read_unlock();
+	return 0;
+}
+
+/* Lets those go first that wait in @dsq for too long. */
+__noinline int relieve(u32 dsq)
+{
+	struct task_struct *p;
+
+	if (scx_bpf_dsq_nr_queued(dsq) <= 0)
+		return 0;
+	bpf_rcu_read_lock();
+	bpf_for_each (scx_dsq, p, dsq, 0) {
+		struct task_ctx *tctx = task_ctx_of(p);
+
+		if (!tctx || !rules_is_starving(waited_ns(tctx)))
+			continue;
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER,
+					   rules_vtime_first(vtime_of(dsq), slice_ns));
+		if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, dsq, 0))
+			count(TANDEM_STAT_RELIEVED);
+	}
+	bpf_rcu_read_unlock();
+	return 0;
+}
+
+/* Whether it is time again to look for those that wait for too long. */
+static bool relieve_now(void)
+{
+	static u64 next_ns;
+	u64 now = bpf_ktime_get_ns();
+
+	if (now < next_ns)
+		return false;
+	next_ns = now + RELIEVE_INTERVAL_NS;
+	return true;
+}
+
+/* Brings back those whose control group may go on. */
+__noinline int release_throttled(void)
+{
+	u64 now = bpf_ktime_get_ns();
+	struct task_struct *p;
+
+	if (scx_bpf_dsq_nr_queued(THROTTLED_DSQ) <= 0)
+		return 0;
+	bpf_rcu_read_lock();
+	bpf_for_each (scx_dsq, p, THROTTLED_DSQ, 0) {
+		struct task_ctx *tctx = task_ctx_of(p);
+		s32 cpu = scx_bpf_task_cpu(p);
+		u32 queue;
+
+		if (!tctx || (throttled_until(tctx, now) && waited_ns(tctx) < MAX_THROTTLED_NS))
+			continue;
+		queue = is_pinned(p) ? queue_of_cpu(cpu)
+				     : queue_at_home(p, tctx, home_of(p, tctx, cpu));
+		if (!is_queue(queue)) {
+			scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0);
+			continue;
+		}
+		if (move_to(BPF_FOR_EACH_ITER, p, tctx, queue))
+			wake_unused(queue);
+	}
+	bpf_rcu_read_unlock();
+	return 0;
+}
+
+static int look_after_queues(void *map, int *key, struct queue_timer *queue_timer)
+{
+	u32 at;
+
+	bpf_for (at, 0, nr_queues)
+		look_after(at);
+	release_throttled();
+	if (relieve_now()) {
+		bpf_for (at, 0, NR_DSQS)
+			if (at < nr_queues || (at >= TANDEM_MAX_QUEUES &&
+					       is_node(node_of_cpu(at - TANDEM_MAX_QUEUES))))
+				relieve(at);
+	}
+	bpf_timer_start(&queue_timer->timer, slice_ns, 0);
+	return 0;
+}
+
+static s32 start_queue_timer(void)
+{
+	struct queue_timer *queue_timer;
+	u32 zero = 0;
+	s32 err;
+
+	queue_timer = bpf_map_lookup_elem(&queue_timers, &zero);
+	if (!queue_timer)
+		return -ENOENT;
+	err = bpf_timer_init(&queue_timer->timer, &queue_timers, CLOCK_MONOTONIC);
+	if (err)
+		return err;
+	err = bpf_timer_set_callback(&queue_timer->timer, look_after_queues);
+	if (err)
+		return err;
+	return bpf_timer_start(&queue_timer->timer, slice_ns, 0);
+}
+
+#endif /* __TANDEM_TIMER_BPF_H */
