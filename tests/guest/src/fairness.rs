@@ -16,6 +16,7 @@ pub fn tests() -> Vec<Trial> {
         trial("a_light_thread_does_not_starve_beside_heavy_ones", a_light_thread_does_not_starve_beside_heavy_ones),
         trial("pinned_threads_that_had_a_cpu_to_themselves_owe_nothing", pinned_threads_owe_nothing),
         trial("nobody_starves_on_a_full_node", nobody_starves_on_a_full_node),
+        trial("four_threads_a_cpu_share_the_machine", four_threads_a_cpu_share_the_machine),
     ]
 }
 
@@ -133,4 +134,20 @@ fn nobody_starves_on_a_full_node() {
         let (ran_ns, _) = watch(&hogs, &scheduler, Duration::from_secs(1));
         assert!(ran_ns.iter().all(|&ran_ns| ran_ns > 0), "in one second they ran for {ran_ns:?} ns");
     }
+}
+
+/// Four threads a CPU, bound and assigned nowhere: in 10 s the slowest runs for at least 0.9 of what the fastest does.
+fn four_threads_a_cpu_share_the_machine() {
+    const THREADS_PER_CPU: usize = 4;
+    let scx = Scx::start_observing();
+    let cpus = cpus_by_node(&scx).concat().len();
+    let threads: Vec<Worker> = (0..THREADS_PER_CPU * cpus).map(|_| Worker::start()).collect();
+    std::thread::sleep(Duration::from_secs(1));
+    let before: Vec<u64> = threads.iter().map(Worker::cpu_time_ns).collect();
+    std::thread::sleep(Duration::from_secs(10));
+    let ran_ns: Vec<u64> = threads.iter().zip(before).map(|(thread, before)| thread.cpu_time_ns() - before).collect();
+    let (least, most) = (ran_ns.iter().min().expect("threads"), ran_ns.iter().max().expect("threads"));
+    let ratio = *least as f64 / *most as f64;
+    println!("the slowest of {} got {ratio:.3} of what the fastest got", threads.len());
+    assert!(ratio >= 0.9, "ran for {ran_ns:?} ns");
 }

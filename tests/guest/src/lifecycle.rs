@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Loading, leaving, dying, taking over.
 
+use std::time::Duration;
+
 use libtest_mimic::Trial;
 use tandem_bpf::{Assignment, Pins};
 use tandem_guest_tests::{
-    Scx, Worker, enable_seq, monotonic_ns, program, read, scx_tandem_fails, set_sched_ext, state, unload, wait_until,
+    Scx, Worker, enable_seq, monotonic_ns, program, read, scx_tandem_fails, set_affinity, set_sched_ext, state, unload,
+    wait_until, watch_tasks,
 };
 
 use crate::trial;
@@ -17,6 +20,7 @@ pub fn tests() -> Vec<Trial> {
         trial("a_new_agent_takes_over_without_a_gap", a_new_agent_takes_over_without_a_gap),
         trial("a_second_agent_is_refused", a_second_agent_is_refused),
         trial("partial_mode_leaves_normal_tasks_alone", partial_mode_leaves_normal_tasks_alone),
+        trial("normal_tasks_starve_those_of_partial_mode", normal_tasks_starve_those_of_partial_mode),
     ]
 }
 
@@ -112,4 +116,27 @@ fn partial_mode_leaves_normal_tasks_alone() {
     assert!(!runs_in_ext());
     set_sched_ext(worker.tid);
     wait_until("a thread of the class SCHED_EXT is scheduled by us", runs_in_ext);
+}
+
+/// What the warning is about: one thread of each class on one CPU. Kernels before 7.0 give the one of SCHED_EXT nothing
+/// at all, and eject the scheduler after 20 s; later ones a twentieth. It has the CPU to itself once the other is gone.
+fn normal_tasks_starve_those_of_partial_mode() {
+    const WINDOW: Duration = Duration::from_secs(5);
+    let scx = Scx::start(&["--dry-run", "--partial"]);
+    let scheduler = scx.handle();
+    let cpus = &scx.topology.nodes.values().next().expect("a node").cpus;
+    let cpu = cpus.last().expect("a CPU").0;
+    let [normal, ours] = [Worker::start(), Worker::start()];
+    [&normal, &ours].iter().for_each(|worker| set_affinity(worker.tid, &[cpu]));
+    set_sched_ext(ours.tid);
+    let share = || {
+        let (ran_ns, elapsed) = watch_tasks(&[ours.tid], &scheduler, WINDOW);
+        ran_ns[0] as f64 / elapsed.as_nanos() as f64
+    };
+    let beside = share();
+    println!("{:.1} % of a CPU beside a thread of the normal class", beside * 100.0);
+    assert!(beside < 0.15, "it got {:.1} %", beside * 100.0);
+    drop(normal);
+    let alone = share();
+    assert!(alone > 0.8, "alone it got {:.1} %", alone * 100.0);
 }

@@ -63,6 +63,21 @@ impl Worker {
         self.rounds.load(Ordering::Relaxed)
     }
 
+    /// CPU time it has had so far, to the moment: what the scheduler accounts is as old as the last tick.
+    ///
+    /// # Panics
+    /// If the kernel does not say.
+    pub fn cpu_time_ns(&self) -> u64 {
+        /// The kernel's clock ids of threads: the id's complement, and that it is a thread's time by the scheduler's account.
+        const THREAD_SCHED: i32 = 0b110;
+        let clock = (!(self.tid as i32) << 3) | THREAD_SCHED;
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the kernel writes one timespec, and refuses clocks that do not exist.
+        let result = unsafe { libc::clock_gettime(clock, &mut time) };
+        assert_eq!(result, 0, "clock_gettime: {}", std::io::Error::last_os_error());
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    }
+
     /// What the scheduler knows of it.
     ///
     /// # Panics
