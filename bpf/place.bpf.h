@@ -8,11 +8,12 @@
  * is home. Within home a task stays with the last-level cache where it ran
  * last, until more tasks claim it than it has CPUs. A new thread starts where
  * its parent is at home as long as there is room, a new process on the node
- * with the most room.
+ * with the most room and memory (memory.bpf.h).
  */
 #ifndef __TANDEM_PLACE_BPF_H
 #define __TANDEM_PLACE_BPF_H
 
+#include "memory.bpf.h"
 #include "online.bpf.h"
 
 /*
@@ -203,6 +204,27 @@ __noinline u32 roomiest_node(u32 allowed, u32 home)
 	return best;
 }
 
+static s32 room_on(u32 node)
+{
+	return rules_room(nr_claims_of(node), nr_cpus_of(node));
+}
+
+/* Where a new process starts: the node with the most room and memory, @home before others alike. */
+__noinline u32 node_for_process(u32 allowed, u32 home)
+{
+	u32 best = home, rank;
+
+	bpf_for (rank, 0, nr_near_nodes(home)) {
+		u32 node = near_node(home, rank);
+
+		if (in_nodes(allowed, node) &&
+		    rules_is_better_start(room_on(node), free_memory_of(node), room_on(best),
+					  free_memory_of(best)))
+			best = node;
+	}
+	return best;
+}
+
 /* The nearest node of those in @allowed with a CPU that nobody claims; @home if there is none. */
 __noinline u32 nearest_room(u32 allowed, u32 home)
 {
@@ -222,7 +244,7 @@ __noinline u32 nearest_room(u32 allowed, u32 home)
 /* Where a task starts that was just made, @home being its parent's. */
 static u32 first_home(const struct task_struct *p, struct task_ctx *tctx, u32 home)
 {
-	u32 node = p->pid == p->tgid ? roomiest_node(tctx->allowed_nodes, home)
+	u32 node = p->pid == p->tgid ? node_for_process(tctx->allowed_nodes, home)
 				     : nearest_room(tctx->allowed_nodes, home);
 
 	tctx->last_node = node;

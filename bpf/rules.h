@@ -171,6 +171,56 @@ static inline s32 rules_room(s32 claims, u32 cpus)
 }
 
 /*
+ * A node with a smaller share of free memory than this, in thousandths, has little. The kernel
+ * keeps up to a twentieth for itself.
+ */
+#define RULES_LITTLE_MEMORY 100
+
+/* Steps, in thousandths, in which unclaimed CPUs and free memory are weighed against each other. */
+#define RULES_START_STEP 125
+
+/* What a new process finds on a node, from worst to best. */
+enum rules_start {
+	RULES_START_CROWDED,
+	/* Unclaimed CPUs, but little memory: the kernel takes memory from other nodes then. */
+	RULES_START_SHORT_OF_MEMORY,
+	RULES_START_ROOMY,
+};
+
+static inline enum rules_start rules_start(s32 room, u32 free_memory)
+{
+	if (room <= 0)
+		return RULES_START_CROWDED;
+	return free_memory < RULES_LITTLE_MEMORY ? RULES_START_SHORT_OF_MEMORY : RULES_START_ROOMY;
+}
+
+/* Room in steps as long as there is some; a step that was begun counts. */
+static inline s32 rules_room_steps(s32 room)
+{
+	return room > 0 ? (room + RULES_START_STEP - 1) / RULES_START_STEP : room;
+}
+
+/*
+ * Whether a process starts better with @room and @free_memory than with the others: unclaimed CPUs
+ * count most, then memory, then whatever CPUs there are more.
+ */
+static inline bool rules_is_better_start(s32 room, u32 free_memory, s32 other_room,
+					 u32 other_free_memory)
+{
+	enum rules_start start = rules_start(room, free_memory);
+	enum rules_start other_start = rules_start(other_room, other_free_memory);
+	s32 steps = rules_room_steps(room), other_steps = rules_room_steps(other_room);
+	u32 memory = free_memory / RULES_START_STEP;
+	u32 other_memory = other_free_memory / RULES_START_STEP;
+
+	if (start != other_start)
+		return start > other_start;
+	if (steps != other_steps)
+		return steps > other_steps;
+	return memory != other_memory ? memory > other_memory : room > other_room;
+}
+
+/*
  * Whether one of @from_claims tasks should leave @from_cpus for @to_cpus, which @to_claims others
  * claim: whether fewer share a CPU there, itself counted in. So it is not sent back.
  */

@@ -14,6 +14,7 @@
 #include "bandwidth.bpf.h"
 #include "account.bpf.h"
 #include "online.bpf.h"
+#include "memory.bpf.h"
 #include "place.bpf.h"
 #include "queue.bpf.h"
 #include "steal.bpf.h"

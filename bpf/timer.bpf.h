@@ -4,7 +4,7 @@
  * longer than their price, evens out how many tasks share a CPU, sends on what
  * waits on a queue whose last CPU went offline, and brings back tasks of control
  * groups that may go on. Twice a second it lets those go first that wait for too
- * long.
+ * long, and looks how much memory is free.
  */
 #ifndef __TANDEM_TIMER_BPF_H
 #define __TANDEM_TIMER_BPF_H
@@ -179,6 +179,8 @@ static int look_after_queues(void *map, int *key, struct queue_timer *queue_time
 		look_after(at);
 	release_throttled();
 	if (relieve_now()) {
+		bpf_for (at, 0, nr_nodes)
+			look_at_memory(at);
 		bpf_for (at, 0, NR_DSQS)
 			if (at < nr_queues || (at >= TANDEM_MAX_QUEUES &&
 					       is_node(node_of_cpu(at - TANDEM_MAX_QUEUES))))

@@ -89,6 +89,11 @@ s32 linked_room(s32 claims, u32 cpus)
 	return rules_room(claims, cpus);
 }
 
+bool linked_is_better_start(s32 room, u32 free_memory, s32 other_room, u32 other_free_memory)
+{
+	return rules_is_better_start(room, free_memory, other_room, other_free_memory);
+}
+
 bool linked_preempts(u64 vtime, u64 running_vtime)
 {
 	return rules_preempts(vtime, running_vtime);

@@ -34,6 +34,24 @@ impl Memory {
         Self { start: start.cast(), bytes }
     }
 
+    /// Maps and fills `bytes` bytes of the node with the kernel's id `node`.
+    ///
+    /// # Panics
+    /// If the kernel refuses, or there is not as much on that node.
+    pub fn on_node(node: u32, bytes: usize) -> Self {
+        let memory = Self::map(bytes / PAGE_BYTES);
+        let nodes = 1_u64 << node;
+        // SAFETY: a policy for the mapping just made; the set of nodes lives through the call.
+        let bound = unsafe {
+            libc::syscall(libc::SYS_mbind, memory.start, memory.bytes, libc::MPOL_BIND, &nodes, u64::BITS as usize, 0)
+        };
+        assert_eq!(bound, 0, "mbind: {}", std::io::Error::last_os_error());
+        // SAFETY: advice on the mapping just made.
+        let filled = unsafe { libc::madvise(memory.start.cast(), memory.bytes, libc::MADV_POPULATE_WRITE) };
+        assert_eq!(filled, 0, "node {node}: {}", std::io::Error::last_os_error());
+        memory
+    }
+
     /// Writes every line once. The first time, its pages get their home: the node of the calling thread.
     pub fn walk(&self) {
         for offset in (0..self.bytes).step_by(LINE_BYTES) {

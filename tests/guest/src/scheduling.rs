@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use tandem_bpf::{AssignOutcome, Assignment, Scheduler};
-use tandem_guest_tests::{Scx, Worker, event, monotonic_ns, set_affinity, wait_until};
+use tandem_guest_tests::{Memory, Scx, Worker, event, monotonic_ns, read, set_affinity, wait_until};
 use tandem_policies::model::NodeIndex;
 
 use crate::trial;
@@ -20,6 +20,7 @@ pub fn tests() -> Vec<Trial> {
         trial("a_pinned_thread_shares_its_cpu_with_others", a_pinned_thread_shares_its_cpu_with_others),
         trial("a_new_thread_starts_where_its_parent_is_at_home", a_new_thread_starts_where_its_parent_is_at_home),
         trial("a_new_process_starts_on_the_node_with_most_room", a_new_process_starts_on_the_node_with_most_room),
+        trial("a_new_process_starts_where_memory_is_free", a_new_process_starts_where_memory_is_free),
         trial("a_waking_thread_displaces_one_that_ran_for_long", a_waking_thread_displaces_one_that_ran_for_long),
         trial("an_overfull_node_does_not_leave_others_idle", an_overfull_node_does_not_leave_others_idle),
         trial("every_thread_gets_on_under_oversubscription", every_thread_gets_on_under_oversubscription),
@@ -202,16 +203,57 @@ fn a_new_process_starts_on_the_node_with_most_room() {
         })
         .collect();
     assign_me(&mut scx.handle(), scx.topology.nodes_with_cpus().next().expect("a node"));
-    let started_there = || {
-        let done = std::process::Command::new("cat").arg("/proc/self/stat").output().expect("cat runs");
-        let stat = String::from_utf8(done.stdout).expect("text");
-        // Behind the name in brackets, which may have spaces: the 39th field of all is the CPU.
-        let (_, fields) = stat.rsplit_once(')').expect("a name");
-        let cpu: u32 = fields.split_whitespace().nth(36).expect("a CPU").parse().expect("a number");
-        free.iter().any(|of| of.0 == cpu)
-    };
-    let times = (0..PROCESSES).filter(|_| started_there()).count();
+    let times = (0..PROCESSES).map(|_| cpu_of_a_new_process()).filter(|&cpu| free.iter().any(|of| of.0 == cpu)).count();
     assert!(times > PROCESSES * 3 / 4, "{times} of {PROCESSES} processes started on the free node");
+}
+
+/// The CPU on which a program runs that was just started.
+fn cpu_of_a_new_process() -> u32 {
+    let done = std::process::Command::new("cat").arg("/proc/self/stat").output().expect("cat runs");
+    let stat = String::from_utf8(done.stdout).expect("text");
+    // Behind the name in brackets, which may have spaces: the 39th field of all is the CPU.
+    let (_, fields) = stat.rsplit_once(')').expect("a name");
+    fields.split_whitespace().nth(36).expect("a CPU").parse().expect("a number")
+}
+
+/// Free memory of a node in kB, and all of it.
+fn memory_kb(node: u32) -> (usize, usize) {
+    let text = read(&format!("/sys/devices/system/node/node{node}/meminfo"));
+    let of = |name: &str| -> usize {
+        let line = text.lines().find(|line| line.contains(name)).expect("a line of this name");
+        line.split_whitespace().nth(3).expect("a value").parse().expect("a number")
+    };
+    (of("MemFree:"), of("MemTotal:"))
+}
+
+/// The parent is at home on the last node and takes a CPU there, so that all others have more room; but their memory is
+/// used up to a few percent.
+fn a_new_process_starts_where_memory_is_free() {
+    const PROCESSES: usize = 20;
+    const LEFT_PERCENT: usize = 8;
+    let scx = Scx::start_observing();
+    let nodes: Vec<NodeIndex> = scx.topology.nodes_with_cpus().collect();
+    let (free, full) = nodes.split_last().expect("a node");
+    let free_cpus = &scx.topology.nodes[*free].cpus;
+    if free_cpus.len() < 2 {
+        println!("skipped: the parent takes the only CPU of its node");
+        return;
+    }
+    let taken: Vec<Memory> = full
+        .iter()
+        .map(|&node| {
+            let id = scx.topology.nodes[node].id.0;
+            let (free_kb, all_kb) = memory_kb(id);
+            Memory::on_node(id, (free_kb - all_kb * LEFT_PERCENT / 100) * 1024)
+        })
+        .collect();
+    assign_me(&mut scx.handle(), *free);
+    // The scheduler looks twice a second.
+    std::thread::sleep(Duration::from_secs(2));
+    let starts_there = |cpu: &u32| free_cpus.iter().any(|of| of.0 == *cpu);
+    let times = (0..PROCESSES).map(|_| cpu_of_a_new_process()).filter(starts_there).count();
+    drop(taken);
+    assert!(times > PROCESSES * 3 / 4, "{times} of {PROCESSES} processes started where memory is free");
 }
 
 fn a_waking_thread_displaces_one_that_ran_for_long() {

@@ -23,6 +23,7 @@ unsafe extern "C" {
     safe fn linked_may_leave(waited_ns: u64, price_ns: u64, patience_ns: u64, home_cpu_woken: bool) -> bool;
     safe fn linked_overfull(claims: i32, cpus: u32) -> bool;
     safe fn linked_room(claims: i32, cpus: u32) -> i32;
+    safe fn linked_is_better_start(room: i32, free_memory: u32, other_room: i32, other_free_memory: u32) -> bool;
     safe fn linked_preempts(vtime: u64, running_vtime: u64) -> bool;
     safe fn linked_lease_outcome(
         node: u32,
@@ -112,6 +113,17 @@ fn room_is_the_share_of_cpus_that_nobody_claims() {
     assert_eq!(linked_room(4, 4), 0);
     assert_eq!(linked_room(6, 4), -500);
     assert!(linked_room(0, 0) < linked_room(1_000_000, 1), "without CPUs there is less room than anywhere");
+}
+
+#[test]
+fn a_process_starts_where_cpus_are_unclaimed_and_memory_is_free() {
+    assert!(linked_is_better_start(1000, 100, 500, 900), "CPUs count more than memory");
+    assert!(!linked_is_better_start(1000, 99, 500, 100), "but for nothing where there is little memory");
+    assert!(linked_is_better_start(1000, 0, 500, 99), "unless there is little everywhere");
+    assert!(linked_is_better_start(1, 0, 0, 1000), "and more than no CPU at all");
+    assert!(linked_is_better_start(980, 900, 1000, 300), "but not a few of them");
+    assert!(linked_is_better_start(1000, 500, 980, 600), "nor a little memory");
+    assert!(!linked_is_better_start(-20, 900, 20, 0), "memory does not make up for a CPU of one's own");
 }
 
 #[test]
@@ -391,6 +403,17 @@ proptest! {
             (i64::from(cpus) - i64::from(claims)) * 1000 >= i64::from(cpus)
         });
         prop_assert!(linked_room(claims + 1, cpus) <= linked_room(claims, cpus));
+    }
+
+    /// Else which node is chosen would depend on the order in which they are looked at.
+    #[test]
+    fn starts_are_in_one_order(starts in prop::collection::vec((-3000..=1000i32, 0..=1000u32), 3)) {
+        let better = |a: usize, b: usize| linked_is_better_start(starts[a].0, starts[a].1, starts[b].0, starts[b].1);
+        prop_assert!(!better(0, 0));
+        prop_assert!(!(better(0, 1) && better(1, 0)));
+        prop_assert!(!(better(0, 1) && better(1, 2)) || better(0, 2));
+        // Whoever is as good as the second is better or worse than a third as the second is.
+        prop_assert!(better(0, 1) || better(1, 0) || better(0, 2) == better(1, 2));
     }
 
     #[test]
