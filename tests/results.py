@@ -62,7 +62,8 @@ GB/s is better when it is higher, and its ratios are turned round. Programs of o
 are to `stock-nb0`, whose measure stands in brackets.
 
 NUMA balancing begins a second after a thread: of runs that last about as long, the arms with it show its start at most;
-`crossed` is long enough to show what it reaches.
+`crossed` is long enough to show what it reaches. Arms that are not between the bounds stand below each table with what they did
+besides; on what is measured once, luck counts too.
 """
 
 
@@ -136,24 +137,61 @@ def row(experiment):
     return " | ".join([f"| `{experiment['workload']}`", own, *cells]) + " |"
 
 
-def written(known):
+def facts(arm):
+    """What the first boot of an arm did besides its work."""
+    boot = arm["boots"][0]
+    counts, report = boot["counts"], boot["report"]
+    longest_s = max(report["run_delay_ns"], default=0) / 1e9
+    waited = f"{longest_s:.3f} s of {report['seconds']:.3f} s the longest wait of a thread for a CPU"
+    return f"{counts['page_moves']} pages moved, {counts['numa_hint_faults']} hint faults, {waited}"
+
+
+def beyond(experiment):
+    """A line for each arm that is not between the bounds, by more than a hundredth: by how much, and what it did."""
+    arms = {arm["name"]: arm for arm in experiment["arms"] if arm["median"] is not None}
+    if "oracle" not in arms or "worst" not in arms:
+        return []
+
+    def slowness(name):
+        return arms[name]["median"] if experiment["better"] == "lower" else 1 / arms[name]["median"]
+
+    lines = []
+    for name, arm in arms.items():
+        for bound, ratio in (("worst", slowness(name) / slowness("worst")), ("oracle", slowness("oracle") / slowness(name))):
+            if ratio > 1.01:
+                sign = "slower" if bound == "worst" else "faster"
+                lines.append(f"- `{experiment['workload']}`, {name}: {100 * ratio - 100:.0f} % {sign} than {bound}; {facts(arm)}")
+    return lines
+
+
+def arms_measured(experiment):
+    """The arms as they are asked for."""
+    names = [arm["name"] for arm in experiment["arms"]]
+    stock = ["stock"] if set(STOCK) <= set(names) else []
+    return ",".join(stock + [name for name in names if not stock or name not in STOCK])
+
+
+def written():
     """The document, from the results that there are."""
     parts = [HEAD]
     for machine in MACHINES:
-        found = [(known[workload_of(form)], result_file(machine, form)) for form in SIZES]
-        found = [(workload, json.loads(file.read_text())) for workload, file in found if file.exists()]
+        files = [result_file(machine, form) for form in SIZES]
+        found = [json.loads(file.read_text()) for file in files if file.exists()]
         if not found:
             continue
-        kernel = found[0][1]["kernel"]
-        boots = "/".join(sorted({str(experiment["boots_per_arm"]) for _, experiment in found}))
+        kernel = found[0]["kernel"]
+        boots = "/".join(sorted({str(experiment["boots_per_arm"]) for experiment in found}))
         parts.append(f"## {machine}, kernel {kernel}, {boots} boots an arm\n")
         parts.append(f"| workload | oracle | {' | '.join(STOCK)} | worst |\n|---|---|---|---|---|---|---|")
-        parts += [row(experiment) for _, experiment in found]
+        parts += [row(experiment) for experiment in found]
         parts.append("")
-        for workload, experiment in found:
-            arms, count = ",".join(arms_of(workload)), experiment["boots_per_arm"]
+        for experiment in found:
+            arms, count = arms_measured(experiment), experiment["boots_per_arm"]
             parts.append(f"    ./run ab --machine {machine} --workload '{experiment['workload']}' --arms {arms} --boots {count}")
         parts.append("")
+        outside = [line for experiment in found for line in beyond(experiment)]
+        if outside:
+            parts += ["Not between the bounds:", *outside, ""]
     return "\n".join(parts)
 
 
@@ -173,8 +211,8 @@ def main():
             for machine in wanted.machine or MACHINES:
                 if wanted.again or not result_file(machine, form).exists():
                     valid &= measure(machine, form, arms, wanted.boots)
-                    DOCUMENT.write_text(written(known))
-    DOCUMENT.write_text(written(known))
+                    DOCUMENT.write_text(written())
+    DOCUMENT.write_text(written())
     return 0 if valid else 1
 
 
