@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""One timing guest in which everything is measured: does memory cost what the machine file says?
+"""Timing guests in which everything is measured: does memory cost what the machine file says?
 
-usage: python3 -m unittest discover -v -s vm/tests -p 'boot_timing.py'     (about a minute)
+usage: python3 -m unittest discover -v -s vm/tests -p 'boot_timing.py'     (some minutes)
 """
 
 import json
@@ -181,6 +181,116 @@ class OneGuest(unittest.TestCase):
             for counter in ("instructions", "busy_ns", "l2_misses", "l3_hits", "l3_misses", "dram_bytes"):
                 for old, new in zip(before[counter], after[counter]):
                     self.assertGreaterEqual(new, old, counter)
+
+
+# What samples say of where a line came from (vm/timing/ring.h).
+L3, SAME_LLC, SAME_NODE, CROSS_NODE, LOCAL, REMOTE = range(1, 7)
+# Programs that pin themselves to the CPUs before the bar, and the source that most of their misses must have. Two CPUs to an L3.
+SOURCES = {
+    "0 | tandem-calibrate 16384 0": L3,
+    "0 1 | tandem-sharers turns 0 1 20000": SAME_LLC,
+    "0 2 | tandem-sharers turns 0 2 20000": SAME_NODE,
+    "0 5 | tandem-sharers turns 0 5 20000": CROSS_NODE,
+    "0 | tandem-ring 0 0 131072": LOCAL,
+    "0 | tandem-ring 0 1 131072": REMOTE,
+}
+# Reads the ring by its layout: counters before and after each program, and about 50 of the samples between, evenly. All that
+# is not the program's own work, its start included, is done on CPU 3.
+READER = """
+set -e
+taskset -p 8 $$ > /dev/null
+for device in /sys/bus/pci/devices/*; do
+    [ "$(cat $device/vendor $device/device | tr '\\n' ' ')" != "0x1af4 0x1110 " ] || break
+done
+echo 1 > $device/enable
+bar=$(sed -n 3p $device/resource | cut -d' ' -f1)
+counters_at=$(devmem $((bar + 16)) 32)
+samples_at=$(devmem $((bar + 24)) 32)
+slots=$(devmem $((bar + 32)) 32)
+counters() {
+    for cpu in $1; do
+        at=$((bar + counters_at + cpu * 64))
+        l3_hits=$(devmem $((at + 24)) 64)
+        remote_hitm=$(devmem $((at + 48)) 64)
+        echo "counters $cpu $l3_hits $remote_hitm"
+    done
+}
+watched() {
+    cpus=$1
+    shift
+    counters "$cpus"
+    number=$(($(devmem $((bar + 40)) 64)))
+    "$@" > /dev/null
+    head=$(($(devmem $((bar + 40)) 64)))
+    counters "$cpus"
+    step=$(((head - number) / 50 + 1))
+    while [ $number -lt $head ]; do
+        at=$((bar + samples_at + number % slots * 40))
+        place=$(devmem $((at + 24)) 64)
+        kind=$(devmem $((at + 32)) 64)
+        echo "sample $place $kind"
+        number=$((number + step))
+    done
+}
+"""
+
+
+class Sources(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        runs = (key.partition(" | ")[::2] for key in SOURCES)
+        command = READER + "".join(f"echo program\nwatched '{cpus}' {program}\n" for cpus, program in runs)
+        with tempfile.TemporaryDirectory() as folder:
+            two_l3s = Path(folder) / "two-l3s.toml"
+            two_l3s.write_text(MACHINE.read_text().replace("nodes = 2\n", "nodes = 2\nllcs_per_node = 2\n", 1))
+            added = [word for name in PROGRAMS for word in ("--add", BUILD / "bin" / name)]
+            done = subprocess.run(
+                [LAB, "run", "--quiet", "--timing", "--machine", two_l3s, "--timeout", "400", *added, "--", "sh", "-c", command],
+                capture_output=True, text=True, check=False,
+            )
+        if done.returncode != 0:
+            raise AssertionError(f"the guest failed with {done.returncode}: {done.stdout}{done.stderr}")
+        parts = done.stdout.split("program\n")[1:]
+        cls.seen = {key: cls.parsed(part, key) for key, part in zip(SOURCES, parts, strict=True)}
+
+    @staticmethod
+    def parsed(text, key):
+        """What the counters of the program's CPUs rose by, as (L3 hits, remote HITM) by CPU, and its samples' sources."""
+        cpus = [int(cpu) for cpu in key.partition(" | ")[0].split()]
+        rows = [[int(word, 0) for word in line.split()[1:]] for line in text.splitlines() if line.startswith("counters")]
+        rose = {
+            before[0]: (after[1] - before[1], after[2] - before[2])
+            for before, after in zip(rows[: len(cpus)], rows[len(cpus) :], strict=True)
+        }
+        samples = [[int(word, 0) for word in line.split()[1:]] for line in text.splitlines() if line.startswith("sample")]
+        # The words: latency, CPU, node; source, store.
+        return rose, [kind & 0xFF for place, kind in samples if place >> 32 & 0xFFFF in cpus]
+
+    def test_samples_say_where_lines_came_from(self):
+        for key, right in SOURCES.items():
+            sources = self.seen[key][1]
+            shares = {source: sources.count(source) / len(sources) for source in range(1, 7)}
+            self.assertEqual(max(shares, key=shares.get), right, (key, shares))
+            # Memory is written before it is walked, so that some of it comes from L3 and some from the own node.
+            for source in {SAME_LLC, SAME_NODE, CROSS_NODE, REMOTE} - {right}:
+                self.assertLess(shares[source], 0.08, (key, shares))
+            self.assertGreater(len(sources), 20, key)
+
+    def test_l3_hits_are_counted_where_a_walk_fits_into_l3(self):
+        walk, turns = "0 | tandem-calibrate 16384 0", "0 5 | tandem-sharers turns 0 5 20000"
+        # The two timed passes; what it does before comes on top.
+        self.assertGreater(self.seen[walk][0][0][0], 2 * 16384)
+        for cpu in (0, 5):
+            self.assertLess(self.seen[turns][0][cpu][0], 1000, self.seen[turns][0])
+
+    def test_remote_hitm_is_counted_where_two_nodes_take_turns(self):
+        # Each CPU loads the flag that the other wrote once a turn; its own store of it is no load.
+        for key in SOURCES:
+            for cpu, (_, hitm) in self.seen[key][0].items():
+                if SOURCES[key] == CROSS_NODE:
+                    self.assertAlmostEqual(hitm / 20000, 1, delta=0.1, msg=(key, cpu))
+                else:
+                    self.assertLess(hitm, 2000, (key, cpu))
 
 
 class PageWalks(unittest.TestCase):
