@@ -81,8 +81,9 @@ const NAS: [Code; 9] = [
     code("ua", 8.0, 2.0, 0.3, 0.2, [0.8, 0.1, 0.1], 8.0, 32.0),
 ];
 
-/// The lab's kernels of the same names, by what the lab counted of their best placement on two nodes: shares of the lines
-/// that come from the other node, lines written of those read, and as computing what latency leaves of a line's time.
+/// The lab's kernels of the same names. Shares of lines from the other node are what the lab counted of the best placement on
+/// two nodes, lines written of those read are after the kernels' code, and computing is what latency leaves of a line's time
+/// there; of `is`, which bandwidth limits, it is a guess.
 const KERNELS: [Code; 3] = [
     code("cg", 4.6, 10.0, 1.0, 0.11, [0.676, 0.0, 0.324], 11.0, 5.0),
     code("sp", 33.0, 10.0, 1.0, 1.0, [0.67, 0.0, 0.33], 4.0, 5.0),
