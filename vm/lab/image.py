@@ -122,10 +122,12 @@ def add(archive, text):
                 archive.file(library.lstrip("/"), Path(library).read_bytes())
 
 
-def build(path, additions, script):
-    """Writes a whole initramfs to `path`: the base, `additions`, and the command's script."""
+def build(path, kernel, release, additions, script):
+    """Writes a whole initramfs to `path`: the base, the kernel's configuration, `additions`, and the command's script."""
     archive = Archive()
     archive.file("lab/command", script)
+    # Where libbpf looks for what a BPF program asks of it (__kconfig).
+    archive.file(f"boot/config-{release}", kernel.with_name("config").read_bytes(), 0o644)
     for text in additions:
         add(archive, text)
     # The base comes first, so that additions may replace parts of it.

@@ -167,7 +167,7 @@ def direct(request):
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tandem-lab-")))
         initramfs = directory / "initramfs.cpio"
-        image.build(initramfs, request.additions, delayed_script(request))
+        image.build(initramfs, request.kernel, request.release, request.additions, delayed_script(request))
         begun = time.monotonic()
         for last_boot in (False, True):
             streams = Streams(request, begun, last_boot)
@@ -234,7 +234,7 @@ def shell(request):
     before = termios.tcgetattr(sys.stdin)
     with tempfile.TemporaryDirectory(prefix="tandem-lab-") as directory:
         initramfs = Path(directory) / "initramfs.cpio"
-        image.build(initramfs, request.additions, b"exec sh\n")
+        image.build(initramfs, request.kernel, request.release, request.additions, b"exec sh\n")
         words = [
             "-chardev", f"file,id=serial,path={log_path(request)}", "-serial", "chardev:serial",
             "-chardev", "stdio,id=terminal,mux=on,signal=off", "-serial", "chardev:terminal",

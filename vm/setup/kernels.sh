@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 #
 # Fetches one pinned kernel, and unpacks the ELF image that QEMU boots directly
-# (no decompression in the guest, and its BTF can be read here).
+# (no decompression in the guest, and its BTF can be read here) and its configuration
+# (BPF programs may ask for settings, which libbpf reads from /boot).
 #
-# usage: kernels.sh CACHE_DIR RELEASE     prints the path of its vmlinux
+# usage: kernels.sh CACHE_DIR RELEASE     prints the path of its vmlinux; its config lies beside it
 set -euo pipefail
 
 here=$(dirname "$(readlink -f "$0")")
@@ -12,13 +13,13 @@ cache=$(mkdir -p "$1" && cd "$1" && pwd)
 release=$2
 dir=$cache/kernels/$release
 
-if [ ! -e "$dir/vmlinux" ]; then
+if [ ! -e "$dir/vmlinux" ] || [ ! -e "$dir/config" ]; then
 	APT_CONFIG=$("$here/apt-view.sh" "$cache/apt")
 	export APT_CONFIG
-	# Newer packages keep the image apart from the modules.
+	# Newer packages keep the image, the modules and the configuration apart.
 	packages=(linux-image-"$release")
 	if apt-cache show "linux-binary-unsigned-$release" > /dev/null 2>&1; then
-		packages=(linux-binary-unsigned-"$release" linux-modules-"$release")
+		packages=(linux-binary-unsigned-"$release" linux-modules-"$release" linux-base-"$release")
 	fi
 	rm -rf "$dir.part" && mkdir -p "$dir.part/debs"
 	(cd "$dir.part/debs" && apt-get download -qq "${packages[@]}") || {
@@ -29,6 +30,8 @@ if [ ! -e "$dir/vmlinux" ]; then
 		dpkg-deb -x "$deb" "$dir.part/root"
 	done
 	"$here/extract-vmlinux.py" "$(find "$dir.part/root" -type f -name 'vmlinuz*' | head -n 1)" "$dir.part/vmlinux"
+	cp "$(find "$dir.part/root" -type f \( -name "config-$release" -o -path "*/$release/config" \) | head -n 1)" \
+		"$dir.part/config"
 	rm -rf "$dir.part/debs" "$dir"
 	mv "$dir.part" "$dir"
 fi

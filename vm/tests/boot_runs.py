@@ -14,7 +14,7 @@ import unittest
 
 from machines import VM
 
-from lab import verdict
+from lab import kernels, verdict
 
 LAB = VM / "lab.py"
 
@@ -35,6 +35,13 @@ class Runs(unittest.TestCase):
         done = lab("--timeout", "60", "--", "sh", "-c", 'echo "<$1>"; echo err >&2; exit 41', "sh", "a  b'c\n$d")
         self.assertEqual((done.stdout, done.returncode), ("<a  b'c\n$d>\nerr\n", 41), done.stderr)
         self.assertEqual(done.stderr, "")
+
+    def test_a_guest_has_the_configuration_of_its_kernel_where_libbpf_looks_for_it(self):
+        for release in kernels.pinned():
+            with self.subTest(release=release):
+                done = lab("--timeout", "60", "--kernel", release, "--",
+                           "sh", "-c", "grep ^CONFIG_SCHED_CLASS_EXT= /boot/config-$(uname -r)")
+                self.assertEqual((done.stdout, done.returncode), ("CONFIG_SCHED_CLASS_EXT=y\n", 0), done.stderr)
 
     def test_a_command_that_is_not_there_has_the_shells_code(self):
         self.assertEqual(lab("--timeout", "60", "--", "no-such-command").returncode, 127)
