@@ -43,6 +43,11 @@ impl PolicyChoice {
         self.policy.explores
     }
 
+    /// Whether it may be asked after a short interval.
+    pub fn is_quick(&self) -> bool {
+        self.policy.quick
+    }
+
     /// The policies that `names` stands for: THREAD+PAGE, or a joint policy.
     ///
     /// # Errors

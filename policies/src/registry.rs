@@ -182,6 +182,8 @@ pub struct Policy {
     /// Whether its moves are trials: random ones, or such as it judges and takes back itself. Who carries them out must
     /// not undo them for what they brought.
     pub explores: bool,
+    /// Whether it may be asked after an interval of a tenth of a second: it weighs how much it knows.
+    pub quick: bool,
     /// What it is doing, by what it remembers, in one line; `None` if there is nothing to say but its plans.
     pub statement: fn(&Memory) -> Option<String>,
 }
@@ -340,6 +342,7 @@ impl Policy {
         source: "",
         decide: |_| Ok(Plan::default()),
         explores: false,
+        quick: false,
         statement: |_| None,
     };
 

@@ -41,6 +41,7 @@ pub static POLICY: Policy = Policy {
     parameters: PARAMETERS,
     source: "ours: one objective for threads and pages",
     decide,
+    quick: true,
     ..Policy::PLAIN
 };
 

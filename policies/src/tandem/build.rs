@@ -342,10 +342,10 @@ impl Problem {
             let price = (facts.prices.thread_ns / facts.prices.horizon_s).max(facts.prices.least_gain * stall);
             for node in (0..self.nodes).filter(|&node| node != present) {
                 let (gain, error) = self.gain_and_error(facts, thread, present, node);
-                // Whether it is a gain is in doubt only near 0.
+                // Whether it is a gain is in doubt only near 0: twice as far away as the doubt reaches there is none left.
                 let doubt = facts.prices.errors * error;
-                let doubt = if gain.abs() <= 2.0 * doubt { scale * doubt } else { 0.0 };
-                self.value[at * self.nodes + node] += price + doubt;
+                let doubt = (2.0 * doubt - gain.abs()).clamp(0.0, doubt);
+                self.value[at * self.nodes + node] += price + scale * doubt;
             }
         }
     }

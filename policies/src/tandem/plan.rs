@@ -130,6 +130,12 @@ impl Planner<'_> {
             - problem.crowd(to, new)
     }
 
+    /// Whether threads want more than a node's CPUs now. Of two that change places, each would crowd the other's node alone.
+    fn is_crowded(&self, node: usize) -> bool {
+        let here = self.problem.threads.iter().filter(|thread| thread.present == node);
+        self.problem.crowd(node, here.map(|thread| thread.demand).sum()) > 0.0
+    }
+
     /// Why a thread goes, in words: what weighs most.
     fn thread_reason(&self, thread: &Thread, to: usize) -> String {
         let snapshot = self.facts.snapshot;
@@ -142,7 +148,7 @@ impl Planner<'_> {
         let scale = self.problem.threads[at].scale;
         let memory = thread_gain_ns_per_s(&snapshot.topology, thread, NodeIndex(to)).unwrap_or(0.0) * scale;
         let (lines, crowd) = (self.lines_gain(at, from, to), self.crowd_gain(at, from, to));
-        if crowd > 0.0 && crowd >= lines && crowd >= memory {
+        if crowd > 0.0 && crowd >= lines && crowd >= memory && self.is_crowded(from) {
             return format!("node {} has more to run than CPUs", id(from));
         }
         if memory > 0.0

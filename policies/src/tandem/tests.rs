@@ -203,6 +203,22 @@ fn a_group_with_too_few_samples_belongs_to_the_owner_of_the_one_next_to_it() {
     assert_eq!(Seen::of(&snapshot, &defaults).owners.of, [Some(Owner::Part(0)); 3]);
 }
 
+#[test]
+fn neighbours_in_which_one_thread_alone_was_seen_belong_to_it_if_it_was_seen_often_enough() {
+    let owners = |samples: [f64; 4], users: [u32; 4]| {
+        let threads = [1, 2].into_iter().fold(SnapshotBuilder::new(two_nodes(1)), |all, tid| {
+            all.thread_with_memory_on(tid, tid as usize - 1, 0)
+        });
+        let snapshot = samples.into_iter().zip(users).fold(threads, |all, (seen, tid)| {
+            all.group_used_by(&[ALL, 0], &[(tid, 1e3 * seen)]).with_group(|group| group.samples = seen)
+        });
+        Seen::of(&snapshot.build(), &POLICY.defaults()).owners.of.into_iter().flatten().collect::<Vec<_>>()
+    };
+    assert_eq!(owners([3.0, 2.0, 3.0, 1.0], [1; 4]), [Owner::Part(0); 4], "nine in all");
+    assert_eq!(owners([3.0, 2.0, 2.0, 1.0], [1; 4]), [Owner::Common(0); 4], "one less");
+    assert_eq!(owners([3.0, 2.0, 3.0, 1.0], [1, 1, 2, 1]), [Owner::Common(0); 4], "another one between them");
+}
+
 /// A number of events that are `mean` in the mean.
 fn poisson(rng: &mut Pcg64, mean: f64) -> f64 {
     let (mut product, mut events) = (1.0, -1.0);

@@ -13,6 +13,8 @@ use crate::{CallError, Cooldowns, Ended, Generation, MovePages, Outcome, PageSta
 const BATCH_PAGES: u64 = 512;
 /// Pages in one call of a retry: the kernel ends a call early at pages that stay busy.
 const RETRY_BATCH_PAGES: usize = 16;
+/// Seconds for which unused call time is saved.
+const SAVED_S: u64 = 30;
 const NS_PER_S: u128 = 1_000_000_000;
 
 /// Budgets and bounds of a [`Mover`].
@@ -20,8 +22,11 @@ const NS_PER_S: u128 = 1_000_000_000;
 pub struct MoverConfig {
     /// Pages moved per second at most; default 65536 (256 MiB/s).
     pub pages_per_s: u64,
-    /// Time inside system calls per second at most; default 100 ms.
+    /// Time inside system calls per second at most; default 100 ms. What was not used is saved for [`SAVED_S`]: the first
+    /// placement of a program needs much at once and little later.
     pub call_ns_per_s: u64,
+    /// Time inside system calls after which one run ends, so that its caller can do other things; default 20 ms.
+    pub run_ns: u64,
     /// Time until busy pages are tried again; default 50 ms.
     pub retry_after_ns: u64,
     /// Groups queued at most; default 65536.
@@ -35,6 +40,7 @@ impl Default for MoverConfig {
         Self {
             pages_per_s: 65536,
             call_ns_per_s: 100_000_000,
+            run_ns: 20_000_000,
             retry_after_ns: 50_000_000,
             queue_groups: 65536,
             undo_runs: 262_144,
@@ -94,8 +100,8 @@ struct Bucket {
 }
 
 impl Bucket {
-    fn new(per_s: u64, at_least: u64) -> Self {
-        let capacity = i64::try_from(per_s.max(at_least)).unwrap_or(i64::MAX);
+    fn new(per_s: u64, capacity: u64) -> Self {
+        let capacity = i64::try_from(capacity).unwrap_or(i64::MAX);
         Self { per_s, capacity, tokens: capacity, remainder: 0 }
     }
 
@@ -119,6 +125,8 @@ pub struct Mover<S> {
     queue: VecDeque<Job>,
     pages: Bucket,
     call_ns: Bucket,
+    /// Call time of the present run.
+    run_call_ns: u64,
     last_run_ns: Option<u64>,
     cost_ns_per_page: Option<f64>,
     log: UndoLog,
@@ -131,8 +139,9 @@ impl<S: MovePages> Mover<S> {
             system,
             config,
             queue: VecDeque::new(),
-            pages: Bucket::new(config.pages_per_s, BATCH_PAGES),
-            call_ns: Bucket::new(config.call_ns_per_s, 1),
+            pages: Bucket::new(config.pages_per_s, config.pages_per_s.max(BATCH_PAGES)),
+            call_ns: Bucket::new(config.call_ns_per_s, config.call_ns_per_s.saturating_mul(SAVED_S).max(1)),
+            run_call_ns: 0,
             last_run_ns: None,
             cost_ns_per_page: None,
             log: UndoLog::new(config.undo_runs),
@@ -178,9 +187,10 @@ impl<S: MovePages> Mover<S> {
         stop.into_iter().map(|job| job.finish(Ended::Cancelled)).collect()
     }
 
-    /// Works in order until the queue is done or a budget is spent; what is left continues at the next run.
-    /// Returns the groups that ended.
+    /// Works in order until the queue is done, a budget is spent or the run took its time; what is left continues at the
+    /// next run. Returns the groups that ended.
     pub fn run(&mut self, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome> {
+        self.run_call_ns = 0;
         let elapsed_ns = now_ns.saturating_sub(self.last_run_ns.unwrap_or(now_ns));
         self.last_run_ns = Some(now_ns);
         self.pages.refill(elapsed_ns);
@@ -231,6 +241,16 @@ impl<S: MovePages> Mover<S> {
             .collect()
     }
 
+    /// Whether another run at `now_ns` would find work and budget.
+    pub fn is_ready(&self, now_ns: u64) -> bool {
+        let due = |job: &&Job| job.retry_at_ns.is_none_or(|at_ns| now_ns >= at_ns);
+        self.queue.iter().find(due).is_some_and(|job| self.has_budget(job.next_batch().len()))
+    }
+
+    fn has_budget(&self, pages: usize) -> bool {
+        self.pages.tokens >= i64::try_from(pages).unwrap_or(i64::MAX) && self.call_ns.tokens > 0
+    }
+
     /// Groups queued.
     pub fn queued_groups(&self) -> usize {
         self.queue.len()
@@ -262,8 +282,7 @@ impl<S: MovePages> Mover<S> {
                 job.retry_at_ns = Some(now_ns.saturating_add(self.config.retry_after_ns.max(1)));
                 return None;
             }
-            let needed = i64::try_from(batch.len()).unwrap_or(i64::MAX);
-            if self.pages.tokens < needed || self.call_ns.tokens <= 0 {
+            if !self.has_budget(batch.len()) || self.run_call_ns >= self.config.run_ns {
                 return None;
             }
             if let Err(ended) = self.batch(job, &batch) {
@@ -361,6 +380,7 @@ impl<S: MovePages> Mover<S> {
     fn charge(&mut self, job: &mut Job, time_ns: u64) {
         job.outcome.time_ns += time_ns;
         self.call_ns.spend(time_ns);
+        self.run_call_ns += time_ns;
     }
 }
 

@@ -3,23 +3,24 @@
 
 mod acting;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::Result;
 use tandem_act::{Assignments, Cooldowns, Generation, LinuxMovePages, Mover, MoverConfig, Outcome, Purpose};
 use tandem_bpf::{Scheduler, TaskRecord};
-use tandem_policies::decider::Decider;
+use tandem_policies::decider::{Decider, PolicyChoice};
 use tandem_policies::model::{CpuId, NodeIndex, PAGE_BYTES, PerNode, ProcessId, Snapshot, ThreadId, Topology};
 use tandem_policies::stall::latency_ns;
-use tandem_sense::{Sensor, TaskAccount, monotonic_ns};
+use tandem_sense::{Sensor, TaskAccount, monotonic_ns, thread_cpu_ns};
 use tandem_trace::{Answer, Decision};
 use tandem_view::Status;
 use tracing::{debug, info, warn};
 
 use crate::config::AgentConfig;
 use crate::leases::busy;
+use crate::pace::{Pace, Step};
 use crate::record::{self, Notes};
 use crate::report::{PagesMove, PolicyStatement, Report, ThreadMove};
 use crate::status::{UnderWay, status};
@@ -27,11 +28,13 @@ use crate::verify::{Trial, Verdict};
 
 /// Time between two looks at the samples: what is behind a sample must be read while it is fresh.
 const TICK: Duration = Duration::from_millis(20);
+/// CPU time after which a thread that was not there before counts as one that works.
+const WORKS_NS: u64 = 5_000_000;
 /// Time between two signs of life.
 const SIGN_OF_LIFE_NS: u64 = 1_000_000_000;
 /// Threads and groups whose cooldowns are remembered.
 const COOLDOWNS: usize = 65_536;
-/// Intervals that busy threads without a signal may hold up decisions.
+/// Usual intervals for which busy threads without a signal may hold up decisions.
 const PATIENCE_INTERVALS: u32 = 10;
 /// A plan that was undone is not tried again for this many cooldowns.
 const HOLD_COOLDOWNS: u64 = 6;
@@ -73,9 +76,12 @@ pub struct Agent {
     /// Run time of each thread when it was last read, of those too that are not managed yet: what they ran before is not
     /// of the interval in which they come to be.
     ran_ns: BTreeMap<ThreadId, Vec<u64>>,
-    /// When that was.
+    /// When that was, and how many tasks the scheduler had been told of.
     observed_ns: u64,
+    /// See `observed_ns`.
+    tasks_made: u64,
     trial: Option<Trial>,
+    pace: Pace,
     /// Reasons of the moves under way, by plan.
     reasons: BTreeMap<(Generation, u64), String>,
     /// When all leases were last renewed.
@@ -91,8 +97,8 @@ pub struct Agent {
     notes: Notes,
     /// Plans made so far.
     plans: u64,
-    /// Intervals in which too little was known to decide.
-    intervals_waited: u32,
+    /// Since when too little is known to decide.
+    waits_since_ns: Option<u64>,
     /// When it was made.
     started_ns: u64,
     /// When it last gave a sign of life.
@@ -120,7 +126,9 @@ impl Agent {
             cooldowns: Cooldowns::new(COOLDOWNS),
             ran_ns: BTreeMap::new(),
             observed_ns: monotonic_ns(),
+            tasks_made: 0,
             trial: None,
+            pace: Pace::new(config.interval, config.policies.iter().all(PolicyChoice::is_quick)),
             reasons: BTreeMap::new(),
             renewed_ns: monotonic_ns(),
             last_stats_ns: monotonic_ns(),
@@ -129,7 +137,7 @@ impl Agent {
             speeds: None,
             notes: Notes::new(config.recorder.clone()),
             plans: 0,
-            intervals_waited: 0,
+            waits_since_ns: None,
             started_ns: monotonic_ns(),
             alive_ns: 0,
             config,
@@ -174,17 +182,23 @@ impl Agent {
                 self.mover.cancel_all(monotonic_ns(), &mut self.cooldowns);
                 return Ok(Ended::MachineChanged);
             }
+            let before_ns = thread_cpu_ns();
             let snapshot = self.sense()?;
             report.intervals += 1;
             let undone = self.verify(&snapshot, report);
             // What was undone is not in the snapshot: a plan made from it would bring it back.
             let mut decision = None;
-            if !undone && self.trial.is_none() && self.knows_enough(&snapshot) {
+            let knows_enough = self.knows_enough(&snapshot);
+            if !undone && self.trial.is_none() && knows_enough {
                 let decided = decision.insert(self.decide(&snapshot));
                 self.note_statements(report);
                 decided.generation = self.carry_out(&snapshot, decided, report);
             }
             self.renew_leases()?;
+            let step = if knows_enough && !undone && self.trial.is_none() { Step::Quiet } else { Step::Moving };
+            let works: BTreeSet<ThreadId> = busy(&snapshot).map(|thread| thread.id).collect();
+            let threads = snapshot.threads.iter().map(|thread| (thread.id, works.contains(&thread.id)));
+            self.pace.note(monotonic_ns(), threads, step, thread_cpu_ns() - before_ns);
             self.update_report(&snapshot, report)?;
             self.notes.record(snapshot, decision);
         }
@@ -199,17 +213,28 @@ impl Agent {
 
     /// Lets an interval pass, looking at samples and moving pages meanwhile, unless the run ends in it.
     fn pass_interval(&mut self, orders: &Receiver<Order>, start_ns: u64, report: &mut Report) -> Result<Option<Ended>> {
-        let end_ns = start_ns + self.config.interval.as_nanos() as u64;
+        let end_ns = start_ns + self.pace.interval().as_nanos() as u64;
+        let mut next_look_ns = self.pace.early_look().map(|after| start_ns + after.as_nanos() as u64);
         loop {
             let now_ns = monotonic_ns();
             if now_ns >= end_ns {
                 return Ok(None);
             }
+            if let (Some(look_ns), Some(after)) = (next_look_ns, self.pace.early_look())
+                && now_ns >= look_ns
+            {
+                if self.new_threads_work()? {
+                    return Ok(None);
+                }
+                next_look_ns = Some(now_ns + after.as_nanos() as u64);
+            }
             if now_ns >= self.alive_ns + SIGN_OF_LIFE_NS {
                 self.alive_ns = now_ns;
                 (self.config.alive)();
             }
-            match orders.recv_timeout(TICK.min(Duration::from_nanos(end_ns - now_ns))) {
+            // Samples are looked at between two runs of the mover, however much there is to move.
+            let pause = if self.mover.is_ready(now_ns) { Duration::ZERO } else { TICK };
+            match orders.recv_timeout(pause.min(Duration::from_nanos(end_ns - now_ns))) {
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(Some(Ended::Stopped)),
                 Ok(Order::Reload) => return Ok(Some(Ended::Reload)),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -227,8 +252,26 @@ impl Agent {
         }
     }
 
+    /// Whether there are managed threads that work and did not before. Their processes are sampled from now on.
+    fn new_threads_work(&mut self) -> Result<bool> {
+        let made = self.scheduler.statistics()?.tasks_made();
+        if made == self.tasks_made {
+            return Ok(false);
+        }
+        let tasks = self.scheduler.tasks()?;
+        let managed = self.config.managed.select(&tasks, std::process::id());
+        self.sensor.set_managed(managed.iter().copied().map(ProcessId).collect());
+        let works = |task: &TaskRecord| {
+            let id = ThreadId { tid: task.tid, start_boottime_ns: task.start_boottime_ns };
+            let before_ns: u64 = self.ran_ns.get(&id).map_or(0, |nodes| nodes.iter().sum());
+            !self.pace.knows(id) && task.run_ns.iter().sum::<u64>() >= before_ns + WORKS_NS
+        };
+        Ok(tasks.iter().any(|task| managed.contains(&task.process) && works(task)))
+    }
+
     /// What every task did since the last call, and which processes are managed.
     fn observe_tasks(&mut self) -> Result<Vec<TaskAccount>> {
+        self.tasks_made = self.scheduler.statistics()?.tasks_made();
         let tasks = self.scheduler.tasks()?;
         self.observed_ns = monotonic_ns();
         let managed = self.config.managed.select(&tasks, std::process::id());
@@ -280,11 +323,12 @@ impl Agent {
     /// nothing would be undone at once; but a thread that never gives a signal must not hold up all others.
     fn knows_enough(&mut self, snapshot: &Snapshot) -> bool {
         if busy(snapshot).all(|thread| thread.accesses_per_s.is_some()) {
-            self.intervals_waited = 0;
+            self.waits_since_ns = None;
             return true;
         }
-        self.intervals_waited += 1;
-        self.intervals_waited > PATIENCE_INTERVALS
+        let since_ns = *self.waits_since_ns.get_or_insert(snapshot.time_ns);
+        let patience_ns = (PATIENCE_INTERVALS * self.config.interval).as_nanos() as u64;
+        snapshot.time_ns - since_ns >= patience_ns
     }
 
     /// Asks the policies.

@@ -8,6 +8,7 @@ mod agent;
 mod config;
 mod leases;
 mod managed;
+mod pace;
 mod record;
 mod report;
 mod status;

@@ -199,6 +199,11 @@ impl Statistics {
         EVENT_NAMES.into_iter().zip(self.events.iter().copied())
     }
 
+    /// Tasks that the scheduler was told of.
+    pub fn tasks_made(&self) -> u64 {
+        self.events[intf::tandem_stat_TANDEM_STAT_TASK_MADE as usize]
+    }
+
     /// Assignments by what became of them.
     pub fn assignments(&self) -> impl Iterator<Item = (AssignOutcome, u64)> + '_ {
         AssignOutcome::ALL.into_iter().zip(self.assignments.iter().copied())

@@ -2,7 +2,8 @@
 //! Who touches which page groups, aged and bounded.
 //!
 //! A group is a 2 MiB-aligned range, clipped to its region. Weights are counts of sampled accesses that halve
-//! every [`AffinityConfig::half_life_ns`]. Sharing is looked for at 4 KiB pages: samples are too sparse for two
+//! every [`AffinityConfig::half_life_ns`]. What was seen at one look at a thread is of one stretch of its code and likely of
+//! one place, so it counts as one sample, however many accesses it shows. Sharing is looked for at 4 KiB pages: samples are too sparse for two
 //! threads to be caught on one 64-byte line, so pages overstate false sharing a little, and 2 MiB would greatly.
 
 use std::collections::BTreeMap;
@@ -51,32 +52,60 @@ pub struct AffinityCounters {
     pub evicted_pages: u64,
 }
 
+/// What was seen of one thread, aged.
+#[derive(Clone, Copy, Debug, Default)]
+struct Weight {
+    accesses: f64,
+    /// Looks at the thread in which there was one.
+    looks: f32,
+    /// The last of them: the low half of its time.
+    last_look: u32,
+}
+
+impl Weight {
+    fn add(&mut self, time_ns: u64) {
+        let look = time_ns as u32;
+        if self.looks == 0.0 || look != self.last_look {
+            (self.looks, self.last_look) = (self.looks + 1.0, look);
+        }
+        self.accesses += 1.0;
+    }
+
+    /// Whether anything is left.
+    fn age(&mut self, factor: f64) -> bool {
+        self.accesses *= factor;
+        self.looks *= factor as f32;
+        self.accesses >= FAINTEST
+    }
+}
+
 /// Aged weights by thread, few.
 #[derive(Clone, Debug, Default)]
-struct Users(Vec<(ThreadId, f64)>);
+struct Users(Vec<(ThreadId, Weight)>);
 
 impl Users {
-    fn add(&mut self, thread: ThreadId, most: usize) {
+    fn add(&mut self, thread: ThreadId, time_ns: u64, most: usize) {
         if let Some((_, weight)) = self.0.iter_mut().find(|(user, _)| *user == thread) {
-            *weight += 1.0;
-        } else if self.0.len() < most {
-            self.0.push((thread, 1.0));
-        } else if let Some(lightest) = self.0.iter_mut().min_by(|a, b| a.1.total_cmp(&b.1))
-            && lightest.1 < 1.0
+            weight.add(time_ns);
+            return;
+        }
+        let mut weight = Weight::default();
+        weight.add(time_ns);
+        if self.0.len() < most {
+            self.0.push((thread, weight));
+        } else if let Some(lightest) = self.0.iter_mut().min_by(|a, b| a.1.accesses.total_cmp(&b.1.accesses))
+            && lightest.1.accesses < 1.0
         {
-            *lightest = (thread, 1.0);
+            *lightest = (thread, weight);
         }
     }
 
     fn age(&mut self, factor: f64) {
-        self.0.retain_mut(|(_, weight)| {
-            *weight *= factor;
-            *weight >= FAINTEST
-        });
+        self.0.retain_mut(|(_, weight)| weight.age(factor));
     }
 
-    fn total(&self) -> f64 {
-        self.0.iter().map(|(_, weight)| weight).sum()
+    fn accesses(&self) -> f64 {
+        self.0.iter().map(|(_, weight)| weight.accesses).sum()
     }
 }
 
@@ -92,13 +121,18 @@ pub struct Group {
 
 impl Group {
     /// Its users with their aged access counts, in no order.
-    pub fn users(&self) -> &[(ThreadId, f64)] {
-        &self.users.0
+    pub fn users(&self) -> impl Iterator<Item = (ThreadId, f64)> {
+        self.users.0.iter().map(|(user, weight)| (*user, weight.accesses))
     }
 
-    /// Aged count of accesses behind it.
+    /// Aged count of accesses to it.
+    pub fn accesses(&self) -> f64 {
+        self.users.accesses()
+    }
+
+    /// Aged count of looks at its users that showed it.
     pub fn samples(&self) -> f64 {
-        self.users.total()
+        self.users.0.iter().map(|(_, weight)| f64::from(weight.looks)).sum()
     }
 }
 
@@ -107,8 +141,8 @@ pub struct AffinityTable {
     config: AffinityConfig,
     groups: BTreeMap<GroupId, Group>,
     pages: BTreeMap<(ProcessId, u64), Users>,
-    /// Aged accesses of each thread to all groups.
-    totals: BTreeMap<ThreadId, f64>,
+    /// Of each thread, accesses to all groups.
+    totals: BTreeMap<ThreadId, Weight>,
     aged_ns: Option<u64>,
     /// What was lost.
     pub counters: AffinityCounters,
@@ -140,18 +174,16 @@ impl AffinityTable {
             users.age(factor);
             !users.0.is_empty()
         });
-        self.totals.retain(|_, total| {
-            *total *= factor;
-            *total >= FAINTEST
-        });
+        self.totals.retain(|_, total| total.age(factor));
     }
 
-    /// `thread` accessed `address`, which lies in `region` (`None`: in no known one). Returns the group that it is in,
-    /// if it counts.
+    /// `thread` accessed `address`, which lies in `region` (`None`: in no known one), as was seen by looking at it at
+    /// `time_ns`. Returns the group that it is in, if it counts.
     pub fn add(
         &mut self,
         process: ProcessId,
         thread: ThreadId,
+        time_ns: u64,
         address: u64,
         region: Option<&Region>,
     ) -> Option<GroupId> {
@@ -170,18 +202,18 @@ impl AffinityTable {
         let (id, users) = (GroupId { process, start }, Users::default());
         let group = self.groups.entry(id).or_insert(Group { bytes, region: *region, users });
         (group.bytes, group.region) = (bytes, *region);
-        group.users.add(thread, USERS);
-        self.pages.entry((process, address / PAGE_BYTES)).or_default().add(thread, SHARERS);
-        *self.totals.entry(thread).or_default() += 1.0;
+        group.users.add(thread, time_ns, USERS);
+        self.pages.entry((process, address / PAGE_BYTES)).or_default().add(thread, time_ns, SHARERS);
+        self.totals.entry(thread).or_default().add(time_ns);
         Some(id)
     }
 
     fn make_room(&mut self) {
         if self.groups.len() >= self.config.max_groups {
-            self.counters.evicted_groups += drop_coldest(&mut self.groups, Group::samples);
+            self.counters.evicted_groups += drop_coldest(&mut self.groups, Group::accesses);
         }
         if self.pages.len() >= self.config.max_pages {
-            self.counters.evicted_pages += drop_coldest(&mut self.pages, Users::total);
+            self.counters.evicted_pages += drop_coldest(&mut self.pages, Users::accesses);
         }
     }
 
@@ -192,7 +224,12 @@ impl AffinityTable {
 
     /// Aged accesses of `thread` to all groups.
     pub fn total(&self, thread: ThreadId) -> f64 {
-        self.totals.get(&thread).copied().unwrap_or(0.0)
+        self.totals.get(&thread).map_or(0.0, |total| total.accesses)
+    }
+
+    /// Aged count of looks at `thread` that showed one.
+    pub fn looks(&self, thread: ThreadId) -> f64 {
+        self.totals.get(&thread).map_or(0.0, |total| f64::from(total.looks))
     }
 
     /// Pairs of threads that touched the same pages. A page adds the lesser of the two threads' rates on it,
@@ -202,7 +239,8 @@ impl AffinityTable {
         for users in self.pages.values().filter(|users| users.0.len() > 1) {
             for (at, &(first, first_weight)) in users.0.iter().enumerate() {
                 for &(second, second_weight) in &users.0[at + 1..] {
-                    let shared = (first_weight * scale(first)).min(second_weight * scale(second));
+                    let shared =
+                        (first_weight.accesses * scale(first)).min(second_weight.accesses * scale(second));
                     *rows.entry(first).or_default().entry(second).or_default() += shared;
                     *rows.entry(second).or_default().entry(first).or_default() += shared;
                 }

@@ -4,6 +4,8 @@ use super::*;
 
 const PROCESS: ProcessId = ProcessId(9);
 const MIB: u64 = 1 << 20;
+/// When a thread was looked at.
+const NOW: u64 = 5;
 
 fn thread(tid: u32) -> ThreadId {
     ThreadId { tid, start_boottime_ns: 1 }
@@ -17,7 +19,7 @@ fn data() -> Region {
 fn groups_are_aligned_and_clipped_to_their_region() {
     let mut table = AffinityTable::new(AffinityConfig::default());
     for address in [3 * MIB, 4 * MIB + 5, 9 * MIB] {
-        table.add(PROCESS, thread(1), address, Some(&data()));
+        table.add(PROCESS, thread(1), NOW, address, Some(&data()));
     }
     let groups: Vec<_> = table.groups().map(|(id, group)| (id.start, group.bytes)).collect();
     assert_eq!(groups, [(3 * MIB, MIB), (4 * MIB, 2 * MIB), (8 * MIB, MIB + 4096)]);
@@ -30,20 +32,20 @@ fn groups_begin_at_multiples_of_2_mib_and_not_where_their_region_begins() {
     let region = Region::of(0x10_0000, 0x70_0000, RegionKind::Data);
     let mut table = AffinityTable::new(AffinityConfig::default());
     for page in 0..0x600 {
-        table.add(PROCESS, thread(1), 0x10_0000 + page * 4096, Some(&region));
+        table.add(PROCESS, thread(1), NOW, 0x10_0000 + page * 4096, Some(&region));
     }
     let groups: Vec<_> = table.groups().map(|(id, group)| (id.start, group.bytes)).collect();
     assert_eq!(groups, [(MIB, MIB), (2 * MIB, 2 * MIB), (4 * MIB, 2 * MIB), (6 * MIB, MIB)]);
     let small = Region::of(8 * MIB, 8 * MIB + 200 * 4096, RegionKind::Data);
-    table.add(PROCESS, thread(1), 8 * MIB, Some(&small));
+    table.add(PROCESS, thread(1), NOW, 8 * MIB, Some(&small));
     assert_eq!(table.groups().last().map(|(_, group)| group.bytes), Some(200 * 4096));
 }
 
 #[test]
 fn text_and_unknown_addresses_are_counted_not_grouped() {
     let mut table = AffinityTable::new(AffinityConfig::default());
-    table.add(PROCESS, thread(1), 4096, None);
-    table.add(PROCESS, thread(1), 4096, Some(&Region::of(0, MIB, RegionKind::Skipped)));
+    table.add(PROCESS, thread(1), NOW, 4096, None);
+    table.add(PROCESS, thread(1), NOW, 4096, Some(&Region::of(0, MIB, RegionKind::Skipped)));
     assert_eq!((table.counters.outside, table.counters.skipped, table.groups().count()), (1, 1, 0));
 }
 
@@ -52,8 +54,8 @@ fn weights_halve_in_a_half_life_and_vanish() {
     let config = AffinityConfig::default();
     let mut table = AffinityTable::new(config);
     table.age(0);
-    for _ in 0..4 {
-        table.add(PROCESS, thread(1), 4 * MIB, Some(&data()));
+    for look in 0..4 {
+        table.add(PROCESS, thread(1), look, 4 * MIB, Some(&data()));
     }
     table.age(config.half_life_ns);
     assert!((table.groups().next().unwrap().1.samples() - 2.0).abs() < 1e-9);
@@ -63,11 +65,26 @@ fn weights_halve_in_a_half_life_and_vanish() {
 }
 
 #[test]
+fn what_one_look_at_a_thread_shows_is_one_sample_of_each_group() {
+    let mut table = AffinityTable::new(AffinityConfig::default());
+    for (look, lines) in [(1, 25), (2, 5)] {
+        for line in 0..lines {
+            table.add(PROCESS, thread(1), look, 4 * MIB + line * 64, Some(&data()));
+            table.add(PROCESS, thread(2), look, 4 * MIB + line * 64, Some(&data()));
+        }
+    }
+    table.add(PROCESS, thread(1), 2, 6 * MIB, Some(&data()));
+    let groups: Vec<_> = table.groups().map(|(_, group)| (group.accesses(), group.samples())).collect();
+    assert_eq!(groups, [(60.0, 4.0), (1.0, 1.0)]);
+    assert_eq!((table.total(thread(1)), table.looks(thread(1))), (31.0, 2.0));
+}
+
+#[test]
 fn sharing_is_the_lesser_use_of_each_page_and_not_of_the_group() {
     let mut table = AffinityTable::new(AffinityConfig::default());
     let mut touch = |tid, address, times| {
         for _ in 0..times {
-            table.add(PROCESS, thread(tid), address, Some(&data()));
+            table.add(PROCESS, thread(tid), NOW, address, Some(&data()));
         }
     };
     touch(1, 4 * MIB, 5);
@@ -85,10 +102,10 @@ fn the_table_is_bounded_and_drops_its_coldest() {
     let mut table = AffinityTable::new(config);
     let region = Region::of(0, 1 << 40, RegionKind::Data);
     for _ in 0..3 {
-        table.add(PROCESS, thread(1), 0, Some(&region));
+        table.add(PROCESS, thread(1), NOW, 0, Some(&region));
     }
     for group in 1..100 {
-        table.add(PROCESS, thread(1), group * GROUP_BYTES, Some(&region));
+        table.add(PROCESS, thread(1), NOW, group * GROUP_BYTES, Some(&region));
     }
     assert!(table.groups().count() <= 16);
     assert!(table.counters.evicted_groups >= 84 && table.counters.evicted_pages >= 84);

@@ -48,6 +48,6 @@ pub fn monotonic_ns() -> u64 {
 }
 
 /// CPU time of this thread.
-pub(crate) fn thread_cpu_ns() -> u64 {
+pub fn thread_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }

@@ -211,7 +211,7 @@ impl Sensor {
                 continue;
             };
             let region = self.regions.find(access.process, access.address);
-            let group = self.table.add(access.process, thread, access.address, region);
+            let group = self.table.add(access.process, thread, access.time_ns, access.address, region);
             measures.access(thread, group, access, topology);
             if let Some(sample) = access.measured.filter(|_| group.is_some()) {
                 *measured.entry(thread).or_default() += sample.period.max(1) as f64;

@@ -47,7 +47,7 @@ fn batch(address: u64) -> Batch {
             address,
             bytes: 0,
             store: false,
-            time_ns: 0,
+            time_ns: at as u64,
             cpu: CpuId(0),
             measured: Some(Measured { latency_ns, source, node: Some(NodeId(2)), physical: None, period: 100 }),
         }

@@ -18,6 +18,8 @@ const TOP_USERS: usize = 8;
 const LINE_BYTES: f64 = 64.0;
 /// Aged accesses below which a thread counts as one without a signal: from fewer, the node of most of them is a guess.
 const MIN_ACCESSES: f64 = 24.0;
+/// The same of looks at it: one stretch of code often works on one place.
+const MIN_LOOKS: f64 = 16.0;
 
 /// What the scheduler tells of one managed thread over an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +79,7 @@ impl Parts<'_> {
         let mut threads: Vec<_> = accounts
             .into_iter()
             .map(|account| {
-                let row = accesses.remove(&account.id).filter(|_| self.table.total(account.id) >= MIN_ACCESSES);
+                let row = accesses.remove(&account.id).filter(|_| self.knows(account.id));
                 let shared = sharing.remove(&account.id).map(|row| row.into_iter().collect()).unwrap_or_default();
                 self.thread(account, row, shared, performance)
             })
@@ -91,6 +93,10 @@ impl Parts<'_> {
             groups,
             nodes: loads,
         }
+    }
+
+    fn knows(&self, thread: ThreadId) -> bool {
+        self.table.total(thread) >= MIN_ACCESSES && self.table.looks(thread) >= MIN_LOOKS
     }
 
     fn cpu_share(&self, run_ns: &PerNode<u64>) -> f64 {
@@ -118,7 +124,7 @@ impl Parts<'_> {
         if pages == 0 {
             return;
         }
-        for &(user, weight) in group.users() {
+        for (user, weight) in group.users() {
             let row = accesses.entry(user).or_insert_with(|| PerNode::filled(self.topology.len(), 0.0));
             for (node, &here) in resident.iter() {
                 row[node] += weight * scale(user) * here as f64 / pages as f64;
@@ -135,7 +141,7 @@ impl Parts<'_> {
         nodes: &BTreeMap<ThreadId, NodeIndex>,
         cooling: bool,
     ) -> PageGroup {
-        let mut users: Vec<_> = group.users().iter().map(|&(user, weight)| (user, weight * scale(user))).collect();
+        let mut users: Vec<_> = group.users().map(|(user, weight)| (user, weight * scale(user))).collect();
         let mut accesses_per_s = PerNode::filled(self.topology.len(), 0.0);
         for (user, per_s) in &users {
             if let Some(&node) = nodes.get(user) {

@@ -37,8 +37,8 @@ fn take_with(quarter: u32, performance: &mut PerformanceMemory) -> Snapshot {
     let (mut table, mut rates) = (AffinityTable::new(AffinityConfig::default()), AccessRates::new(SECOND));
     let id = |start| GroupId { process: PROCESS, start };
     for (tid, address, times) in [(1, GROUP, 3), (1, 2 * GROUP, 1), (2, 2 * GROUP, 4)] {
-        for _ in 0..times * quarter {
-            table.add(PROCESS, thread(tid), address, Some(&region));
+        for time_ns in 0..times * quarter {
+            table.add(PROCESS, thread(tid), u64::from(time_ns), address, Some(&region));
         }
     }
     rates.add(thread(1), 400, 4);
@@ -103,8 +103,8 @@ fn performance_falls_when_all_memory_is_remote() {
     let performance_on = |home: usize| {
         let region = Region::of(GROUP, 2 * GROUP, RegionKind::Data);
         let (mut table, mut rates) = (AffinityTable::new(AffinityConfig::default()), AccessRates::new(SECOND));
-        for _ in 0..2 * MIN_ACCESSES as u32 {
-            table.add(PROCESS, thread(1), GROUP, Some(&region));
+        for time_ns in 0..2 * MIN_ACCESSES as u64 {
+            table.add(PROCESS, thread(1), time_ns, GROUP, Some(&region));
         }
         rates.add(thread(1), 400, 4);
         let pages = PerNode::from_fn(2, |node| if node.0 == home { 512 } else { 0 });
@@ -133,4 +133,31 @@ fn too_few_accesses_are_no_signal() {
     assert!(snapshot.threads.iter().all(|thread| thread.accesses_per_s.is_none()));
     assert_eq!(snapshot.threads[0].performance[NodeIndex(0)], None);
     assert_eq!(snapshot.groups.len(), 2, "what the groups know is given with its number of samples");
+}
+
+#[test]
+fn one_look_at_a_thread_is_no_signal_however_much_it_shows() {
+    let region = Region::of(GROUP, 2 * GROUP, RegionKind::Data);
+    let row_after = |looks: u64| {
+        let (mut table, mut rates) = (AffinityTable::new(AffinityConfig::default()), AccessRates::new(SECOND));
+        for access in 0..50 {
+            table.add(PROCESS, thread(1), access * looks / 50, GROUP, Some(&region));
+        }
+        rates.add(thread(1), 400, 50);
+        let resident = BTreeMap::from([(GroupId { process: PROCESS, start: GROUP }, vec![512, 0].into())]);
+        let parts = Parts {
+            topology: &topology(2),
+            table: &table,
+            rates: &rates,
+            measures: &Measures::default(),
+            resident: &resident,
+            busy_ns: None,
+            interval_ns: SECOND,
+            now_ns: SECOND,
+        };
+        let snapshot = parts.snapshot(vec![account(1, [SECOND, 0])], &mut PerformanceMemory::default(), |_, _| false);
+        snapshot.threads[0].accesses_per_s.clone()
+    };
+    assert!(row_after(1).is_none() && row_after(MIN_LOOKS as u64 - 1).is_none());
+    assert!(row_after(MIN_LOOKS as u64).is_some());
 }

@@ -149,11 +149,13 @@ fn budget_is_kept_and_used() {
     let mut sampler = open(0.01, &workload);
     let start = Instant::now();
     sample_until(&mut sampler, |_, elapsed| elapsed >= Duration::from_secs(4));
-    let fraction = sampler.counters().cost_ns as f64 / start.elapsed().as_nanos() as f64;
-    println!("used {fraction}, period {} ns, {:?}", sampler.period_ns(), sampler.counters());
-    assert!(fraction <= 0.0105, "{fraction}");
+    // What 10 s pay for is there at first.
+    let earned_ns = 0.01 * (10e9 + start.elapsed().as_nanos() as f64);
+    let used = sampler.counters().cost_ns as f64 / earned_ns;
+    println!("used {used} of the budget, period {} ns, {:?}", sampler.period_ns(), sampler.counters());
+    assert!(used <= 1.05, "{used}");
     // Used at all: how much of it depends on what else the machine does.
-    assert!(fraction >= 0.002, "{fraction}");
+    assert!(used >= 0.2, "{used}");
 }
 
 #[test]

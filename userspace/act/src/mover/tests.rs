@@ -110,7 +110,7 @@ fn only_pages_that_are_elsewhere_are_sent_and_every_page_is_counted() {
 #[test]
 fn the_page_budget_holds_and_the_rest_continues() {
     let (mut mover, mut cooldowns) = mover(resident(2048, 0));
-    mover.pages = Bucket::new(512, BATCH_PAGES);
+    mover.pages = Bucket::new(512, 512);
     mover.enqueue(wanted(0, 2048, 1, 1), 0, &cooldowns).unwrap();
     for second in 0..3 {
         assert!(mover.run(second * S, &mut cooldowns).is_empty());
@@ -125,6 +125,7 @@ fn call_time_overdrawn_is_paid_back_first() {
     let mut script = resident(1024, 0);
     script.ns_per_page = 1_000_000;
     let (mut mover, mut cooldowns) = mover(script);
+    mover.call_ns = Bucket::new(100_000_000, 100_000_000);
     mover.enqueue(wanted(0, 1024, 1, 1), 0, &cooldowns).unwrap();
     mover.run(0, &mut cooldowns);
     assert_eq!(mover.system.sent.len(), 512, "512 ms taken of 100 ms");
@@ -132,6 +133,34 @@ fn call_time_overdrawn_is_paid_back_first() {
     assert_eq!(mover.system.sent.len(), 512);
     mover.run(5 * S, &mut cooldowns);
     assert_eq!(mover.system.sent.len(), 1024);
+}
+
+#[test]
+fn saved_call_time_is_spent_at_once_but_no_run_takes_long() {
+    let mut script = resident(32 * 512, 0);
+    script.ns_per_page = 100_000;
+    let (mut mover, mut cooldowns) = mover(script);
+    mover.enqueue(wanted(0, 32 * 512, 1, 1), 0, &cooldowns).unwrap();
+    for batch in 1..=20 {
+        assert!(mover.is_ready(0));
+        mover.run(0, &mut cooldowns);
+        assert_eq!(mover.system.sent.len(), batch * 512, "51 ms a run");
+    }
+    assert!(!mover.is_ready(0), "1 s of calls is spent");
+    mover.run(0, &mut cooldowns);
+    assert_eq!(mover.system.sent.len(), 20 * 512);
+}
+
+#[test]
+fn nothing_is_ready_without_work_or_before_busy_pages_are_due() {
+    let mut script = resident(4, 0);
+    script.busy = [(0, 1)].into();
+    let (mut mover, mut cooldowns) = mover(script);
+    assert!(!mover.is_ready(0));
+    mover.enqueue(wanted(0, 4, 1, 1), 0, &cooldowns).unwrap();
+    assert!(mover.is_ready(0));
+    mover.run(0, &mut cooldowns);
+    assert!(!mover.is_ready(1) && mover.is_ready(S));
 }
 
 #[test]

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! How much CPU time emulation may take, and how often to sample so that it is used but not exceeded.
 
-/// Time that may be saved up: a sampler that slept does not then run at full speed for long.
-const MAX_SAVED_NS: i64 = 1_000_000_000;
+/// Time that may be saved up, and is there at first: when threads come, much is to be learnt at once. A sampler that slept
+/// does not run at full speed for long.
+const MAX_SAVED_NS: i64 = 10_000_000_000;
+/// Time within which savings may be spent.
+const SPENDING_NS: u64 = 500_000_000;
 /// Samples wanted per sample that can be afforded: some choice between threads, little waste.
 const OVERSAMPLING: f64 = 2.0;
 /// Share of the way to the wanted period that is gone at a time.
 const DAMPING: f64 = 0.5;
 
-/// CPU time earned by the passing of time, spent by emulation.
+/// CPU time earned by the passing of time, spent by emulation: over any time its share of it, and what was saved before.
 pub(super) struct Budget {
     fraction: f64,
     saved_ns: i64,
@@ -18,7 +21,7 @@ pub(super) struct Budget {
 impl Budget {
     /// `fraction` is a share of one CPU.
     pub(super) fn new(fraction: f64) -> Self {
-        Self { fraction, saved_ns: 0, last_ns: None }
+        Self { fraction, saved_ns: (MAX_SAVED_NS as f64 * fraction) as i64, last_ns: None }
     }
 
     /// Time passes.
@@ -39,9 +42,10 @@ impl Budget {
         self.saved_ns -= cost_ns as i64;
     }
 
-    /// Samples of `cost_ns` each that the budget of `elapsed_ns` pays for.
+    /// Samples of `cost_ns` each that the budget of `elapsed_ns` pays for, savings being spent within [`SPENDING_NS`].
     pub(super) fn affordable(&self, elapsed_ns: u64, cost_ns: u64) -> u64 {
-        (elapsed_ns as f64 * self.fraction / cost_ns.max(1) as f64) as u64
+        let saved = self.saved_ns.max(0) as f64 / SPENDING_NS as f64;
+        (elapsed_ns as f64 * (self.fraction + saved) / cost_ns.max(1) as f64) as u64
     }
 }
 
@@ -72,8 +76,8 @@ mod tests {
                 spent_ns += 70_000;
             }
         }
-        // 10 s at 1 %.
-        assert!((95_000_000..=100_070_000).contains(&spent_ns), "{spent_ns}");
+        // 10 s at 1 %, and as much that was there at first.
+        assert!((195_000_000..=200_070_000).contains(&spent_ns), "{spent_ns}");
     }
 
     #[test]
@@ -87,12 +91,14 @@ mod tests {
                 runs += 1;
             }
         }
-        assert!((2..=3).contains(&runs), "{runs}");
+        assert!((4..=5).contains(&runs), "{runs}");
     }
 
     #[test]
     fn period_follows_what_is_useful_within_its_bounds() {
-        let budget = Budget::new(0.01);
+        let mut budget = Budget::new(0.01);
+        assert_eq!(budget.affordable(100_000_000, 100_000), 10 + 200, "a fifth of what is saved, too");
+        budget.spend(MAX_SAVED_NS as u64 / 100);
         assert_eq!(budget.affordable(1_000_000_000, 100_000), 100);
         let bounds = (1_000_000, 100_000_000);
         // 100 came, all useful, 200 wanted: shorter.

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! How long an interval is.
+//!
+//! A program that was just started is placed by chance, and until it is placed well each moment counts. Later little
+//! changes, and intervals may be long and cheap. So intervals are short from the moment on at which threads begin to work
+//! that were not there before, until nothing more has to be moved ([`Pace::note`]): only for policies that weigh how much
+//! they know, because a short interval shows little. What short intervals take of a CPU is bounded: by its share of the
+//! time, and because settling ends after a while and does not begin again soon.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tandem_policies::model::ThreadId;
+
+/// Shortest interval.
+pub const SHORTEST: Duration = Duration::from_millis(100);
+/// Share of the time that short intervals may take of one CPU while threads settle, as a divisor.
+const COST_DIVISOR: u64 = 20;
+/// The same for looking whether new threads work.
+const LOOK_DIVISOR: u64 = 100;
+/// Nothing was moved for this long: all is settled.
+const QUIET_NS: u64 = 1_000_000_000;
+/// Longest time of short intervals, and the time from their end until they may begin again.
+const MOST_NS: u64 = 5_000_000_000;
+const REST_NS: u64 = 10_000_000_000;
+
+/// What came of an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A plan is carried out or watched, or too little is known to decide.
+    Moving,
+    /// Nothing had to be moved.
+    Quiet,
+}
+
+/// Chooses the length of each interval. Times are CLOCK_MONOTONIC in ns, given by the caller.
+#[derive(Debug)]
+pub struct Pace {
+    usual: Duration,
+    /// Whether intervals may be shorter than usual.
+    quick: bool,
+    known: BTreeSet<ThreadId>,
+    /// When settling began, and since when nothing was moved.
+    settling: Option<(u64, u64)>,
+    rests_until_ns: u64,
+    /// CPU time of the last interval's sensing and deciding.
+    cost_ns: u64,
+}
+
+impl Pace {
+    /// Intervals of `usual` length, and shorter ones if `quick`.
+    pub fn new(usual: Duration, quick: bool) -> Self {
+        let quick = quick && usual > SHORTEST;
+        Self { usual, quick, known: BTreeSet::new(), settling: None, rests_until_ns: 0, cost_ns: 0 }
+    }
+
+    /// The length of the next interval.
+    pub fn interval(&self) -> Duration {
+        if self.settling.is_some() { self.short(COST_DIVISOR) } else { self.usual }
+    }
+
+    /// The time from the start of an interval at which it may end early because new threads came; `None`: never.
+    pub fn early_look(&self) -> Option<Duration> {
+        (self.quick && self.settling.is_none()).then(|| self.short(LOOK_DIVISOR)).filter(|early| *early < self.usual)
+    }
+
+    fn short(&self, divisor: u64) -> Duration {
+        Duration::from_nanos(self.cost_ns.saturating_mul(divisor)).clamp(SHORTEST, self.usual.max(SHORTEST))
+    }
+
+    /// Whether this thread has worked before.
+    pub fn knows(&self, thread: ThreadId) -> bool {
+        self.known.contains(&thread)
+    }
+
+    /// An interval passed with these threads, each with whether it worked, and it took `cost_ns` of CPU time to deal with
+    /// it.
+    pub fn note(&mut self, now_ns: u64, threads: impl Iterator<Item = (ThreadId, bool)>, step: Step, cost_ns: u64) {
+        self.cost_ns = cost_ns;
+        let known = std::mem::take(&mut self.known);
+        let mut came = false;
+        for (thread, works) in threads {
+            came |= works && !known.contains(&thread);
+            if works || known.contains(&thread) {
+                self.known.insert(thread);
+            }
+        }
+        if !self.quick {
+            return;
+        }
+        match &mut self.settling {
+            None if came && now_ns >= self.rests_until_ns => self.settling = Some((now_ns, now_ns)),
+            None => {}
+            Some((began_ns, moved_ns)) => {
+                if came || step == Step::Moving {
+                    *moved_ns = now_ns;
+                }
+                if now_ns >= *moved_ns + QUIET_NS || now_ns >= *began_ns + MOST_NS {
+                    self.settling = None;
+                    self.rests_until_ns = now_ns + REST_NS;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::id;
+
+    const MS: u64 = 1_000_000;
+    const USUAL: Duration = Duration::from_secs(1);
+
+    fn pace() -> Pace {
+        Pace::new(USUAL, true)
+    }
+
+    /// Threads that work.
+    fn threads(tids: &[u32]) -> impl Iterator<Item = (ThreadId, bool)> {
+        tids.iter().map(|&tid| (id(tid), true))
+    }
+
+    #[test]
+    fn intervals_are_short_from_new_threads_on_until_nothing_moved_for_a_second() {
+        let mut pace = pace();
+        assert_eq!(pace.interval(), USUAL);
+        pace.note(0, threads(&[1, 2]), Step::Quiet, MS);
+        assert_eq!(pace.interval(), SHORTEST);
+        pace.note(700 * MS, threads(&[1, 2]), Step::Moving, MS);
+        pace.note(1600 * MS, threads(&[1, 2]), Step::Quiet, MS);
+        assert_eq!(pace.interval(), SHORTEST);
+        pace.note(1700 * MS, threads(&[1, 2]), Step::Quiet, MS);
+        assert_eq!(pace.interval(), USUAL);
+    }
+
+    #[test]
+    fn a_thread_that_paused_is_not_new_but_one_that_never_worked_is() {
+        let mut pace = pace();
+        pace.note(0, [(id(1), true), (id(2), false)].into_iter(), Step::Quiet, MS);
+        pace.note(2000 * MS, [(id(1), false), (id(2), false)].into_iter(), Step::Quiet, MS);
+        pace.note(20_000 * MS, threads(&[1]), Step::Quiet, MS);
+        assert_eq!((pace.interval(), pace.knows(id(1))), (USUAL, true));
+        pace.note(21_000 * MS, threads(&[1, 2]), Step::Quiet, MS);
+        assert_eq!(pace.interval(), SHORTEST);
+    }
+
+    #[test]
+    fn settling_ends_after_a_while_and_begins_again_only_after_a_rest() {
+        let mut pace = pace();
+        for now in 0..50 {
+            pace.note(now * 100 * MS, threads(&[now as u32]), Step::Moving, MS);
+            assert_eq!(pace.interval(), SHORTEST);
+        }
+        pace.note(5000 * MS, threads(&[50]), Step::Moving, MS);
+        assert_eq!(pace.interval(), USUAL);
+        pace.note(14_999 * MS, threads(&[60]), Step::Moving, MS);
+        assert_eq!(pace.interval(), USUAL);
+        pace.note(15_000 * MS, threads(&[61]), Step::Moving, MS);
+        assert_eq!(pace.interval(), SHORTEST);
+    }
+
+    #[test]
+    fn what_short_intervals_and_early_looks_cost_is_bounded() {
+        let mut pace = pace();
+        assert_eq!(pace.early_look(), Some(SHORTEST));
+        pace.note(0, std::iter::empty(), Step::Quiet, 4 * MS);
+        assert_eq!(pace.early_look(), Some(Duration::from_millis(400)), "a hundredth of the time");
+        pace.note(MS, threads(&[1]), Step::Quiet, 10 * MS);
+        assert_eq!((pace.interval(), pace.early_look()), (Duration::from_millis(200), None));
+        pace.note(2 * MS, threads(&[1]), Step::Moving, 200 * MS);
+        assert_eq!(pace.interval(), USUAL, "never longer than usual");
+    }
+
+    #[test]
+    fn policies_that_need_whole_intervals_get_them() {
+        let mut pace = Pace::new(USUAL, false);
+        pace.note(0, threads(&[1]), Step::Moving, MS);
+        assert_eq!((pace.interval(), pace.early_look()), (USUAL, None));
+        let mut brief = Pace::new(SHORTEST, true);
+        brief.note(0, threads(&[1]), Step::Moving, 50 * MS);
+        assert_eq!(brief.interval(), SHORTEST, "as was asked for");
+    }
+}
