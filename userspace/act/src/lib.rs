@@ -6,13 +6,16 @@
 
 mod assign;
 mod generation;
+mod memory_watch;
 mod move_pages;
 mod mover;
 mod outcome;
+mod pressure;
 mod undo;
 
 pub use assign::{AssignmentSink, Assignments, RefusedAssignment};
 pub use generation::{Cooldowns, Generation};
+pub use memory_watch::{MemoryNotice, MemoryWatch};
 pub use move_pages::{Call, CallError, LinuxMovePages, MovePages, PageStatus, UNWRITTEN};
 pub use mover::{Mover, MoverConfig, PageMove, Refused};
 pub use outcome::{Ended, Outcome, Purpose};

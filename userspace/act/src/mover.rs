@@ -33,6 +33,8 @@ pub struct MoverConfig {
     pub queue_groups: usize,
     /// Runs in the undo log at most; default 262144.
     pub undo_runs: usize,
+    /// Moves wait while some task waits for memory in this share of the time, in percent; default 10.
+    pub pressure_percent: u32,
 }
 
 impl Default for MoverConfig {
@@ -44,6 +46,7 @@ impl Default for MoverConfig {
             retry_after_ns: 50_000_000,
             queue_groups: 65536,
             undo_runs: 262_144,
+            pressure_percent: 10,
         }
     }
 }
@@ -130,6 +133,7 @@ pub struct Mover<S> {
     last_run_ns: Option<u64>,
     cost_ns_per_page: Option<f64>,
     log: UndoLog,
+    paused: bool,
 }
 
 impl<S: MovePages> Mover<S> {
@@ -145,6 +149,7 @@ impl<S: MovePages> Mover<S> {
             last_run_ns: None,
             cost_ns_per_page: None,
             log: UndoLog::new(config.undo_runs),
+            paused: false,
         }
     }
 
@@ -195,6 +200,9 @@ impl<S: MovePages> Mover<S> {
         self.last_run_ns = Some(now_ns);
         self.pages.refill(elapsed_ns);
         self.call_ns.refill(elapsed_ns);
+        if self.paused {
+            return Vec::new();
+        }
         let mut ended = Vec::new();
         let mut waiting = VecDeque::new();
         let mut full = BTreeSet::new();
@@ -244,11 +252,16 @@ impl<S: MovePages> Mover<S> {
     /// Whether another run at `now_ns` would find work and budget.
     pub fn is_ready(&self, now_ns: u64) -> bool {
         let due = |job: &&Job| job.retry_at_ns.is_none_or(|at_ns| now_ns >= at_ns);
-        self.queue.iter().find(due).is_some_and(|job| self.has_budget(job.next_batch().len()))
+        !self.paused && self.queue.iter().find(due).is_some_and(|job| self.has_budget(job.next_batch().len()))
     }
 
     fn has_budget(&self, pages: usize) -> bool {
         self.pages.tokens >= i64::try_from(pages).unwrap_or(i64::MAX) && self.call_ns.tokens > 0
+    }
+
+    /// Whether runs leave everything queued as it is, undo too, until told otherwise.
+    pub fn set_paused(&mut self, paused: bool) {
+        self.paused = paused;
     }
 
     /// Groups queued.
@@ -441,5 +454,7 @@ impl Job {
     }
 }
 
+#[cfg(test)]
+mod memory_tests;
 #[cfg(test)]
 mod tests;

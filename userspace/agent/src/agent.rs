@@ -2,13 +2,21 @@
 //! The loop.
 
 mod acting;
+mod moving;
 
+<<<<<<< HEAD
 use std::collections::{BTreeMap, BTreeSet};
+=======
+use std::collections::BTreeMap;
+use std::path::Path;
+>>>>>>> 97392e2 (Page moves wait under memory pressure: a machine that reclaims has neither free pages nor bandwidth for them)
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::Result;
-use tandem_act::{Assignments, Cooldowns, Generation, LinuxMovePages, Mover, MoverConfig, Outcome, Purpose};
+use tandem_act::{
+    Assignments, Cooldowns, Generation, LinuxMovePages, MemoryWatch, Mover, MoverConfig, Outcome, Purpose,
+};
 use tandem_bpf::{Scheduler, TaskRecord};
 use tandem_policies::decider::{Decider, PolicyChoice};
 use tandem_policies::model::{CpuId, NodeIndex, PAGE_BYTES, PerNode, ProcessId, Snapshot, ThreadId, Topology};
@@ -70,6 +78,7 @@ pub struct Agent {
     scheduler: Scheduler,
     sensor: Sensor,
     mover: Mover<LinuxMovePages>,
+    memory: MemoryWatch,
     assignments: Assignments,
     cooldowns: Cooldowns,
     generation: Generation,
@@ -123,6 +132,7 @@ impl Agent {
         Self {
             assignments: Assignments::new(config.lease.as_nanos() as u64),
             mover: Mover::new(LinuxMovePages, mover_config),
+            memory: MemoryWatch::new(Path::new("/proc"), mover_config),
             cooldowns: Cooldowns::new(COOLDOWNS),
             ran_ns: BTreeMap::new(),
             observed_ns: monotonic_ns(),
@@ -247,8 +257,7 @@ impl Agent {
                 self.renew_leases()?;
             }
             self.sensor.sample(monotonic_ns())?;
-            let outcomes = self.mover.run(monotonic_ns(), &mut self.cooldowns);
-            self.note_outcomes(outcomes, report);
+            self.move_pages(report);
         }
     }
 

@@ -155,6 +155,8 @@ pub struct MoverReport {
     pub call_ns: u64,
     /// Measured cost of a page.
     pub cost_ns_per_page: Option<f64>,
+    /// Times that moves waited for memory pressure to end.
+    pub pressure_pauses: u64,
 }
 
 /// Everything.

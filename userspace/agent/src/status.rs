@@ -84,6 +84,7 @@ fn activity(report: &Report, under_way: UnderWay) -> Activity {
         thread_moves: report.thread_moves.total(),
         moved_pages: report.mover.moved_pages,
         queued_groups: under_way.queued_groups as u64,
+        pressure_pauses: report.mover.pressure_pauses,
         plans: report.plans.total(),
         undone_plans: report.undone_plans,
     }

@@ -80,6 +80,8 @@ pub struct Activity {
     pub moved_pages: u64,
     #[stat(desc = "page groups that wait to be moved")]
     pub queued_groups: u64,
+    #[stat(desc = "times that page moves waited for memory pressure to end")]
+    pub pressure_pauses: u64,
     #[stat(desc = "plans carried out")]
     pub plans: u64,
     #[stat(desc = "plans undone because they did not pay")]

@@ -8,12 +8,12 @@ use tandem_policies::model::ProcessId;
 use super::*;
 use crate::Call;
 
-const S: u64 = 1_000_000_000;
+pub(super) const S: u64 = 1_000_000_000;
 const PROCESS: ProcessId = ProcessId(42);
 
 /// Pages with their raw status, what stops them, and what a call takes.
 #[derive(Default)]
-struct Script {
+pub(super) struct Script {
     pages: BTreeMap<u64, i32>,
     /// Pages that stay busy for this many tries.
     busy: BTreeMap<u64, u32>,
@@ -23,7 +23,7 @@ struct Script {
     room: Option<usize>,
     error: Option<CallError>,
     ns_per_page: u64,
-    sent: Vec<u64>,
+    pub(super) sent: Vec<u64>,
 }
 
 impl MovePages for Script {
@@ -68,15 +68,15 @@ impl MovePages for Script {
     }
 }
 
-fn group(page: u64) -> GroupId {
+pub(super) fn group(page: u64) -> GroupId {
     GroupId { process: PROCESS, start: page * PAGE_BYTES }
 }
 
-fn resident(pages: u64, node: i32) -> Script {
+pub(super) fn resident(pages: u64, node: i32) -> Script {
     Script { pages: (0..pages).map(|page| (page * PAGE_BYTES, node)).collect(), ns_per_page: 100, ..Script::default() }
 }
 
-fn wanted(page: u64, pages: u64, to: u32, generation: u64) -> PageMove {
+pub(super) fn wanted(page: u64, pages: u64, to: u32, generation: u64) -> PageMove {
     PageMove {
         group: group(page),
         bytes: pages * PAGE_BYTES,
@@ -86,7 +86,7 @@ fn wanted(page: u64, pages: u64, to: u32, generation: u64) -> PageMove {
     }
 }
 
-fn mover(script: Script) -> (Mover<Script>, Cooldowns) {
+pub(super) fn mover(script: Script) -> (Mover<Script>, Cooldowns) {
     (Mover::new(script, MoverConfig::default()), Cooldowns::new(64))
 }
 
