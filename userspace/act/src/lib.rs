@@ -11,6 +11,7 @@ mod move_pages;
 mod mover;
 mod outcome;
 mod pressure;
+mod room;
 mod undo;
 
 pub use assign::{AssignmentSink, Assignments, RefusedAssignment};
@@ -19,4 +20,5 @@ pub use memory_watch::{MemoryNotice, MemoryWatch};
 pub use move_pages::{Call, CallError, LinuxMovePages, MovePages, PageStatus, UNWRITTEN};
 pub use mover::{Mover, MoverConfig, PageMove, Refused};
 pub use outcome::{Ended, Outcome, Purpose};
+pub use room::Room;
 pub use undo::{NodeRun, UndoEntry, UndoLog};

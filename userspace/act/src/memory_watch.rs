@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Looks at the machine's memory for the mover: whether tasks wait for it.
+//! Looks at the machine's memory for the mover: whether tasks wait for it, and how much the nodes can take.
 //!
 //! Reads /proc while moves are queued, at most every 100 ms, and tells the mover. Without one of the files the mover goes on
 //! as if all were well, and that is said once.
@@ -10,11 +10,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::pressure::{PressureGate, Turn, waited_percent};
-use crate::{MovePages, Mover, MoverConfig};
+use crate::{MovePages, Mover, MoverConfig, Room};
 
 /// Time between two looks at least.
 const LOOK_NS: u64 = 100_000_000;
 const PRESSURE_FILE: &str = "pressure/memory";
+const ROOM_FILE: &str = "zoneinfo";
 
 /// What is to be said about the machine's memory, once.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +31,11 @@ pub enum MemoryNotice {
     PressureEnded,
     /// The kernel does not tell of pressure: moves never wait for it.
     PressureUnknown {
+        /// What was read, with what is wrong.
+        why: String,
+    },
+    /// The kernel does not tell what nodes can take: moves go to full nodes too.
+    RoomUnknown {
         /// What was read, with what is wrong.
         why: String,
     },
@@ -49,6 +55,11 @@ impl fmt::Display for MemoryNotice {
                 "memory pressure is unknown ({why}), so page moves go on under it too; a kernel with CONFIG_PSI that is \
                  booted with psi=1 tells it"
             ),
+            Self::RoomUnknown { why } => write!(
+                f,
+                "free memory and watermarks of the nodes are unknown ({why}), so page moves may make a full node reclaim: \
+                 let scx_tandem read that file"
+            ),
         }
     }
 }
@@ -60,13 +71,14 @@ pub struct MemoryWatch {
     gate: PressureGate,
     looked_ns: Option<u64>,
     pressure_unknown: bool,
+    room_unknown: bool,
 }
 
 impl MemoryWatch {
     /// Has seen nothing yet. `proc` is /proc but for tests.
     pub fn new(proc: &Path, config: MoverConfig) -> Self {
         let gate = PressureGate::new(config.pressure_percent);
-        Self { proc: proc.to_owned(), gate, looked_ns: None, pressure_unknown: false }
+        Self { proc: proc.to_owned(), gate, looked_ns: None, pressure_unknown: false, room_unknown: false }
     }
 
     /// Looks again, if moves are queued and it is time (`now_ns` on CLOCK_MONOTONIC), and tells the mover.
@@ -76,9 +88,23 @@ impl MemoryWatch {
             return Vec::new();
         }
         self.looked_ns = Some(now_ns);
-        let notices = self.look_at_pressure();
+        let mut notices = self.look_at_pressure();
         mover.set_paused(self.gate.is_pressed());
+        if !self.gate.is_pressed() {
+            notices.extend(self.look_at_room(mover));
+        }
         notices
+    }
+
+    fn look_at_room<S: MovePages>(&mut self, mover: &mut Mover<S>) -> Option<MemoryNotice> {
+        let read = self.read(ROOM_FILE, Room::parse);
+        let notice = match &read {
+            Err(why) if !self.room_unknown => Some(MemoryNotice::RoomUnknown { why: why.clone() }),
+            _ => None,
+        };
+        self.room_unknown |= read.is_err();
+        mover.set_room(read.ok());
+        notice
     }
 
     fn look_at_pressure(&mut self) -> Vec<MemoryNotice> {

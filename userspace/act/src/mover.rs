@@ -7,7 +7,7 @@ use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES};
 use thiserror::Error;
 
 use crate::move_pages::UNWRITTEN;
-use crate::{CallError, Cooldowns, Ended, Generation, MovePages, Outcome, PageStatus, Purpose, UndoLog};
+use crate::{CallError, Cooldowns, Ended, Generation, MovePages, Outcome, PageStatus, Purpose, Room, UndoLog};
 
 /// Pages in one call: those of one 2 MiB huge page, whose end a call never straddles.
 const BATCH_PAGES: u64 = 512;
@@ -134,6 +134,8 @@ pub struct Mover<S> {
     cost_ns_per_page: Option<f64>,
     log: UndoLog,
     paused: bool,
+    /// Of all nodes, as far as it is known.
+    room: Option<Room>,
 }
 
 impl<S: MovePages> Mover<S> {
@@ -150,6 +152,7 @@ impl<S: MovePages> Mover<S> {
             cost_ns_per_page: None,
             log: UndoLog::new(config.undo_runs),
             paused: false,
+            room: None,
         }
     }
 
@@ -264,6 +267,11 @@ impl<S: MovePages> Mover<S> {
         self.paused = paused;
     }
 
+    /// Says how much the nodes can take now; without it moves go to full nodes too.
+    pub fn set_room(&mut self, room: Option<Room>) {
+        self.room = room;
+    }
+
     /// Groups queued.
     pub fn queued_groups(&self) -> usize {
         self.queue.len()
@@ -307,6 +315,10 @@ impl<S: MovePages> Mover<S> {
     /// Asks where the pages of a batch are, sends those that are elsewhere, and counts every page.
     fn batch(&mut self, job: &mut Job, batch: &[u64]) -> Result<(), Ended> {
         let began_ns = job.outcome.time_ns;
+        // A page of the batch may be one of a huge page, which moves whole, but never of two.
+        if self.room.as_ref().is_some_and(|room| !room.fits(job.outcome.to, BATCH_PAGES)) {
+            return Err(Ended::TargetFull);
+        }
         let before = self.ask(job, batch)?;
         job.advance(batch.len());
         let target = job.outcome.to;
@@ -332,6 +344,9 @@ impl<S: MovePages> Mover<S> {
             self.settle(job, address, from, status, result.err());
         }
         let moved = job.outcome.moved_pages - moved_before;
+        if let Some(room) = &mut self.room {
+            room.take(target, moved);
+        }
         if moved > 0 {
             let cost = (job.outcome.time_ns - began_ns) as f64 / moved as f64;
             self.cost_ns_per_page = Some(self.cost_ns_per_page.map_or(cost, |old| old + (cost - old) / 8.0));

@@ -11,14 +11,24 @@ use crate::{MemoryNotice, MemoryWatch};
 
 const LOOK_NS: u64 = S / 10;
 
-/// A /proc with as much pressure as is told.
+/// A /proc with as much pressure as is told, and at first with room on nodes 0 and 1.
 struct Proc(TempDir);
 
 impl Proc {
     fn new() -> Self {
         let proc = Self(tempfile::tempdir().unwrap());
         fs::create_dir(proc.0.path().join("pressure")).unwrap();
+        proc.set_room([1 << 20, 1 << 20]);
         proc
+    }
+
+    /// Pages above the watermark of 100.
+    fn set_room(&self, pages: [u64; 2]) {
+        let zone = |node| {
+            let free = pages[node] + 100;
+            format!("Node {node}, zone Normal\n  pages free {free}\n high 100\n protection: (0, 0, 0)\n")
+        };
+        fs::write(self.0.path().join("zoneinfo"), zone(0) + &zone(1)).unwrap();
     }
 
     fn set_pressure(&self, percent: &str) {
@@ -82,9 +92,59 @@ fn an_idle_mover_and_one_that_looked_just_now_read_nothing() {
 fn a_kernel_that_does_not_tell_is_said_once_and_stops_nothing() {
     let (proc, (mut mover, mut cooldowns)) = (Proc::new(), mover(resident(4, 0)));
     let mut watch = proc.watch();
+    fs::remove_file(proc.0.path().join("zoneinfo")).unwrap();
     mover.enqueue(wanted(0, 4, 1, 1), 0, &cooldowns).unwrap();
     let notices = watch.look(&mut mover, 0);
-    assert!(matches!(&notices[..], [MemoryNotice::PressureUnknown { why }] if why.contains("pressure/memory")));
+    let [MemoryNotice::PressureUnknown { why: pressure }, MemoryNotice::RoomUnknown { why: room }] = &notices[..]
+    else {
+        panic!("{notices:?}")
+    };
+    assert!(pressure.contains("pressure/memory") && room.contains("zoneinfo"), "{notices:?}");
     assert_eq!(watch.look(&mut mover, LOOK_NS), []);
     assert_eq!(mover.run(LOOK_NS, &mut cooldowns)[0].moved_pages, 4);
+}
+
+#[test]
+fn a_node_below_its_watermark_gets_nothing_and_is_not_asked_for() {
+    let (proc, (mut mover, mut cooldowns)) = (Proc::new(), mover(resident(1024, 0)));
+    let mut watch = proc.watch();
+    proc.set_pressure("0.00");
+    proc.set_room([1 << 20, BATCH_PAGES - 1]);
+    mover.enqueue(wanted(0, 4, 1, 1), 0, &cooldowns).unwrap();
+    mover.enqueue(wanted(512, 512, 1, 1), 0, &cooldowns).unwrap();
+    assert_eq!(watch.look(&mut mover, 0), []);
+    let outcomes = mover.run(0, &mut cooldowns);
+    let told: Vec<_> = outcomes.iter().map(|one| (one.ended, one.not_tried_pages, one.time_ns)).collect();
+    assert_eq!(told, [(Ended::TargetFull, 4, 0), (Ended::TargetFull, 512, 0)]);
+    assert_eq!((mover.system.calls, mover.queued_groups()), (0, 0));
+}
+
+#[test]
+fn moves_stop_at_the_watermark_and_go_on_where_memory_was_freed() {
+    let (proc, (mut mover, mut cooldowns)) = (Proc::new(), mover(resident(4096, 0)));
+    let mut watch = proc.watch();
+    proc.set_pressure("0.00");
+    proc.set_room([1 << 20, 1200]);
+    mover.enqueue(wanted(0, 2048, 1, 1), 0, &cooldowns).unwrap();
+    watch.look(&mut mover, 0);
+    let outcome = mover.run(0, &mut cooldowns).remove(0);
+    assert_eq!((outcome.ended, outcome.moved_pages, outcome.not_tried_pages), (Ended::TargetFull, 1024, 1024));
+    proc.set_room([1 << 20, 512]);
+    mover.enqueue(wanted(2048, 512, 1, 2), S, &cooldowns).unwrap();
+    watch.look(&mut mover, S);
+    assert_eq!(mover.run(S, &mut cooldowns)[0].moved_pages, 512);
+}
+
+#[test]
+fn a_full_node_can_still_give_pages_back() {
+    let (proc, (mut mover, mut cooldowns)) = (Proc::new(), mover(resident(512, 0)));
+    let mut watch = proc.watch();
+    proc.set_pressure("0.00");
+    mover.enqueue(wanted(0, 512, 1, 7), 0, &cooldowns).unwrap();
+    watch.look(&mut mover, 0);
+    mover.run(0, &mut cooldowns);
+    proc.set_room([1 << 20, 0]);
+    mover.undo(Generation(7), S, S);
+    watch.look(&mut mover, S);
+    assert_eq!(mover.run(S, &mut cooldowns)[0].moved_pages, 512);
 }

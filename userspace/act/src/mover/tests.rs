@@ -24,10 +24,12 @@ pub(super) struct Script {
     error: Option<CallError>,
     ns_per_page: u64,
     pub(super) sent: Vec<u64>,
+    pub(super) calls: u64,
 }
 
 impl MovePages for Script {
     fn call(&mut self, _: ProcessId, addresses: &[u64], to: Option<NodeId>, status: &mut [i32]) -> Call {
+        self.calls += 1;
         let time_ns = addresses.len() as u64 * self.ns_per_page;
         let Some(to) = to.map(|node| node.0 as i32) else {
             for (address, status) in addresses.iter().zip(status) {

@@ -18,7 +18,7 @@ impl Agent {
                     warn!("{notice}");
                 }
                 MemoryNotice::PressureEnded => info!("{notice}"),
-                MemoryNotice::PressureUnknown { .. } => warn!("{notice}"),
+                MemoryNotice::PressureUnknown { .. } | MemoryNotice::RoomUnknown { .. } => warn!("{notice}"),
             }
         }
         let outcomes = self.mover.run(monotonic_ns(), &mut self.cooldowns);
