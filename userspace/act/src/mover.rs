@@ -470,6 +470,8 @@ impl Job {
 }
 
 #[cfg(test)]
+mod fault_tests;
+#[cfg(test)]
 mod memory_tests;
 #[cfg(test)]
 mod tests;
