@@ -206,9 +206,9 @@ fn a_group_with_too_few_samples_belongs_to_the_owner_of_the_one_next_to_it() {
 #[test]
 fn neighbours_in_which_one_thread_alone_was_seen_belong_to_it_if_it_was_seen_often_enough() {
     let owners = |samples: [f64; 4], users: [u32; 4]| {
-        let threads = [1, 2].into_iter().fold(SnapshotBuilder::new(two_nodes(1)), |all, tid| {
-            all.thread_with_memory_on(tid, tid as usize - 1, 0)
-        });
+        let threads = [1, 2]
+            .into_iter()
+            .fold(SnapshotBuilder::new(two_nodes(1)), |all, tid| all.thread_with_memory_on(tid, tid as usize - 1, 0));
         let snapshot = samples.into_iter().zip(users).fold(threads, |all, (seen, tid)| {
             all.group_used_by(&[ALL, 0], &[(tid, 1e3 * seen)]).with_group(|group| group.samples = seen)
         });

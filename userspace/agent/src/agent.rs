@@ -4,12 +4,8 @@
 mod acting;
 mod moving;
 
-<<<<<<< HEAD
 use std::collections::{BTreeMap, BTreeSet};
-=======
-use std::collections::BTreeMap;
 use std::path::Path;
->>>>>>> 97392e2 (Page moves wait under memory pressure: a machine that reclaims has neither free pages nor bandwidth for them)
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 

@@ -239,8 +239,7 @@ impl AffinityTable {
         for users in self.pages.values().filter(|users| users.0.len() > 1) {
             for (at, &(first, first_weight)) in users.0.iter().enumerate() {
                 for &(second, second_weight) in &users.0[at + 1..] {
-                    let shared =
-                        (first_weight.accesses * scale(first)).min(second_weight.accesses * scale(second));
+                    let shared = (first_weight.accesses * scale(first)).min(second_weight.accesses * scale(second));
                     *rows.entry(first).or_default().entry(second).or_default() += shared;
                     *rows.entry(second).or_default().entry(first).or_default() += shared;
                 }

@@ -56,6 +56,7 @@ fn moves_wait_under_pressure_and_none_is_lost() {
         assert_eq!(mover.run(look * LOOK_NS, &mut cooldowns), []);
     }
     assert_eq!((mover.queued_groups(), mover.system.sent.len()), (2, 0));
+    assert!(!mover.is_ready(50 * LOOK_NS), "nobody waits for it without a pause");
     proc.set_pressure("4.00");
     assert_eq!(watch.look(&mut mover, 50 * LOOK_NS), [MemoryNotice::PressureEnded]);
     let outcomes = mover.run(50 * LOOK_NS, &mut cooldowns);

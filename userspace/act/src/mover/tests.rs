@@ -142,6 +142,7 @@ fn saved_call_time_is_spent_at_once_but_no_run_takes_long() {
     let mut script = resident(32 * 512, 0);
     script.ns_per_page = 100_000;
     let (mut mover, mut cooldowns) = mover(script);
+    mover.call_ns = Bucket::new(100_000_000, S);
     mover.enqueue(wanted(0, 32 * 512, 1, 1), 0, &cooldowns).unwrap();
     for batch in 1..=20 {
         assert!(mover.is_ready(0));
