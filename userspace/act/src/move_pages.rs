@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The move_pages system call: where pages are, moving them, and what became of each.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
-use tandem_policies::model::{NodeId, ProcessId};
+use tandem_policies::model::{CpuId, NodeId, ProcessId, Topology};
 use thiserror::Error;
 
 /// What a status holds for a page that the kernel did not get to.
@@ -95,19 +97,52 @@ pub struct Call {
 }
 
 /// The system call, apart so that statuses which one machine cannot provoke can be played in tests.
-pub trait MovePages {
+pub trait MovePages: Sync {
+    /// Takes the calling thread, which is there for this alone, to CPUs from which `node` is near.
+    fn go_near(&self, _node: NodeId) {}
+
     /// Asks where the pages are (`to` is `None`) or moves those that only this process maps to `to`.
     /// Writes one raw status a page (see [`PageStatus::from_raw`]) and leaves pages the kernel did not get to as
     /// they are. `addresses` and `status` have the same length.
-    fn call(&mut self, process: ProcessId, addresses: &[u64], to: Option<NodeId>, status: &mut [i32]) -> Call;
+    fn call(&self, process: ProcessId, addresses: &[u64], to: Option<NodeId>, status: &mut [i32]) -> Call;
 }
 
 /// The running kernel. Moves with MPOL_MF_MOVE only: pages that others map stay.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LinuxMovePages;
+#[derive(Clone, Debug, Default)]
+pub struct LinuxMovePages {
+    /// CPUs by node.
+    cpus: BTreeMap<NodeId, Vec<CpuId>>,
+}
+
+impl LinuxMovePages {
+    /// The kernel of a machine with these nodes.
+    pub fn new(topology: &Topology) -> Self {
+        Self { cpus: topology.nodes.values().map(|node| (node.id, node.cpus.clone())).collect() }
+    }
+}
 
 impl MovePages for LinuxMovePages {
-    fn call(&mut self, process: ProcessId, addresses: &[u64], to: Option<NodeId>, status: &mut [i32]) -> Call {
+    fn go_near(&self, node: NodeId) {
+        // SAFETY: an all-zero set is an empty set.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        let fits = |cpu: &&CpuId| (cpu.0 as usize) < libc::CPU_SETSIZE as usize;
+        let cpus: Vec<&CpuId> = self.cpus.get(&node).into_iter().flatten().filter(fits).collect();
+        for cpu in &cpus {
+            // SAFETY: the CPU is within the set.
+            unsafe { libc::CPU_SET(cpu.0 as usize, &mut set) };
+        }
+        if cpus.is_empty() {
+            return;
+        }
+        // SAFETY: the kernel reads the set, for this thread.
+        let result = unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) };
+        if result != 0 {
+            // The pages come all the same, only the way is longer.
+            tracing::debug!("not near node {}: {}", node.0, std::io::Error::last_os_error());
+        }
+    }
+
+    fn call(&self, process: ProcessId, addresses: &[u64], to: Option<NodeId>, status: &mut [i32]) -> Call {
         assert_eq!(addresses.len(), status.len(), "one status a page");
         // To the kernel pid 0 is the caller, and negative numbers are no process.
         let pid = match libc::pid_t::try_from(process.0) {
@@ -189,7 +224,7 @@ mod tests {
 
     fn call(process: u32, addresses: &[u64], to: Option<u32>) -> (Result<u64, CallError>, Vec<PageStatus>) {
         let mut raw = vec![UNWRITTEN; addresses.len()];
-        let call = LinuxMovePages.call(ProcessId(process), addresses, to.map(NodeId), &mut raw);
+        let call = LinuxMovePages::default().call(ProcessId(process), addresses, to.map(NodeId), &mut raw);
         (call.result, raw.into_iter().map(PageStatus::from_raw).collect())
     }
 

@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Moves page groups in order, under a budget of pages and of call time.
+//! Moves page groups under a budget of pages and of call time.
+//!
+//! Groups for one node are moved in order, in calls of at most 512 pages. Groups for several nodes are moved at the same time,
+//! each from a thread on the node that they go to: one call copies on one CPU, and programs wait meanwhile for memory that is
+//! far.
 
-use std::collections::{BTreeSet, VecDeque};
+mod batch;
+mod bucket;
+mod job;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES};
 use thiserror::Error;
 
-use crate::move_pages::UNWRITTEN;
 use crate::{CallError, Cooldowns, Ended, Generation, MovePages, Outcome, PageStatus, Purpose, Room, UndoLog};
+use batch::{Order, Settled};
+use bucket::Bucket;
+use job::{BATCH_PAGES, Job};
 
-/// Pages in one call: those of one 2 MiB huge page, whose end a call never straddles.
-const BATCH_PAGES: u64 = 512;
-/// Pages in one call of a retry: the kernel ends a call early at pages that stay busy.
-const RETRY_BATCH_PAGES: usize = 16;
 /// Seconds for which unused call time is saved.
 const SAVED_S: u64 = 30;
-const NS_PER_S: u128 = 1_000_000_000;
 
 /// Budgets and bounds of a [`Mover`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +32,8 @@ pub struct MoverConfig {
     pub call_ns_per_s: u64,
     /// Time inside system calls after which one run ends, so that its caller can do other things; default 20 ms.
     pub run_ns: u64,
+    /// Nodes to which pages are moved at the same time; default 4.
+    pub lanes: usize,
     /// Time until busy pages are tried again; default 50 ms.
     pub retry_after_ns: u64,
     /// Groups queued at most; default 65536.
@@ -43,6 +50,7 @@ impl Default for MoverConfig {
             pages_per_s: 65536,
             call_ns_per_s: 100_000_000,
             run_ns: 20_000_000,
+            lanes: 4,
             retry_after_ns: 50_000_000,
             queue_groups: 65536,
             undo_runs: 262_144,
@@ -83,53 +91,19 @@ pub enum Refused {
     QueueFull,
 }
 
-#[derive(Debug)]
-struct Job {
-    outcome: Outcome,
-    cooldown_ns: u64,
-    next: u64,
-    busy: Vec<u64>,
-    /// Set once the busy pages wait for their second try.
-    retry_at_ns: Option<u64>,
-}
-
-/// Tokens that come at a rate; may be overdrawn, then the debt is paid first.
-#[derive(Debug)]
-struct Bucket {
-    per_s: u64,
-    capacity: i64,
-    tokens: i64,
-    remainder: u128,
-}
-
-impl Bucket {
-    fn new(per_s: u64, capacity: u64) -> Self {
-        let capacity = i64::try_from(capacity).unwrap_or(i64::MAX);
-        Self { per_s, capacity, tokens: capacity, remainder: 0 }
-    }
-
-    fn refill(&mut self, elapsed_ns: u64) {
-        let due = u128::from(self.per_s) * u128::from(elapsed_ns) + self.remainder;
-        self.remainder = due % NS_PER_S;
-        let tokens = i64::try_from(due / NS_PER_S).unwrap_or(i64::MAX);
-        self.tokens = self.tokens.saturating_add(tokens).min(self.capacity);
-    }
-
-    fn spend(&mut self, tokens: u64) {
-        self.tokens = self.tokens.saturating_sub(i64::try_from(tokens).unwrap_or(i64::MAX));
-    }
-}
-
 /// Executes page-group moves. All times are CLOCK_MONOTONIC in ns, given by the caller.
 #[derive(Debug)]
 pub struct Mover<S> {
     system: S,
     config: MoverConfig,
-    queue: VecDeque<Job>,
+    /// Work by the node that it goes to, in order.
+    lanes: BTreeMap<NodeId, VecDeque<Job>>,
+    /// Jobs queued so far.
+    queued: u64,
+    /// Groups that have been begun and not ended, with their bytes.
+    begun: Vec<(GroupId, u64)>,
     pages: Bucket,
     call_ns: Bucket,
-    /// Call time of the present run.
-    run_call_ns: u64,
     last_run_ns: Option<u64>,
     cost_ns_per_page: Option<f64>,
     log: UndoLog,
@@ -138,16 +112,32 @@ pub struct Mover<S> {
     room: Option<Room>,
 }
 
+/// What one run has come to so far.
+#[derive(Default)]
+struct Run {
+    ended: Vec<Outcome>,
+    full: BTreeSet<NodeId>,
+}
+
+/// A job that was taken out of its lane with what is to be done for it now.
+struct Taken {
+    /// Its place in the lane.
+    at: usize,
+    job: Job,
+    order: Order,
+}
+
 impl<S: MovePages> Mover<S> {
     /// An idle mover with full budgets.
     pub fn new(system: S, config: MoverConfig) -> Self {
         Self {
             system,
             config,
-            queue: VecDeque::new(),
+            lanes: BTreeMap::new(),
+            queued: 0,
+            begun: Vec::new(),
             pages: Bucket::new(config.pages_per_s, config.pages_per_s.max(BATCH_PAGES)),
             call_ns: Bucket::new(config.call_ns_per_s, config.call_ns_per_s.saturating_mul(SAVED_S).max(1)),
-            run_call_ns: 0,
             last_run_ns: None,
             cost_ns_per_page: None,
             log: UndoLog::new(config.undo_runs),
@@ -164,7 +154,7 @@ impl<S: MovePages> Mover<S> {
         if pages == 0 || end.is_none() || !group.start.is_multiple_of(PAGE_BYTES) {
             return Err(Refused::BadRange);
         }
-        if self.queue.len() >= self.config.queue_groups {
+        if self.queued_groups() >= self.config.queue_groups {
             return Err(Refused::QueueFull);
         }
         if cooldowns.is_group_cooling(group, bytes, now_ns) {
@@ -173,93 +163,164 @@ impl<S: MovePages> Mover<S> {
         if self.log.is_range_held(group, bytes, now_ns) {
             return Err(Refused::Held);
         }
-        self.queue.push_back(Job::new(group, group.start, pages, to, generation, Purpose::Plan, cooldown_ns));
+        let mut job = Job::new(group, group.start, pages, to, generation, Purpose::Plan, cooldown_ns);
+        self.queued += 1;
+        job.number = self.queued;
+        self.lanes.entry(to).or_default().push_back(job);
         Ok(())
     }
 
-    /// Queues the way back of every page that `generation` moved, before all other work and newest first, and drops
-    /// what is still queued of it (returned). Its groups are held for `hold_ns`. A cooldown does not stop it.
+    /// Queues the way back of every page that `generation` moved, before all other work for the same node and newest first,
+    /// and drops what is still queued of it (returned). Its groups are held for `hold_ns`. A cooldown does not stop it.
     pub fn undo(&mut self, generation: Generation, now_ns: u64, hold_ns: u64) -> Vec<Outcome> {
-        let (stop, keep): (VecDeque<_>, _) = std::mem::take(&mut self.queue)
-            .into_iter()
-            .partition(|job| job.outcome.generation == generation && job.outcome.purpose == Purpose::Plan);
-        self.queue = keep;
+        let is_its = |job: &Job| job.outcome.generation == generation && job.outcome.purpose == Purpose::Plan;
+        let mut stopped = Vec::new();
+        for lane in self.lanes.values_mut() {
+            let (stop, keep): (VecDeque<_>, _) = std::mem::take(lane).into_iter().partition(is_its);
+            *lane = keep;
+            stopped.extend(stop);
+        }
         let entries = self.log.take(generation);
         for entry in entries.iter().rev() {
             let run = entry.run;
             let bytes = (run.start + run.pages * PAGE_BYTES).saturating_sub(entry.group.start);
             self.log.hold(entry.group, bytes, now_ns, hold_ns);
             let purpose = Purpose::Undo { from: entry.to };
-            self.queue.push_front(Job::new(entry.group, run.start, run.pages, run.from, generation, purpose, hold_ns));
+            let job = Job::new(entry.group, run.start, run.pages, run.from, generation, purpose, hold_ns);
+            self.lanes.entry(run.from).or_default().push_front(job);
         }
-        stop.into_iter().map(|job| job.finish(Ended::Cancelled)).collect()
-    }
-
-    /// Works in order until the queue is done, a budget is spent or the run took its time; what is left continues at the
-    /// next run. Returns the groups that ended.
-    pub fn run(&mut self, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome> {
-        self.run_call_ns = 0;
-        let elapsed_ns = now_ns.saturating_sub(self.last_run_ns.unwrap_or(now_ns));
-        self.last_run_ns = Some(now_ns);
-        self.pages.refill(elapsed_ns);
-        self.call_ns.refill(elapsed_ns);
-        if self.paused {
-            return Vec::new();
-        }
-        let mut ended = Vec::new();
-        let mut waiting = VecDeque::new();
-        let mut full = BTreeSet::new();
-        while let Some(mut job) = self.queue.pop_front() {
-            if job.retry_at_ns.is_some_and(|at_ns| now_ns < at_ns) {
-                waiting.push_back(job);
-                continue;
-            }
-            let result = if full.contains(&job.outcome.to) {
-                Some(Ended::TargetFull)
-            } else if job.is_fresh() && job.is_stopped_by(cooldowns, now_ns) {
-                Some(Ended::Cooldown)
-            } else {
-                self.work(&mut job, now_ns)
-            };
-            match result {
-                Some(how) => {
-                    if how == Ended::TargetFull {
-                        full.insert(job.outcome.to);
-                    }
-                    job.start_cooldown(now_ns, cooldowns);
-                    ended.push(job.finish(how));
-                }
-                None if job.retry_at_ns.is_some_and(|at_ns| now_ns < at_ns) => waiting.push_back(job),
-                None => {
-                    self.queue.push_front(job);
-                    break;
-                }
-            }
-        }
-        waiting.append(&mut self.queue);
-        self.queue = waiting;
-        ended
-    }
-
-    /// Empties the queue; groups begun are cooling as far as they were moved.
-    pub fn cancel_all(&mut self, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome> {
-        let jobs = std::mem::take(&mut self.queue);
-        jobs.into_iter()
+        stopped
+            .into_iter()
             .map(|job| {
-                job.start_cooldown(now_ns, cooldowns);
+                self.begun.retain(|begun| *begun != job.range());
                 job.finish(Ended::Cancelled)
             })
             .collect()
     }
 
+    /// Works until the queue is done, a budget is spent or the run took its time; what is left continues at the next run.
+    /// Returns the groups that ended.
+    pub fn run(&mut self, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome> {
+        let elapsed_ns = now_ns.saturating_sub(self.last_run_ns.unwrap_or(now_ns));
+        self.last_run_ns = Some(now_ns);
+        self.pages.refill(elapsed_ns);
+        self.call_ns.refill(elapsed_ns);
+        let mut run = Run::default();
+        let mut took_ns = 0;
+        while !self.paused && took_ns < self.config.run_ns {
+            let round = self.next_round(now_ns, cooldowns, &mut run);
+            if round.is_empty() {
+                break;
+            }
+            let orders: Vec<&Order> = round.iter().map(|taken| &taken.order).collect();
+            let settled = batch::carry_out(&self.system, &orders);
+            took_ns += settled.iter().map(|one| one.time_ns).max().unwrap_or(0).max(1);
+            for (Taken { at, mut job, .. }, settled) in round.into_iter().zip(settled) {
+                match self.settle(&mut job, settled) {
+                    Err(how) => self.end(job, how, now_ns, cooldowns, &mut run),
+                    Ok(()) => self.lanes.entry(job.outcome.to).or_default().insert(at, job),
+                }
+            }
+        }
+        self.lanes.retain(|_, lane| !lane.is_empty());
+        run.ended
+    }
+
+    /// The next batch for each of several nodes, as far as the budget goes. Jobs that have nothing left to do end.
+    fn next_round(&mut self, now_ns: u64, cooldowns: &mut Cooldowns, run: &mut Run) -> Vec<Taken> {
+        // Where two jobs have pages in common the first is the one that was queued first.
+        let first = |lane: &VecDeque<Job>| lane.front().map(|job| job.number);
+        let mut targets: Vec<(Option<u64>, NodeId)> = self.lanes.iter().map(|(to, lane)| (first(lane), *to)).collect();
+        targets.sort_unstable();
+        let mut round: Vec<Taken> = Vec::new();
+        let mut pages = 0;
+        for (_, to) in targets {
+            if round.len() >= self.config.lanes {
+                break;
+            }
+            let Some(taken) = self.next_of_lane(to, pages, now_ns, cooldowns, run) else { continue };
+            pages += taken.order.addresses.len();
+            round.push(taken);
+        }
+        round
+    }
+
+    /// The next batch for a node; `pages` are those of the round so far.
+    fn next_of_lane(
+        &mut self,
+        to: NodeId,
+        pages: usize,
+        now_ns: u64,
+        cooldowns: &mut Cooldowns,
+        run: &mut Run,
+    ) -> Option<Taken> {
+        loop {
+            let lane = self.lanes.get_mut(&to)?;
+            let at = lane.iter().position(|job| job.is_due(now_ns))?;
+            let job = &mut lane[at];
+            let addresses = job.next_batch();
+            // A page of the batch may be one of a huge page, which moves whole, but never of two.
+            let fits = || self.room.as_ref().is_none_or(|room| room.fits(to, BATCH_PAGES));
+            let over = if run.full.contains(&to) {
+                Some(Ended::TargetFull)
+            } else if job.is_fresh() && job.is_stopped_by(cooldowns, now_ns) {
+                Some(Ended::Cooldown)
+            } else if addresses.is_empty() {
+                job.is_done().then_some(Ended::Done)
+            } else {
+                (!fits()).then_some(Ended::TargetFull)
+            };
+            if let Some(how) = over {
+                let job = lane.remove(at)?;
+                self.end(job, how, now_ns, cooldowns, run);
+                continue;
+            }
+            if addresses.is_empty() {
+                job.wait(now_ns.saturating_add(self.config.retry_after_ns.max(1)));
+                continue;
+            }
+            let range = job.range();
+            let waits = job.is_fresh() && self.begun.iter().any(|&begun| job::overlap(begun, range));
+            if waits || !self.has_budget(pages + addresses.len()) {
+                return None;
+            }
+            let job = self.lanes.get_mut(&to)?.remove(at)?;
+            if job.is_fresh() {
+                self.begun.push(range);
+            }
+            let order = Order::of(&job, addresses);
+            return Some(Taken { at, job, order });
+        }
+    }
+
+    fn end(&mut self, job: Job, how: Ended, now_ns: u64, cooldowns: &mut Cooldowns, run: &mut Run) {
+        if how == Ended::TargetFull {
+            run.full.insert(job.outcome.to);
+        }
+        self.begun.retain(|begun| *begun != job.range());
+        job.start_cooldown(now_ns, cooldowns);
+        run.ended.push(job.finish(how));
+    }
+
+    /// Empties the queue; groups begun are cooling as far as they were moved.
+    pub fn cancel_all(&mut self, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome> {
+        self.begun.clear();
+        let jobs = std::mem::take(&mut self.lanes).into_values().flatten();
+        jobs.map(|job| {
+            job.start_cooldown(now_ns, cooldowns);
+            job.finish(Ended::Cancelled)
+        })
+        .collect()
+    }
+
     /// Whether another run at `now_ns` would find work and budget.
     pub fn is_ready(&self, now_ns: u64) -> bool {
-        let due = |job: &&Job| job.retry_at_ns.is_none_or(|at_ns| now_ns >= at_ns);
-        !self.paused && self.queue.iter().find(due).is_some_and(|job| self.has_budget(job.next_batch().len()))
+        let next = |lane: &VecDeque<Job>| lane.iter().find(|job| job.is_due(now_ns)).map(Job::next_batch);
+        !self.paused && self.lanes.values().filter_map(next).any(|batch| self.has_budget(batch.len()))
     }
 
     fn has_budget(&self, pages: usize) -> bool {
-        self.pages.tokens >= i64::try_from(pages).unwrap_or(i64::MAX) && self.call_ns.tokens > 0
+        self.pages.has(pages as u64) && self.call_ns.has(1)
     }
 
     /// Whether runs leave everything queued as it is, undo too, until told otherwise.
@@ -274,7 +335,7 @@ impl<S: MovePages> Mover<S> {
 
     /// Groups queued.
     pub fn queued_groups(&self) -> usize {
-        self.queue.len()
+        self.lanes.values().map(VecDeque::len).sum()
     }
 
     /// Call time per page moved, aged over past calls; `None` until a page was moved.
@@ -292,73 +353,36 @@ impl<S: MovePages> Mover<S> {
         self.log.forget_before(generation);
     }
 
-    /// Works on one job; `None` if it is to go on later (budget spent, or busy pages to be tried again).
-    fn work(&mut self, job: &mut Job, now_ns: u64) -> Option<Ended> {
-        loop {
-            let batch = job.next_batch();
-            if batch.is_empty() {
-                if job.retry_at_ns.is_some() || job.busy.is_empty() {
-                    return Some(Ended::Done);
-                }
-                job.retry_at_ns = Some(now_ns.saturating_add(self.config.retry_after_ns.max(1)));
-                return None;
-            }
-            if !self.has_budget(batch.len()) || self.run_call_ns >= self.config.run_ns {
-                return None;
-            }
-            if let Err(ended) = self.batch(job, &batch) {
-                return Some(ended);
-            }
-        }
-    }
-
-    /// Asks where the pages of a batch are, sends those that are elsewhere, and counts every page.
-    fn batch(&mut self, job: &mut Job, batch: &[u64]) -> Result<(), Ended> {
-        let began_ns = job.outcome.time_ns;
-        // A page of the batch may be one of a huge page, which moves whole, but never of two.
-        if self.room.as_ref().is_some_and(|room| !room.fits(job.outcome.to, BATCH_PAGES)) {
-            return Err(Ended::TargetFull);
-        }
-        let before = self.ask(job, batch)?;
-        job.advance(batch.len());
-        let target = job.outcome.to;
-        let mut send = Vec::new();
-        for (&address, &status) in batch.iter().zip(&before) {
-            match (status, job.outcome.purpose) {
-                (PageStatus::On(node), _) if node == target => job.outcome.count_unmoved(status, 1),
-                (PageStatus::On(node), Purpose::Undo { from }) if node != from => job.outcome.moved_on_pages += 1,
-                (PageStatus::On(node), _) => send.push((address, node)),
-                (status, _) => job.outcome.count_unmoved(status, 1),
-            }
-        }
-        if send.is_empty() {
-            return Ok(());
-        }
-        self.pages.spend(send.len() as u64);
-        let addresses: Vec<u64> = send.iter().map(|(address, _)| *address).collect();
-        let (result, after) = self.send(job, &addresses);
+    /// Counts what became of a batch; an error if the job ends with it.
+    fn settle(&mut self, job: &mut Job, settled: Settled) -> Result<(), Ended> {
+        job.outcome.time_ns += settled.time_ns;
+        self.call_ns.spend(settled.time_ns);
+        let before = settled.before?;
+        job.advance(before.len());
+        before.iter().for_each(|&status| job.count_unsent(status));
+        self.pages.spend(settled.sent.len() as u64);
         let moved_before = job.outcome.moved_pages;
-        let mut full = result == Err(CallError::NoMemory);
-        for (&(address, from), status) in send.iter().zip(after) {
+        let mut full = settled.result == Err(CallError::NoMemory);
+        for (address, from, status) in settled.sent {
             full |= status == PageStatus::NoMemory;
-            self.settle(job, address, from, status, result.err());
+            self.settle_page(job, address, from, status, settled.result.err());
         }
         let moved = job.outcome.moved_pages - moved_before;
         if let Some(room) = &mut self.room {
-            room.take(target, moved);
+            room.take(job.outcome.to, moved);
         }
         if moved > 0 {
-            let cost = (job.outcome.time_ns - began_ns) as f64 / moved as f64;
+            let cost = settled.time_ns as f64 / moved as f64;
             self.cost_ns_per_page = Some(self.cost_ns_per_page.map_or(cost, |old| old + (cost - old) / 8.0));
         }
-        match result {
+        match settled.result {
             _ if full => Err(Ended::TargetFull),
             Err(error) => Err(error.into()),
             Ok(_) => Ok(()),
         }
     }
 
-    fn settle(&mut self, job: &mut Job, address: u64, from: NodeId, status: PageStatus, error: Option<CallError>) {
+    fn settle_page(&mut self, job: &mut Job, address: u64, from: NodeId, status: PageStatus, error: Option<CallError>) {
         let to = job.outcome.to;
         match status {
             PageStatus::On(node) if node == to => {
@@ -371,101 +395,10 @@ impl<S: MovePages> Mover<S> {
                 Some(CallError::NoMemory) => job.outcome.no_memory_pages += 1,
                 // The call failed as a whole: what did not move was not tried.
                 Some(_) => {}
-                None if job.retry_at_ns.is_none() => job.busy.push(address),
-                None => job.outcome.busy_pages += 1,
+                None => job.meet_busy(address),
             },
             status => job.outcome.count_unmoved(status, 1),
         }
-    }
-
-    fn ask(&mut self, job: &mut Job, addresses: &[u64]) -> Result<Vec<PageStatus>, Ended> {
-        let mut raw = vec![UNWRITTEN; addresses.len()];
-        let call = self.system.call(job.outcome.group.process, addresses, None, &mut raw);
-        self.charge(job, call.time_ns);
-        call.result?;
-        Ok(raw.into_iter().map(PageStatus::from_raw).collect())
-    }
-
-    /// Sends pages and asks again for those whose status is not final: all but the first page of a huge page are
-    /// reported busy or not at all although they moved with it.
-    fn send(&mut self, job: &mut Job, addresses: &[u64]) -> (Result<u64, CallError>, Vec<PageStatus>) {
-        let mut raw = vec![UNWRITTEN; addresses.len()];
-        let call = self.system.call(job.outcome.group.process, addresses, Some(job.outcome.to), &mut raw);
-        self.charge(job, call.time_ns);
-        let mut statuses: Vec<_> = raw.into_iter().map(PageStatus::from_raw).collect();
-        let open: Vec<usize> = (0..statuses.len()).filter(|&at| statuses[at] == PageStatus::Busy).collect();
-        if !open.is_empty() {
-            let asked: Vec<u64> = open.iter().map(|&at| addresses[at]).collect();
-            if let Ok(found) = self.ask(job, &asked) {
-                for (at, status) in open.into_iter().zip(found) {
-                    statuses[at] = status;
-                }
-            }
-        }
-        (call.result, statuses)
-    }
-
-    fn charge(&mut self, job: &mut Job, time_ns: u64) {
-        job.outcome.time_ns += time_ns;
-        self.call_ns.spend(time_ns);
-        self.run_call_ns += time_ns;
-    }
-}
-
-impl Job {
-    fn new(
-        group: GroupId,
-        start: u64,
-        pages: u64,
-        to: NodeId,
-        generation: Generation,
-        purpose: Purpose,
-        cooldown_ns: u64,
-    ) -> Self {
-        let outcome = Outcome::new(group, start, pages, to, generation, purpose);
-        Self { outcome, cooldown_ns, next: start, busy: Vec::new(), retry_at_ns: None }
-    }
-
-    fn is_fresh(&self) -> bool {
-        self.next == self.outcome.start
-    }
-
-    fn is_stopped_by(&self, cooldowns: &Cooldowns, now_ns: u64) -> bool {
-        let range = GroupId { start: self.outcome.start, ..self.outcome.group };
-        self.outcome.purpose == Purpose::Plan && cooldowns.is_group_cooling(range, self.outcome.bytes, now_ns)
-    }
-
-    /// The addresses to be dealt with next; empty when all were.
-    fn next_batch(&self) -> Vec<u64> {
-        if self.retry_at_ns.is_some() {
-            return self.busy.iter().take(RETRY_BATCH_PAGES).copied().collect();
-        }
-        let huge_bytes = BATCH_PAGES * PAGE_BYTES;
-        let end = self.outcome.start + self.outcome.bytes;
-        let until = (self.next / huge_bytes + 1).saturating_mul(huge_bytes).min(end);
-        (self.next..until).step_by(PAGE_BYTES as usize).collect()
-    }
-
-    fn advance(&mut self, pages: usize) {
-        if self.retry_at_ns.is_some() {
-            self.busy.drain(..pages);
-        } else {
-            self.next += pages as u64 * PAGE_BYTES;
-        }
-    }
-
-    fn start_cooldown(&self, now_ns: u64, cooldowns: &mut Cooldowns) {
-        if self.outcome.moved_pages > 0 {
-            let range = GroupId { start: self.outcome.start, ..self.outcome.group };
-            cooldowns.start_group(range, self.outcome.bytes, now_ns, self.cooldown_ns);
-        }
-    }
-
-    fn finish(mut self, ended: Ended) -> Outcome {
-        self.outcome.ended = ended;
-        self.outcome.busy_pages += self.busy.len() as u64;
-        self.outcome.not_tried_pages = self.outcome.requested_pages - self.outcome.counted_pages();
-        self.outcome
     }
 }
 

@@ -107,7 +107,7 @@ impl Drop for Child {
 fn assert_all_on(process: ProcessId, start: u64, node: NodeId) {
     let addresses: Vec<u64> = (0..PAGES).map(|page| start + page * PAGE_BYTES).collect();
     let mut raw = vec![UNWRITTEN; addresses.len()];
-    assert_eq!(LinuxMovePages.call(process, &addresses, None, &mut raw).result, Ok(0));
+    assert_eq!(LinuxMovePages::default().call(process, &addresses, None, &mut raw).result, Ok(0));
     for (page, raw) in raw.into_iter().enumerate() {
         assert_eq!(PageStatus::from_raw(raw), PageStatus::On(node), "page {page}");
     }
@@ -134,7 +134,7 @@ fn there_and_back(process: ProcessId, start: u64, huge: bool, first: NodeId, sec
     let huge_bytes = if huge { BYTES as u64 } else { 0 };
     assert_eq!(anon_huge_bytes(process, start), huge_bytes, "before");
     let (begin, mut cooldowns) = (Instant::now(), Cooldowns::new(16));
-    let mut mover = Mover::new(LinuxMovePages, MoverConfig::default());
+    let mut mover = Mover::new(LinuxMovePages::default(), MoverConfig::default());
     let (group, generation) = (GroupId { process, start }, Generation(1));
     let wanted = PageMove { group, bytes: BYTES as u64, to: second, generation, cooldown_ns: 1 };
     mover.enqueue(wanted, 0, &cooldowns).expect("a fresh mover takes it");

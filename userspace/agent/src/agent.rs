@@ -127,7 +127,7 @@ impl Agent {
         }
         Self {
             assignments: Assignments::new(config.lease.as_nanos() as u64),
-            mover: Mover::new(LinuxMovePages, mover_config),
+            mover: Mover::new(LinuxMovePages::new(&topology), mover_config),
             memory: MemoryWatch::new(Path::new("/proc"), mover_config),
             cooldowns: Cooldowns::new(COOLDOWNS),
             ran_ns: BTreeMap::new(),

@@ -55,7 +55,7 @@ fn moves_wait_under_pressure_and_none_is_lost() {
         assert_eq!(watch.look(&mut mover, look * LOOK_NS), [], "said once");
         assert_eq!(mover.run(look * LOOK_NS, &mut cooldowns), []);
     }
-    assert_eq!((mover.queued_groups(), mover.system.sent.len()), (2, 0));
+    assert_eq!((mover.queued_groups(), mover.system.lock().unwrap().sent.len()), (2, 0));
     assert!(!mover.is_ready(50 * LOOK_NS), "nobody waits for it without a pause");
     proc.set_pressure("4.00");
     assert_eq!(watch.look(&mut mover, 50 * LOOK_NS), [MemoryNotice::PressureEnded]);
@@ -117,7 +117,7 @@ fn a_node_below_its_watermark_gets_nothing_and_is_not_asked_for() {
     let outcomes = mover.run(0, &mut cooldowns);
     let told: Vec<_> = outcomes.iter().map(|one| (one.ended, one.not_tried_pages, one.time_ns)).collect();
     assert_eq!(told, [(Ended::TargetFull, 4, 0), (Ended::TargetFull, 512, 0)]);
-    assert_eq!((mover.system.calls, mover.queued_groups()), (0, 0));
+    assert_eq!((mover.system.lock().unwrap().calls, mover.queued_groups()), (0, 0));
 }
 
 #[test]

@@ -2,6 +2,8 @@
 //! The mover against a scripted kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
 
 use tandem_policies::model::ProcessId;
 
@@ -27,7 +29,13 @@ pub(super) struct Script {
     pub(super) calls: u64,
 }
 
-impl MovePages for Script {
+impl MovePages for Mutex<Script> {
+    fn call(&self, process: ProcessId, addresses: &[u64], to: Option<NodeId>, status: &mut [i32]) -> Call {
+        self.lock().unwrap().call(process, addresses, to, status)
+    }
+}
+
+impl Script {
     fn call(&mut self, _: ProcessId, addresses: &[u64], to: Option<NodeId>, status: &mut [i32]) -> Call {
         self.calls += 1;
         let time_ns = addresses.len() as u64 * self.ns_per_page;
@@ -88,8 +96,8 @@ pub(super) fn wanted(page: u64, pages: u64, to: u32, generation: u64) -> PageMov
     }
 }
 
-pub(super) fn mover(script: Script) -> (Mover<Script>, Cooldowns) {
-    (Mover::new(script, MoverConfig::default()), Cooldowns::new(64))
+pub(super) fn mover(script: Script) -> (Mover<Mutex<Script>>, Cooldowns) {
+    (Mover::new(Mutex::new(script), MoverConfig::default()), Cooldowns::new(64))
 }
 
 #[test]
@@ -105,7 +113,7 @@ fn only_pages_that_are_elsewhere_are_sent_and_every_page_is_counted() {
     assert_eq!((outcome.already_there_pages, outcome.absent_pages, outcome.invalid_pages), (1, 1, 1));
     assert_eq!((outcome.shared_pages, outcome.moved_pages, outcome.ended), (1, 4, Ended::Done));
     assert_eq!(outcome.counted_pages(), outcome.requested_pages);
-    assert_eq!(mover.system.sent.len(), 5);
+    assert_eq!(mover.system.lock().unwrap().sent.len(), 5);
     assert_eq!(mover.cost_ns_per_page(), Some(125.0));
 }
 
@@ -117,7 +125,7 @@ fn the_page_budget_holds_and_the_rest_continues() {
     for second in 0..3 {
         assert!(mover.run(second * S, &mut cooldowns).is_empty());
         assert!(mover.run(second * S + S / 2, &mut cooldowns).is_empty());
-        assert_eq!(mover.system.sent.len() as u64, (second + 1) * 512);
+        assert_eq!(mover.system.lock().unwrap().sent.len() as u64, (second + 1) * 512);
     }
     assert_eq!(mover.run(3 * S, &mut cooldowns)[0].moved_pages, 2048);
 }
@@ -130,28 +138,58 @@ fn call_time_overdrawn_is_paid_back_first() {
     mover.call_ns = Bucket::new(100_000_000, 100_000_000);
     mover.enqueue(wanted(0, 1024, 1, 1), 0, &cooldowns).unwrap();
     mover.run(0, &mut cooldowns);
-    assert_eq!(mover.system.sent.len(), 512, "512 ms taken of 100 ms");
+    assert_eq!(mover.system.lock().unwrap().sent.len(), 512, "512 ms taken of 100 ms");
     mover.run(4 * S, &mut cooldowns);
-    assert_eq!(mover.system.sent.len(), 512);
+    assert_eq!(mover.system.lock().unwrap().sent.len(), 512);
     mover.run(5 * S, &mut cooldowns);
-    assert_eq!(mover.system.sent.len(), 1024);
+    assert_eq!(mover.system.lock().unwrap().sent.len(), 1024);
 }
 
 #[test]
 fn saved_call_time_is_spent_at_once_but_no_run_takes_long() {
-    let mut script = resident(32 * 512, 0);
+    let mut script = resident(64 * 512, 0);
     script.ns_per_page = 100_000;
     let (mut mover, mut cooldowns) = mover(script);
     mover.call_ns = Bucket::new(100_000_000, S);
-    mover.enqueue(wanted(0, 32 * 512, 1, 1), 0, &cooldowns).unwrap();
+    mover.enqueue(wanted(0, 64 * 512, 1, 1), 0, &cooldowns).unwrap();
     for batch in 1..=20 {
         assert!(mover.is_ready(0));
         mover.run(0, &mut cooldowns);
-        assert_eq!(mover.system.sent.len(), batch * 512, "51 ms a run");
+        assert_eq!(mover.system.lock().unwrap().sent.len(), batch * 512, "51 ms a run");
     }
     assert!(!mover.is_ready(0), "1 s of calls is spent");
     mover.run(0, &mut cooldowns);
-    assert_eq!(mover.system.sent.len(), 20 * 512);
+    assert_eq!(mover.system.lock().unwrap().sent.len(), 20 * 512);
+}
+
+/// A kernel in which no call ends before a second one has begun.
+#[derive(Default)]
+struct Pairs(Mutex<u32>, Condvar);
+
+impl MovePages for Pairs {
+    fn call(&self, _: ProcessId, addresses: &[u64], to: Option<NodeId>, status: &mut [i32]) -> Call {
+        if to.is_none() {
+            status.fill(0);
+            return Call { result: Ok(0), time_ns: 0 };
+        }
+        let mut calls = self.0.lock().unwrap();
+        *calls += 1;
+        self.1.notify_all();
+        let (_calls, timeout) =
+            self.1.wait_timeout_while(calls, Duration::from_secs(10), |calls| *calls < 2).unwrap();
+        assert!(!timeout.timed_out(), "the other node's pages wait for these");
+        status.fill(to.map_or(0, |to| to.0 as i32));
+        Call { result: Ok(0), time_ns: addresses.len() as u64 }
+    }
+}
+
+#[test]
+fn pages_go_to_several_nodes_at_the_same_time() {
+    let (mut mover, mut cooldowns) = (Mover::new(Pairs::default(), MoverConfig::default()), Cooldowns::new(64));
+    mover.enqueue(wanted(0, 4, 1, 1), 0, &cooldowns).unwrap();
+    mover.enqueue(wanted(4, 4, 2, 1), 0, &cooldowns).unwrap();
+    let outcomes = mover.run(0, &mut cooldowns);
+    assert_eq!(outcomes.iter().map(|outcome| outcome.moved_pages).collect::<Vec<_>>(), [4, 4]);
 }
 
 #[test]
@@ -174,9 +212,9 @@ fn busy_pages_are_tried_once_more_after_the_back_off() {
     mover.enqueue(wanted(0, 4, 1, 1), 0, &cooldowns).unwrap();
     assert!(mover.run(0, &mut cooldowns).is_empty());
     assert!(mover.run(1, &mut cooldowns).is_empty());
-    assert_eq!(mover.system.sent.len(), 4, "not before its time");
+    assert_eq!(mover.system.lock().unwrap().sent.len(), 4, "not before its time");
     let outcome = mover.run(S, &mut cooldowns).remove(0);
-    assert_eq!((outcome.moved_pages, outcome.busy_pages, mover.system.sent.len()), (3, 1, 6));
+    assert_eq!((outcome.moved_pages, outcome.busy_pages, mover.system.lock().unwrap().sent.len()), (3, 1, 6));
 }
 
 #[test]
@@ -189,7 +227,7 @@ fn a_full_target_stops_all_moves_to_it_and_only_those() {
     let outcomes = mover.run(0, &mut cooldowns);
     assert_eq!((outcomes[0].moved_pages, outcomes[0].no_memory_pages), (2, 2));
     assert_eq!((outcomes[1].ended, outcomes[1].not_tried_pages), (Ended::TargetFull, 4));
-    assert_eq!(mover.system.sent.len(), 3);
+    assert_eq!(mover.system.lock().unwrap().sent.len(), 3);
 }
 
 #[test]
@@ -240,7 +278,7 @@ fn undo_restores_every_page_and_holds_the_group() {
     mover.run(0, &mut cooldowns);
     assert!(mover.undo(Generation(7), 1, 20 * S).is_empty());
     let outcomes = mover.run(1, &mut cooldowns);
-    assert_eq!(mover.system.pages, before);
+    assert_eq!(mover.system.lock().unwrap().pages, before);
     assert_eq!(outcomes.iter().map(|outcome| outcome.moved_pages).sum::<u64>(), 8);
     assert!(mover.undo_log().is_held(group(0), 19 * S) && !mover.undo_log().is_held(group(0), 21 * S));
     assert!(mover.undo_log().is_empty());
@@ -253,13 +291,13 @@ fn undo_leaves_pages_that_have_moved_on_and_stops_what_is_queued() {
     let (mut mover, mut cooldowns) = mover(resident(8, 0));
     mover.enqueue(wanted(0, 4, 1, 7), 0, &cooldowns).unwrap();
     mover.run(0, &mut cooldowns);
-    mover.system.pages.insert(0, 2);
+    mover.system.lock().unwrap().pages.insert(0, 2);
     mover.enqueue(wanted(4, 4, 1, 7), 0, &cooldowns).unwrap();
     let stopped = mover.undo(Generation(7), 1, S);
     assert_eq!((stopped[0].ended, stopped[0].not_tried_pages), (Ended::Cancelled, 4));
     let outcome = mover.run(1, &mut cooldowns).remove(0);
     assert_eq!((outcome.moved_pages, outcome.moved_on_pages), (3, 1));
-    assert_eq!(mover.system.pages[&0], 2);
+    assert_eq!(mover.system.lock().unwrap().pages[&0], 2);
 }
 
 #[test]
@@ -267,7 +305,7 @@ fn cancelled_moves_send_nothing_more() {
     let (mut mover, mut cooldowns) = mover(resident(8, 0));
     mover.enqueue(wanted(0, 8, 1, 1), 0, &cooldowns).unwrap();
     assert_eq!(mover.cancel_all(0, &mut cooldowns)[0].ended, Ended::Cancelled);
-    assert!(mover.run(S, &mut cooldowns).is_empty() && mover.system.sent.is_empty());
+    assert!(mover.run(S, &mut cooldowns).is_empty() && mover.system.lock().unwrap().sent.is_empty());
     let odd = PageMove { group: GroupId { process: PROCESS, start: 1 }, ..wanted(0, 1, 1, 1) };
     assert_eq!(mover.enqueue(odd, 0, &cooldowns), Err(Refused::BadRange));
 }

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The calls for one batch of pages, and for the batches of several nodes at the same time. Nothing is counted here.
+
+use std::thread;
+
+use tandem_policies::model::{NodeId, ProcessId};
+
+use super::job::Job;
+use crate::move_pages::UNWRITTEN;
+use crate::{CallError, MovePages, PageStatus, Purpose};
+
+/// Pages that shall be on a node.
+pub(super) struct Order {
+    process: ProcessId,
+    pub(super) addresses: Vec<u64>,
+    to: NodeId,
+    /// If set, only those that are on this node go.
+    only_from: Option<NodeId>,
+}
+
+/// What became of an order.
+pub(super) struct Settled {
+    /// Where the pages were, or why that could not be asked.
+    pub(super) before: Result<Vec<PageStatus>, CallError>,
+    /// The pages that were sent, where they were, and what became of each.
+    pub(super) sent: Vec<(u64, NodeId, PageStatus)>,
+    /// What the call that sent them said.
+    pub(super) result: Result<u64, CallError>,
+    /// CPU time of all calls.
+    pub(super) time_ns: u64,
+}
+
+/// Carries out orders for different nodes, at the same time if there are several.
+pub(super) fn carry_out<S: MovePages>(system: &S, orders: &[&Order]) -> Vec<Settled> {
+    if let [order] = orders {
+        return vec![order.carry_out(system)];
+    }
+    thread::scope(|scope| {
+        let mut running = Vec::new();
+        for &order in orders {
+            running.push(scope.spawn(move || {
+                system.go_near(order.to);
+                order.carry_out(system)
+            }));
+        }
+        running.into_iter().map(|thread| thread.join().expect("moving pages does not panic")).collect()
+    })
+}
+
+impl Order {
+    /// To send the pages of a job's batch.
+    pub(super) fn of(job: &Job, addresses: Vec<u64>) -> Self {
+        let only_from = match job.outcome.purpose {
+            Purpose::Undo { from } => Some(from),
+            Purpose::Plan => None,
+        };
+        Self { process: job.outcome.group.process, addresses, to: job.outcome.to, only_from }
+    }
+
+    /// Asks where the pages are and sends those that are elsewhere.
+    fn carry_out<S: MovePages>(&self, system: &S) -> Settled {
+        let (before, time_ns) = self.ask(system, &self.addresses);
+        let mut settled = Settled { before, sent: Vec::new(), result: Ok(0), time_ns };
+        let Ok(before) = &settled.before else { return settled };
+        let goes = |node: NodeId| node != self.to && self.only_from.is_none_or(|from| node == from);
+        for (&address, &status) in self.addresses.iter().zip(before) {
+            if let PageStatus::On(node) = status
+                && goes(node)
+            {
+                settled.sent.push((address, node, PageStatus::Busy));
+            }
+        }
+        if !settled.sent.is_empty() {
+            self.send(system, &mut settled);
+        }
+        settled
+    }
+
+    fn ask<S: MovePages>(&self, system: &S, addresses: &[u64]) -> (Result<Vec<PageStatus>, CallError>, u64) {
+        let mut raw = vec![UNWRITTEN; addresses.len()];
+        let call = system.call(self.process, addresses, None, &mut raw);
+        (call.result.map(|_| raw.into_iter().map(PageStatus::from_raw).collect()), call.time_ns)
+    }
+
+    /// Sends pages and asks again for those whose status is not final: all but the first page of a huge page are
+    /// reported busy or not at all although they moved with it.
+    fn send<S: MovePages>(&self, system: &S, settled: &mut Settled) {
+        let addresses: Vec<u64> = settled.sent.iter().map(|sent| sent.0).collect();
+        let mut raw = vec![UNWRITTEN; addresses.len()];
+        let call = system.call(self.process, &addresses, Some(self.to), &mut raw);
+        settled.result = call.result;
+        settled.time_ns += call.time_ns;
+        for (sent, raw) in settled.sent.iter_mut().zip(raw) {
+            sent.2 = PageStatus::from_raw(raw);
+        }
+        let open: Vec<usize> = (0..addresses.len()).filter(|&at| settled.sent[at].2 == PageStatus::Busy).collect();
+        if open.is_empty() {
+            return;
+        }
+        let asked: Vec<u64> = open.iter().map(|&at| addresses[at]).collect();
+        let (found, time_ns) = self.ask(system, &asked);
+        settled.time_ns += time_ns;
+        // What cannot be asked stays busy, and is tried again.
+        for (at, status) in open.into_iter().zip(found.unwrap_or_default()) {
+            settled.sent[at].2 = status;
+        }
+    }
+}
