@@ -95,8 +95,25 @@ fn notes(first: &Experiment, second: &Experiment) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
     use crate::testing::{experiment, failed};
+
+    #[test]
+    fn the_results_of_the_documents_can_be_compared() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
+        let files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert!(files.len() > 2, "{files:?}");
+        for file in files {
+            let read: Experiment = serde_json::from_str(&fs::read_to_string(&file).unwrap())
+                .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+            let compared = Compared::of(&read, &read).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+            assert_eq!(compared.arms.len(), read.arms.len(), "{}", file.display());
+            assert!(compared.arms.iter().all(|arm| arm.verdict == Verdict::NoDifference), "{}", file.display());
+        }
+    }
 
     #[test]
     fn arms_are_compared_with_themselves_earlier() {

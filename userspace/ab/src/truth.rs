@@ -56,7 +56,8 @@ pub struct Placement {
     pub accesses: Option<u64>,
     /// Lines from other CPUs' caches.
     pub coherence: Option<Coherence>,
-    /// Its course, a point a record.
+    /// Its course, a point a record; none in results that were kept without it, as most of their size.
+    #[serde(default)]
     pub series: Vec<Point>,
 }
 
