@@ -2,8 +2,10 @@
 //! Workloads: what is asked of `tandem-load`, and what it reports.
 //!
 //! A workload is named `NAME` or `NAME:OPTIONS`, its options (sizes) separated by spaces as `tandem-load NAME` takes them,
-//! with commas in them written `\,`.
+//! with commas in them written `\,`. They are checked before anything runs, as far as `tandem-load list --json` tells of
+//! them: that there is such an option and that a size is a number, but not its limits.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -65,10 +67,24 @@ pub struct WorkloadReport {
     pub run_delay_ns: Vec<u64>,
 }
 
+/// What `tandem-load` is told by the arm and the boot, so that a workload cannot be.
+const TOLD: [&str; 3] = ["placement", "seed", "whole-machine"];
+
+/// The one option besides sizes, which only workloads have that can place themselves, and its values.
+const PAGE_SIZE: &str = "page-size";
+const PAGE_SIZES: [&str; 3] = ["system", "base", "huge"];
+
+/// A size that a workload takes as `--NAME NUMBER`.
+#[derive(Deserialize)]
+struct Size {
+    name: String,
+}
+
 /// One entry of `tandem-load list --json`.
 #[derive(Deserialize)]
 struct Listed {
     name: String,
+    sizes: Vec<Size>,
     /// Nothing for what cannot place itself.
     best: Option<String>,
     needs: Vec<String>,
@@ -87,8 +103,8 @@ pub fn parse_lists(lists: &[String]) -> Vec<Workload> {
 /// Asks the program `load` what `workloads` need, and refuses what it does not have or what cannot be run under `arms`.
 ///
 /// # Errors
-/// An unknown workload, or one that cannot place itself as an arm asks it to; `load` does not run or does not list its
-/// workloads.
+/// An unknown workload or option, a workload that cannot place itself as an arm asks it to; `load` does not run or does
+/// not list its workloads.
 pub fn look_up(workloads: &mut [Workload], arms: &[Arm], load: &Path) -> Result<()> {
     let output = Command::new(load)
         .args(["list", "--json"])
@@ -117,10 +133,47 @@ fn fit(workloads: &mut [Workload], arms: &[Arm], listed: &[Listed]) -> Result<()
                 workload.name
             );
         }
+        check_options(workload, known)?;
         workload.needs.clone_from(&known.needs);
         previous = Some(&workload.text);
     }
     Ok(())
+}
+
+/// Refuses options that the workload does not have, that have no such value, or that are given twice.
+fn check_options(workload: &Workload, known: &Listed) -> Result<()> {
+    let mut given = BTreeSet::new();
+    let mut words = workload.options.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        let (option, value) = word.split_once('=').map_or((word, None), |(option, value)| (option, Some(value)));
+        let name = option.strip_prefix("--").unwrap_or_default();
+        if TOLD.contains(&name) {
+            bail!("the workload '{}': {option} follows from the arm and the boot: leave it out", workload.text);
+        }
+        if !known.options().any(|known| known == name) {
+            let names: Vec<String> = known.options().map(|name| format!("--{name}")).collect();
+            bail!("the workload {} has no option '{option}': choose of {}", workload.name, names.join(", "));
+        }
+        if !given.insert(name) {
+            bail!("the workload '{}': {option} is given twice", workload.text);
+        }
+        let value = value.or_else(|| words.next()).unwrap_or_default();
+        if name == PAGE_SIZE && !PAGE_SIZES.contains(&value) {
+            bail!("the workload '{}': {option} is one of {}, not '{value}'", workload.text, PAGE_SIZES.join(", "));
+        }
+        if name != PAGE_SIZE && value.parse::<u64>().is_err() {
+            bail!("the workload '{}': {option} takes a whole number, not '{value}'", workload.text);
+        }
+    }
+    Ok(())
+}
+
+impl Listed {
+    /// Names of the options that may follow the workload's name.
+    fn options(&self) -> impl Iterator<Item = &str> {
+        let page_size = self.best.as_ref().map(|_| PAGE_SIZE);
+        self.sizes.iter().map(|size| size.name.as_str()).chain(page_size)
+    }
 }
 
 impl WorkloadReport {
@@ -183,11 +236,59 @@ mod tests {
         assert_eq!((workloads[0].text.as_str(), workloads[1].text.as_str()), (r"truth:--nodes 0\,1 --mib 4", "ring"));
     }
 
+    /// Looks up `list` where there is a workload and a program of others.
+    fn look_up_in_a_list(list: &str) -> Result<()> {
+        let sizes = |names: &[&str]| names.iter().map(|name| Size { name: (*name).to_owned() }).collect();
+        let best = Some("near".to_owned());
+        let listed = [
+            Listed { name: "crossed".into(), sizes: sizes(&["nodes", "passes"]), best, needs: Vec::new() },
+            Listed { name: "hackbench".into(), sizes: sizes(&["groups"]), best: None, needs: vec!["hackbench".into()] },
+        ];
+        fit(&mut parse_lists(&[list.to_owned()]), &[], &listed)
+    }
+
+    #[test]
+    fn options_that_there_are_pass() {
+        for list in
+            ["crossed:--nodes 2 --passes=3 --page-size huge", "crossed", "hackbench:--groups 2,crossed:--passes 1"]
+        {
+            look_up_in_a_list(list).unwrap_or_else(|error| panic!("{list}: {error}"));
+        }
+    }
+
+    #[test]
+    fn other_options_and_values_are_refused_with_those_that_there_are() {
+        for (list, sentence) in [
+            ("crossed:--bad", "the workload crossed has no option '--bad': choose of --nodes, --passes, --page-size"),
+            (
+                "crossed:passes 3",
+                "the workload crossed has no option 'passes': choose of --nodes, --passes, --page-size",
+            ),
+            ("hackbench:--page-size huge", "the workload hackbench has no option '--page-size': choose of --groups"),
+            (
+                "crossed:--passes many",
+                "the workload 'crossed:--passes many': --passes takes a whole number, not 'many'",
+            ),
+            ("crossed:--passes=-1", "the workload 'crossed:--passes=-1': --passes takes a whole number, not '-1'"),
+            ("crossed:--passes", "the workload 'crossed:--passes': --passes takes a whole number, not ''"),
+            (
+                "crossed:--page-size 4k",
+                "the workload 'crossed:--page-size 4k': --page-size is one of system, base, huge, not '4k'",
+            ),
+            ("crossed:--nodes 1 --nodes 2", "the workload 'crossed:--nodes 1 --nodes 2': --nodes is given twice"),
+            (
+                "crossed:--seed 4",
+                "the workload 'crossed:--seed 4': --seed follows from the arm and the boot: leave it out",
+            ),
+        ] {
+            assert_eq!(look_up_in_a_list(list).unwrap_err().to_string(), sentence);
+        }
+    }
+
     #[test]
     fn what_may_be_a_part_of_options_is_refused_with_how_to_write_it() {
-        let listed = [Listed { name: "crossed".into(), best: Some("near".into()), needs: Vec::new() }];
-        let refusal = |list: &str| fit(&mut parse_lists(&[list.to_owned()]), &[], &listed).unwrap_err().to_string();
-        let start = "the workload '1' is unknown: choose of crossed";
+        let refusal = |list: &str| look_up_in_a_list(list).unwrap_err().to_string();
+        let start = "the workload '1' is unknown: choose of crossed, hackbench";
         let end = r"; if it belongs to the options of 'crossed:--nodes 0', write the comma between them as '\,'";
         assert_eq!(refusal("crossed:--nodes 0,1"), format!("{start}{end}"));
         assert_eq!(refusal("crossed,1"), start);

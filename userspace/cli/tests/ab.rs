@@ -29,8 +29,8 @@ impl Tree {
         fs::write(
             tree.path("build/bin/tandem-load"),
             r#"#!/bin/sh
-echo '[{"name":"crossed","best":"near","needs":[]},{"name":"ring","best":"near","needs":[]},
-{"name":"hackbench","best":null,"needs":["hackbench"]}]'
+echo '[{"name":"crossed","sizes":[{"name":"passes"}],"best":"near","needs":[]},{"name":"ring","sizes":[],"best":"near","needs":[]},
+{"name":"hackbench","sizes":[{"name":"groups"}],"best":null,"needs":["hackbench"]}]'
 "#,
         )
         .unwrap();
@@ -168,6 +168,18 @@ fn bad_input_is_refused_in_one_sentence_before_anything_runs() {
     fs::write(tree.path("bad.toml"), "nodes = 2\ncpus_per_node = [4]\n").unwrap();
     for (words, sentence) in [
         ("--machine 2node --workload crossed --arms fastest", "the arm 'fastest' is unknown"),
+        (
+            "--machine 2node --workload ring,crossed:--bad --arms stock",
+            "the workload crossed has no option '--bad': choose of --passes, --page-size",
+        ),
+        (
+            "--machine 2node --workload crossed:--passes=many --arms stock",
+            "the workload 'crossed:--passes=many': --passes takes a whole number, not 'many'",
+        ),
+        (
+            "--machine 2node --workload hackbench:--passes=3 --arms stock",
+            "the workload hackbench has no option '--passes': choose of --groups",
+        ),
         (
             "--machine 2node --workload nonsense --arms oracle",
             "the workload 'nonsense' is unknown: choose of crossed, ring",
