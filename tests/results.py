@@ -137,31 +137,12 @@ def row(experiment):
     return " | ".join([f"| `{experiment['workload']}`", own, *cells]) + " |"
 
 
-def facts(arm):
-    """What the first boot of an arm did besides its work."""
-    boot = arm["boots"][0]
-    counts, report = boot["counts"], boot["report"]
-    longest_s = max(report["run_delay_ns"], default=0) / 1e9
-    waited = f"{longest_s:.3f} s of {report['seconds']:.3f} s the longest wait of a thread for a CPU"
-    return f"{counts['page_moves']} pages moved, {counts['numa_hint_faults']} hint faults, {waited}"
-
-
-def beyond(experiment):
-    """A line for each arm that is not between the bounds, by more than a hundredth: by how much, and what it did."""
-    arms = {arm["name"]: arm for arm in experiment["arms"] if arm["median"] is not None}
-    if "oracle" not in arms or "worst" not in arms:
-        return []
-
-    def slowness(name):
-        return arms[name]["median"] if experiment["better"] == "lower" else 1 / arms[name]["median"]
-
-    lines = []
-    for name, arm in arms.items():
-        for bound, ratio in (("worst", slowness(name) / slowness("worst")), ("oracle", slowness("oracle") / slowness(name))):
-            if ratio > 1.01:
-                sign = "slower" if bound == "worst" else "faster"
-                lines.append(f"- `{experiment['workload']}`, {name}: {100 * ratio - 100:.0f} % {sign} than {bound}; {facts(arm)}")
-    return lines
+def beyond(experiment, file):
+    """A line for each arm that is not between the bounds: what `tandem ab` notes of it today."""
+    shown = subprocess.run([ROOT / "build/bin/tandem", "ab", "--show", file, "--json", "-"], capture_output=True, check=True)
+    notes = json.loads(shown.stdout)["notes"]
+    outside = [note for note in notes if ": worse than worst" in note or ": better than oracle" in note]
+    return [f"- `{experiment['workload']}`, {note}" for note in outside]
 
 
 def arms_measured(experiment):
@@ -176,7 +157,8 @@ def written():
     parts = [HEAD]
     for machine in MACHINES:
         files = [result_file(machine, form) for form in SIZES]
-        found = [json.loads(file.read_text()) for file in files if file.exists()]
+        files = [file for file in files if file.exists()]
+        found = [json.loads(file.read_text()) for file in files]
         if not found:
             continue
         kernel = found[0]["kernel"]
@@ -189,7 +171,7 @@ def written():
             arms, count = arms_measured(experiment), experiment["boots_per_arm"]
             parts.append(f"    ./run ab --machine {machine} --workload '{experiment['workload']}' --arms {arms} --boots {count}")
         parts.append("")
-        outside = [line for experiment in found for line in beyond(experiment)]
+        outside = [line for experiment, file in zip(found, files) for line in beyond(experiment, file)]
         if outside:
             parts += ["Not between the bounds:", *outside, ""]
     return "\n".join(parts)

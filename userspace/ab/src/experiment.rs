@@ -124,8 +124,13 @@ impl Experiment {
             native: frame.native,
             notes: Vec::new(),
         };
-        experiment.notes = crate::notes::notes(&experiment);
+        experiment.renew_notes();
         experiment
+    }
+
+    /// Writes the notes anew, as this version has them: those of a saved result are of the version that saved it.
+    pub fn renew_notes(&mut self) {
+        self.notes = crate::notes::notes(self);
     }
 
     /// The arm of this name.

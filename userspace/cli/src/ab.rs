@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `tandem ab`: fair A/B experiments, and the comparison of two saved ones.
+//! `tandem ab`: fair A/B experiments, the comparison of two saved ones, and one saved one shown anew.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -36,13 +36,13 @@ Exit codes: 0 all valid, 1 an arm failed or the experiment is void, 2 bad input,
 done is kept; the same command goes on).")]
 pub struct Arguments {
     /// Machine: a name of vm/machines, or a machine file
-    #[arg(long, value_name = "NAME|FILE", required_unless_present_any = ["compare", "native"], conflicts_with = "native")]
+    #[arg(long, value_name = "NAME|FILE", required_unless_present_any = ["compare", "show", "native"], conflicts_with = "native")]
     machine: Option<String>,
     /// Workloads, comma-separated (repeatable); each is an experiment of its own
-    #[arg(long, value_name = "NAME[:OPTIONS],...", required_unless_present = "compare")]
+    #[arg(long, value_name = "NAME[:OPTIONS],...", required_unless_present_any = ["compare", "show"])]
     workload: Vec<String>,
     /// Arms, comma-separated (repeatable)
-    #[arg(long, value_name = "ARM,...", required_unless_present = "compare")]
+    #[arg(long, value_name = "ARM,...", required_unless_present_any = ["compare", "show"])]
     arms: Vec<String>,
     /// Boots of each arm (with --native: runs)
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
@@ -65,6 +65,9 @@ pub struct Arguments {
     /// Compare two saved results instead of measuring
     #[arg(long, value_names = ["A", "B"], num_args = 2, conflicts_with_all = ["machine", "workload", "arms", "save", "html", "native"])]
     compare: Option<Vec<PathBuf>>,
+    /// Show a saved result instead of measuring, its notes as this version writes them
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["machine", "workload", "arms", "compare", "native"])]
+    show: Option<PathBuf>,
     /// Measure on this machine instead of in the lab; needs root
     #[arg(long)]
     native: bool,
@@ -85,13 +88,19 @@ pub struct Arguments {
     lab: Option<PathBuf>,
 }
 
-/// Runs the experiments or the comparison.
+/// Runs the experiments or the comparison, or shows a result.
 ///
 /// # Errors
 /// Bad input, or a file that cannot be read or written.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(files) = &arguments.compare {
         return compare(&files[0], &files[1], arguments.json.as_deref());
+    }
+    if let Some(file) = &arguments.show {
+        let mut experiments = saved(file)?;
+        experiments.iter_mut().for_each(Experiment::renew_notes);
+        show(arguments, &experiments)?;
+        return Ok(ExitCode::SUCCESS);
     }
     let arms = arm::parse_lists(&arguments.arms)?;
     let mut workloads = workload::parse_lists(&arguments.workload);

@@ -163,6 +163,23 @@ fn two_saved_results_are_compared() {
 }
 
 #[test]
+fn a_saved_result_is_shown_with_notes_of_today() {
+    let tree = Tree::new();
+    let measure = "--machine 2node --workload crossed --arms stock-nb1,oracle --boots 2";
+    assert!(tree.ab(&format!("{measure} --save saved.json")).status.success());
+    let mut old = tree.json("saved.json");
+    let notes = old["notes"].clone();
+    old["notes"] = serde_json::json!(["of an older version"]);
+    fs::write(tree.path("saved.json"), old.to_string()).unwrap();
+    fs::remove_file(tree.path("vm/calls.log")).unwrap();
+    assert!(tree.ab("--show saved.json --json shown.json --html shown.html").status.success());
+    let shown = tree.json("shown.json");
+    assert_eq!((&shown["notes"], &shown["arms"]), (&notes, &old["arms"]));
+    assert!(fs::read_to_string(tree.path("shown.html")).unwrap().contains("crossed on 2node"));
+    assert!(!tree.path("vm/calls.log").exists(), "nothing ran");
+}
+
+#[test]
 fn bad_input_is_refused_in_one_sentence_before_anything_runs() {
     let tree = Tree::new();
     fs::write(tree.path("bad.toml"), "nodes = 2\ncpus_per_node = [4]\n").unwrap();
