@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn an_arm_slower_than_worst_is_explained_by_what_it_did() {
-        let waited = note_on_a_slow_arm(&|run| run.report.run_delay_ns = vec![0, 4_400_000_000]);
+        let waited = note_on_a_slow_arm(&|run| run.report.run_delay_ns = vec![None, Some(4_400_000_000)]);
         assert_eq!(waited, "scx_rusty: worse than worst by 10.0 %: threads shared a CPU, one waited 4.40 s of 8.80 s");
         let balanced = |run: &mut Run| {
             run.report.pages_per_node = vec![20_000, 20_000];
@@ -182,7 +182,7 @@ mod tests {
             "scx_rusty: worse than worst by 10.0 %: it moved 30000 pages (75 % of its pages) and took 34350 hint faults in 8.8 s"
         );
         let both = note_on_a_slow_arm(&|run| {
-            run.report.run_delay_ns = vec![0, 4_400_000_000];
+            run.report.run_delay_ns = vec![None, Some(4_400_000_000)];
             (run.counts.numa_hint_faults, run.counts.page_moves) = (34_350, 8_000);
         });
         assert!(both.ends_with("of 8.80 s; it took 34350 hint faults in 8.8 s"), "{both}");

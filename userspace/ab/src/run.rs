@@ -66,7 +66,7 @@ pub struct Run {
 impl Run {
     /// The longest time in s that one of its threads was runnable but did not run.
     pub fn longest_run_delay_s(&self) -> Option<f64> {
-        self.report.run_delay_ns.iter().max().map(|&ns| ns as f64 / 1e9)
+        self.report.run_delay_ns.iter().flatten().max().map(|&ns| ns as f64 / 1e9)
     }
 }
 

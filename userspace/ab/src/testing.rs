@@ -38,7 +38,8 @@ pub fn run(arm: &str, seed: u64, seconds: f64) -> Run {
             pages_per_node: vec![1000, 1000],
             threads_per_node: vec![4, 4],
             thread_moves: Some(2),
-            run_delay_ns: vec![1_000_000, 2_000_000],
+            run_delay_ns: vec![Some(1_000_000), Some(2_000_000)],
+            rest: serde_json::Map::new(),
         },
         counts: KernelCounts {
             numa_pte_updates: 400,

@@ -62,9 +62,12 @@ pub struct WorkloadReport {
     /// Changes of node by threads during the timed part.
     #[serde(default)]
     pub thread_moves: Option<u64>,
-    /// Time in ns that each thread was runnable but did not run.
+    /// Time in ns that each thread was runnable but did not run; `None` where the kernel does not count it.
     #[serde(default)]
-    pub run_delay_ns: Vec<u64>,
+    pub run_delay_ns: Vec<Option<u64>>,
+    /// What it tells besides, such as `work_per_s` and `p99_ns`.
+    #[serde(flatten)]
+    pub rest: serde_json::Map<String, serde_json::Value>,
 }
 
 /// What `tandem-load` is told by the arm and the boot, so that a workload cannot be.
@@ -209,6 +212,19 @@ mod tests {
         let printed = format!("starting\n{}\n\n", LINE.replace('\n', ""));
         let report = WorkloadReport::parse(&printed).unwrap();
         assert_eq!((report.value, report.better, report.thread_moves), (4.5, Better::Lower, Some(3)));
+    }
+
+    #[test]
+    fn a_report_is_kept_as_it_is() {
+        let said = LINE
+            .replace('\n', "")
+            .replace(r#""run_delay_ns":[1]"#, r#""run_delay_ns":[1,null],"work_per_s":0.25,"p99_ns":7"#);
+        let said = said.replace(r#""work":1"#, r#""work":1,"work_unit":"lines""#);
+        let report = WorkloadReport::parse(&said).unwrap();
+        assert_eq!(report.run_delay_ns, [Some(1), None]);
+        let (said, kept): (serde_json::Value, _) =
+            (serde_json::from_str(&said).unwrap(), serde_json::to_value(report).unwrap());
+        assert_eq!(kept, said);
     }
 
     #[test]

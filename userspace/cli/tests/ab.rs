@@ -115,6 +115,7 @@ fn the_json_is_as_documented() {
         assert_as_documented(arm, "### An arm");
         for boot in arm["boots"].as_array().unwrap() {
             assert_as_documented(boot, "### A boot");
+            assert!(boot["report"]["work_per_s"].is_f64() && boot["report"]["p99_ns"].is_null(), "{}", boot["report"]);
         }
     }
     assert_as_documented(&result["calibration"], "### The calibration");
