@@ -12,7 +12,7 @@
 //! | `oracle`, `worst` | the kernel's | 0 | never | places itself in the best or worst known way |
 //! | `scx_tandem[:OPTIONS]` | Tandem's | 0 | never | as it is |
 //! | `scx_rusty`, `scx_bpfland` `[:OPTIONS]` | that of Cargo's registry | 0 | never | as it is |
-//! | `/PATH/TO/PROGRAM[:OPTIONS]` | another sched_ext one | 0 | never | as it is |
+//! | `/PATH/TO/PROGRAM[:OPTIONS]`, `scx_NAME[:OPTIONS]` on PATH | another sched_ext one | 0 | never | as it is |
 //!
 //! Under a sched_ext scheduler the kernel scans no task, so NUMA balancing is off whatever its switch says; 0 says it.
 
@@ -20,12 +20,16 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 
 use crate::list;
+use crate::programs::on_path;
 
 /// Schedulers of Cargo's registry that `vm/setup/peers.sh` builds.
 pub const PEERS: [&str; 2] = ["scx_bpfland", "scx_rusty"];
+
+/// Only names that begin so are looked for on PATH: another is rather a misspelt arm than a scheduler.
+const PREFIX: &str = "scx_";
 
 /// `stock` stands for these four.
 const STOCK: [(&str, bool, bool); 4] = [
@@ -142,18 +146,7 @@ fn parse(text: &str, previous: Option<&str>) -> Result<Vec<Arm>> {
         }
         return Ok(vec![arm]);
     }
-    let program = match PEERS.iter().find(|peer| **peer == name) {
-        _ if name == "scx_tandem" => Program::Tandem,
-        Some(peer) => Program::Peer(peer),
-        None if name.contains('/') => Program::Path(list::plain(name).into()),
-        None => bail!(
-            "the arm '{name}' is unknown: choose of stock (stands for {}), direct, interleave, oracle, worst, \
-             scx_tandem[:OPTIONS], {}, or give the path of a sched_ext scheduler{}",
-            STOCK.map(|(name, ..)| name).join(", "),
-            PEERS.join(", "),
-            list::hint(previous)
-        ),
-    };
+    let program = program(name, on_path).ok_or_else(|| unknown(name, previous))?;
     let options = options.unwrap_or("").split_whitespace().map(list::plain).collect();
     Ok(vec![Arm {
         name: text.to_owned(),
@@ -161,6 +154,29 @@ fn parse(text: &str, previous: Option<&str>) -> Result<Vec<Arm>> {
         placement: Placement::None,
         scheduler: Some(Scheduler { program, options }),
     }])
+}
+
+/// The scheduler that `name` names; `find` looks for a program on PATH.
+fn program(name: &str, find: impl Fn(&str) -> Option<PathBuf>) -> Option<Program> {
+    match PEERS.iter().find(|peer| **peer == name) {
+        _ if name == "scx_tandem" => Some(Program::Tandem),
+        Some(peer) => Some(Program::Peer(peer)),
+        None if name.contains('/') => Some(Program::Path(list::plain(name).into())),
+        None if name.starts_with(PREFIX) => find(&list::plain(name)).map(Program::Path),
+        None => None,
+    }
+}
+
+/// The refusal of `name`, which follows `previous` in its list.
+fn unknown(name: &str, previous: Option<&str>) -> anyhow::Error {
+    anyhow!(
+        "the arm '{name}' is unknown: choose of stock (stands for {}), direct, interleave, oracle, worst, \
+         scx_tandem[:OPTIONS], {}, or give a sched_ext scheduler by its path, or by its name if that begins with {PREFIX} and is on \
+         PATH{}",
+        STOCK.map(|(name, ..)| name).join(", "),
+        PEERS.join(", "),
+        list::hint(previous)
+    )
 }
 
 /// The arm under the kernel's scheduler that has this name.
@@ -213,6 +229,16 @@ mod tests {
         assert_eq!(arms[1].scheduler.as_ref().unwrap().program, Program::Path("/opt/scx_x".into()));
         assert_eq!(arms[2].scheduler.as_ref().unwrap().program, Program::Peer("scx_rusty"));
         assert!(!arms.iter().any(Arm::is_stock));
+    }
+
+    #[test]
+    fn schedulers_on_the_path_go_by_their_name() {
+        let find = |name: &str| (name != "scx_none").then(|| PathBuf::from("/usr/bin").join(name));
+        assert_eq!(program("scx_lavd", find), Some(Program::Path("/usr/bin/scx_lavd".into())));
+        assert_eq!(program("scx_rusty", find), Some(Program::Peer("scx_rusty")), "the one whose version is known");
+        assert_eq!((program("scx_none", find), program("ls", find)), (None, None));
+        let said = refusal("scx_that_is_nowhere:-v");
+        assert!(said.starts_with("the arm 'scx_that_is_nowhere' is unknown") && said.ends_with("on PATH"), "{said}");
     }
 
     #[test]

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Where the programs are that an experiment needs, and the command line of one run.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -213,10 +215,23 @@ fn existing(path: PathBuf) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// The first file of this name on PATH that can be run.
+pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
+    first_program(name, &std::env::var_os("PATH").unwrap_or_default())
+}
+
+fn first_program(name: &str, path: &OsStr) -> Option<PathBuf> {
+    let runs = |file: &PathBuf| {
+        file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+    };
+    let found = std::env::split_paths(path).map(|folder| folder.join(name)).find(runs)?;
+    // An entry of PATH may be relative.
+    std::path::absolute(found).ok()
+}
+
 fn in_path(name: &str, arm: &Arm) -> Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
-    found.with_context(|| format!("the arm {arm} needs {name}: install the package {name}, as ./run build does"))
+    on_path(name)
+        .with_context(|| format!("the arm {arm} needs {name}: install the package {name}, as ./run build does"))
 }
 
 #[cfg(test)]
@@ -313,6 +328,25 @@ mod tests {
         assert_ne!(fingerprint("one", "0"), fingerprint("two", "0"));
         assert_ne!(fingerprint("one", "0"), fingerprint("one", "1"));
         assert_eq!(fingerprint("one", "0"), fingerprint("one", "0"));
+    }
+
+    #[test]
+    fn the_first_program_on_the_path_that_can_be_run_is_taken() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, mode: u32| {
+            let path = directory.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        file("text/scx_x", 0o644);
+        file("first/scx_x", 0o755);
+        file("second/scx_x", 0o755);
+        fs::create_dir_all(directory.path().join("second/scx_folder")).unwrap();
+        let folders = ["none", "text", "first", "second"].map(|name| directory.path().join(name));
+        let path = std::env::join_paths(&folders).unwrap();
+        assert_eq!(first_program("scx_x", &path), Some(folders[2].join("scx_x")));
+        assert_eq!((first_program("scx_folder", &path), first_program("scx_other", &path)), (None, None));
     }
 
     #[test]

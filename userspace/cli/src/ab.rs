@@ -27,7 +27,8 @@ const INTERRUPTED: u8 = 130;
 #[derive(Args)]
 #[command(after_help = "\
 Arms: stock (= stock-nb0, stock-nb1, stock-nb0-thp, stock-nb1-thp), direct, interleave, oracle, worst,
-scx_tandem[:OPTIONS], scx_rusty[:OPTIONS], scx_bpfland[:OPTIONS], /PATH/TO/SCHED_EXT_SCHEDULER[:OPTIONS].
+scx_tandem[:OPTIONS], scx_rusty[:OPTIONS], scx_bpfland[:OPTIONS], /PATH/TO/SCHED_EXT_SCHEDULER[:OPTIONS], and
+scx_NAME[:OPTIONS] if it is on PATH.
 Options are separated by spaces, a comma in them is written \\,: --arms 'stock,scx_tandem:--manage uid=0\\,pid=1'.
 Workloads: `tandem-load list`; sizes likewise: --workload 'crossed:--threads 4'. docs/ab.md explains method, output
 and files.

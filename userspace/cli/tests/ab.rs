@@ -45,7 +45,8 @@ echo '[{"name":"crossed","sizes":[{"name":"passes"}],"best":"near","needs":[]},{
 
     fn behave(&self, stock_nb1_s: f64) {
         let behaviour = serde_json::json!({
-            "seconds": {"stock-nb0": 8.0, "stock-nb1": stock_nb1_s, "stock-nb0-thp": 7.9, "stock-nb1-thp": 5.5, "oracle": 4.0},
+            "seconds": {"stock-nb0": 8.0, "stock-nb1": stock_nb1_s, "stock-nb0-thp": 7.9, "stock-nb1-thp": 5.5, "oracle": 4.0,
+                "scx_other": 6.0},
             "crash": ["worst"],
             "walks": [{"from": 0, "to": 0, "ns": 90.0, "file_ns": 90.0}, {"from": 0, "to": 1, "ns": 180.0, "file_ns": 180.0}],
         });
@@ -54,7 +55,8 @@ echo '[{"name":"crossed","sizes":[{"name":"passes"}],"best":"near","needs":[]},{
 
     fn ab(&self, words: &str) -> Output {
         let mut command = Command::new(self.path("build/bin/tandem"));
-        command.arg("ab").args(words.split_whitespace()).current_dir(self.0.path()).output().unwrap()
+        let path = format!("{}:{}", self.path("schedulers").display(), std::env::var("PATH").unwrap());
+        command.arg("ab").args(words.split_whitespace()).env("PATH", path).current_dir(self.0.path()).output().unwrap()
     }
 
     fn json(&self, file: &str) -> Value {
@@ -144,6 +146,21 @@ fn a_table_and_a_report_are_written_and_several_workloads_are_a_list() {
     let output = tree.ab("--machine 2node --workload crossed --arms oracle --boots 1");
     assert!(String::from_utf8_lossy(&output.stdout).contains("calibration: node 0 to node 1: 180.00 ns"), "{output:?}");
     assert!(said(&output).contains("1 of 1 runs are in the store already"), "{}", said(&output));
+}
+
+#[test]
+fn a_scheduler_on_the_path_goes_by_its_name() {
+    let tree = Tree::new();
+    let words = "--machine 2node --workload crossed --arms oracle,scx_other:-v --boots 1 --json out.json";
+    let refused = tree.ab(words);
+    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+    assert!(said(&refused).starts_with("tandem: the arm 'scx_other' is unknown"), "{}", said(&refused));
+    fs::create_dir(tree.path("schedulers")).unwrap();
+    fs::write(tree.path("schedulers/scx_other"), "program").unwrap();
+    fs::set_permissions(tree.path("schedulers/scx_other"), fs::Permissions::from_mode(0o755)).unwrap();
+    let output = tree.ab(words);
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(tree.json("out.json")["arms"][1]["runs"], serde_json::json!([6.001]));
 }
 
 #[test]
