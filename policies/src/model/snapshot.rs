@@ -65,6 +65,8 @@ pub enum Unmovable {
     Pinned,
     /// The process binds this memory to nodes itself.
     Bound,
+    /// Huge pages that each node hands out of a pool of its own (hugetlbfs): another node may have none.
+    HugeTlb,
 }
 
 /// A group of contiguous pages over the interval.

@@ -12,6 +12,7 @@ mod mover;
 mod outcome;
 mod pressure;
 mod room;
+mod stuck;
 mod undo;
 
 pub use assign::{AssignmentSink, Assignments, RefusedAssignment};
@@ -21,4 +22,5 @@ pub use move_pages::{Call, CallError, LinuxMovePages, MovePages, PageStatus, UNW
 pub use mover::{Mover, MoverConfig, PageMove, Refused};
 pub use outcome::{Ended, Outcome, Purpose};
 pub use room::Room;
+pub use stuck::Stuck;
 pub use undo::{NodeRun, UndoEntry, UndoLog};

@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 use tandem_act::{
-    Assignments, Cooldowns, Generation, LinuxMovePages, MemoryWatch, Mover, MoverConfig, Outcome, Purpose,
+    Assignments, Cooldowns, Generation, LinuxMovePages, MemoryWatch, Mover, MoverConfig, Outcome, Purpose, Stuck,
 };
 use tandem_bpf::{Scheduler, TaskRecord};
 use tandem_policies::decider::{Decider, PolicyChoice};
-use tandem_policies::model::{CpuId, NodeIndex, PAGE_BYTES, PerNode, ProcessId, Snapshot, ThreadId, Topology};
+use tandem_policies::model::{
+    CpuId, NodeIndex, PAGE_BYTES, PerNode, ProcessId, Snapshot, ThreadId, Topology, Unmovable,
+};
 use tandem_policies::stall::latency_ns;
 use tandem_sense::{Sensor, TaskAccount, monotonic_ns, thread_cpu_ns};
 use tandem_trace::{Answer, Decision};
@@ -40,7 +42,7 @@ const SIGN_OF_LIFE_NS: u64 = 1_000_000_000;
 const COOLDOWNS: usize = 65_536;
 /// Usual intervals for which busy threads without a signal may hold up decisions.
 const PATIENCE_INTERVALS: u32 = 10;
-/// A plan that was undone is not tried again for this many cooldowns.
+/// A plan that was undone, or groups that the kernel did not move, are not tried again for this many cooldowns.
 const HOLD_COOLDOWNS: u64 = 6;
 /// Bound of the policies' search: they search as long as they would.
 const STEPS: u64 = u64::MAX;
@@ -75,6 +77,7 @@ pub struct Agent {
     sensor: Sensor,
     mover: Mover<LinuxMovePages>,
     memory: MemoryWatch,
+    stuck: Stuck,
     assignments: Assignments,
     cooldowns: Cooldowns,
     generation: Generation,
@@ -130,6 +133,7 @@ impl Agent {
             mover: Mover::new(LinuxMovePages::new(&topology), mover_config),
             memory: MemoryWatch::new(Path::new("/proc"), mover_config),
             cooldowns: Cooldowns::new(COOLDOWNS),
+            stuck: Stuck::new(COOLDOWNS, config.cooldown.as_nanos() as u64 * HOLD_COOLDOWNS),
             ran_ns: BTreeMap::new(),
             observed_ns: monotonic_ns(),
             tasks_made: 0,
@@ -318,9 +322,11 @@ impl Agent {
         let accounts = self.observe_tasks()?;
         tandem_machine::refresh_free_memory(&mut self.topology, None)?;
         let now_ns = monotonic_ns();
-        let (cooldowns, mover) = (&self.cooldowns, &self.mover);
+        let (cooldowns, mover, stuck) = (&self.cooldowns, &self.mover, &self.stuck);
         Ok(self.sensor.snapshot(&self.topology, accounts, start_ns, now_ns, |group, bytes| {
-            cooldowns.is_group_cooling(group, bytes, now_ns) || mover.undo_log().is_range_held(group, bytes, now_ns)
+            let held = mover.undo_log().is_range_held(group, bytes, now_ns);
+            let cooling = held || cooldowns.is_group_cooling(group, bytes, now_ns);
+            cooling.then_some(Unmovable::Cooldown).or_else(|| stuck.why(group, bytes, now_ns))
         }))
     }
 
@@ -371,6 +377,7 @@ impl Agent {
     fn note_outcomes(&mut self, outcomes: Vec<Outcome>, report: &mut Report) {
         for outcome in outcomes {
             self.notes.pages(&outcome);
+            self.stuck.note(&outcome, monotonic_ns());
             report.mover.moved_pages += outcome.moved_pages;
             report.mover.call_ns += outcome.time_ns;
             let reason = match outcome.purpose {

@@ -87,7 +87,7 @@ impl Observer {
         let (start_ns, now_ns) = (self.looked_ns, monotonic_ns());
         self.looked_ns = now_ns;
         self.looks += 1;
-        let snapshot = self.sensor.snapshot(&self.topology, accounts, start_ns, now_ns, |_, _| false);
+        let snapshot = self.sensor.snapshot(&self.topology, accounts, start_ns, now_ns, |_, _| None);
         let Survey { nodes, processes, threads, local_share } = survey(&snapshot);
         let busy = || threads.iter().filter(|thread| thread.load_cpus >= 0.01);
         let cost_ns = self.sensor.counters().cost_ns() as f64;

@@ -32,6 +32,8 @@ pub struct Region {
     pub kind: RegionKind,
     /// The process binds it to nodes itself.
     pub bound: bool,
+    /// Of hugetlbfs, or mapped with MAP_HUGETLB.
+    pub hugetlb: bool,
     /// Device and inode of a shared mapping.
     object: Option<(i32, i32, u64)>,
 }
@@ -39,7 +41,7 @@ pub struct Region {
 impl Region {
     #[cfg(test)]
     pub(crate) fn of(start: u64, end: u64, kind: RegionKind) -> Self {
-        Self { start, end, kind, bound: false, object: None }
+        Self { start, end, kind, bound: false, hugetlb: false, object: None }
     }
 
     /// Why its pages must stay where they are, as far as the region tells.
@@ -47,6 +49,7 @@ impl Region {
         match self {
             Region { kind: RegionKind::Shared, .. } => Some(Unmovable::Shared),
             Region { bound: true, .. } => Some(Unmovable::Bound),
+            Region { hugetlb: true, .. } => Some(Unmovable::HugeTlb),
             _ => None,
         }
     }
@@ -55,9 +58,19 @@ impl Region {
 #[derive(Default)]
 struct Layout {
     regions: Vec<Region>,
-    /// First bytes of the regions bound to nodes.
-    bound: Vec<u64>,
+    policies: Policies,
     policies_read_ns: Option<u64>,
+    /// Regions have changed since.
+    policies_stale: bool,
+}
+
+/// What numa_maps says of regions that maps does not: their first bytes, ascending.
+#[derive(Debug, Default, PartialEq)]
+struct Policies {
+    /// Bound to nodes.
+    bound: Vec<u64>,
+    /// Of huge pages that come from each node's pool.
+    hugetlb: Vec<u64>,
 }
 
 /// Regions of the managed processes, as of their last reading.
@@ -80,16 +93,18 @@ impl Regions {
         let others = self.objects_of_others(process);
         let layout = self.processes.entry(process).or_default();
         let mut regions: Vec<_> = maps.0.iter().map(Region::from).collect();
-        let changed = regions.len() != layout.regions.len()
+        layout.policies_stale |= regions.len() != layout.regions.len()
             || regions.iter().zip(&layout.regions).any(|(new, old)| (new.start, new.end) != (old.start, old.end));
         let due = layout.policies_read_ns.is_none_or(|read_ns| now_ns.saturating_sub(read_ns) >= POLICY_INTERVAL_NS);
-        if changed && due {
+        if layout.policies_stale && due {
             // A kernel without NUMA has no such file, and then nothing is bound.
-            layout.bound = read_bound(&handle).unwrap_or_default();
+            layout.policies = read_policies(&handle).unwrap_or_default();
             layout.policies_read_ns = Some(now_ns);
+            layout.policies_stale = false;
         }
         for region in &mut regions {
-            region.bound = layout.bound.binary_search(&region.start).is_ok();
+            region.bound = layout.policies.bound.binary_search(&region.start).is_ok();
+            region.hugetlb = layout.policies.hugetlb.binary_search(&region.start).is_ok();
             if region.kind == RegionKind::Data && region.object.is_some_and(|object| others.contains(&object)) {
                 region.kind = RegionKind::Shared;
             }
@@ -129,32 +144,35 @@ impl From<&MemoryMap> for Region {
             end: map.address.1,
             kind: if skipped { RegionKind::Skipped } else { RegionKind::Data },
             bound: false,
+            hugetlb: false,
             object: shared.then_some((map.dev.0, map.dev.1, map.inode)),
         }
     }
 }
 
-fn read_bound(process: &Process) -> Result<Vec<u64>, ProcError> {
+fn read_policies(process: &Process) -> Result<Policies, ProcError> {
     let mut text = String::new();
     let mut file = process.open_relative("numa_maps")?;
     std::io::Read::read_to_string(&mut file, &mut text)?;
-    Ok(parse_bound(&text))
+    Ok(parse_policies(&text))
 }
 
-/// First bytes of the regions whose policy names nodes, ascending.
-fn parse_bound(numa_maps: &str) -> Vec<u64> {
-    let mut bound: Vec<_> = numa_maps
-        .lines()
-        .filter_map(|line| {
-            let mut words = line.split(' ');
-            let start = u64::from_str_radix(words.next()?, 16).ok()?;
-            let policy = words.next()?;
-            let named = ["bind", "prefer", "interleave", "weighted interleave"];
-            (policy.contains(':') && named.iter().any(|name| policy.starts_with(name))).then_some(start)
-        })
-        .collect();
-    bound.sort_unstable();
-    bound
+fn parse_policies(numa_maps: &str) -> Policies {
+    let mut policies = Policies::default();
+    for line in numa_maps.lines() {
+        let Some((start, rest)) = line.split_once(' ') else { continue };
+        let Ok(start) = u64::from_str_radix(start, 16) else { continue };
+        let named = ["bind", "prefer", "interleave", "weighted interleave"];
+        if rest.contains(':') && named.iter().any(|name| rest.starts_with(name)) {
+            policies.bound.push(start);
+        }
+        if rest.split(' ').any(|word| word == "huge") {
+            policies.hugetlb.push(start);
+        }
+    }
+    policies.bound.sort_unstable();
+    policies.hugetlb.sort_unstable();
+    policies
 }
 
 #[cfg(test)]
@@ -203,8 +221,59 @@ mod tests {
 
     #[test]
     fn bound_regions_are_those_whose_policy_names_nodes() {
-        let text =
-            "7f00 default anon=1 N0=1\n6f00 bind:0-1 anon=3 N1=3\n7f10 prefer:1 heap\n7f20 local\n7f30 interleave:0,2";
-        assert_eq!(parse_bound(text), [0x6f00, 0x7f10, 0x7f30]);
+        let text = "7f00 default anon=1 N0=1\n6f00 bind:0-1 anon=3 N1=3\n7f10 prefer:1 heap\n7f20 local\n\
+                    7f30 interleave:0,2\n7f40 weighted interleave:0-1 anon=1\n7f50 prefer (many):0-1\n";
+        let bound = vec![0x6f00, 0x7f10, 0x7f30, 0x7f40, 0x7f50];
+        assert_eq!(parse_policies(text), Policies { bound, hugetlb: vec![] });
+    }
+
+    /// Of Linux 6.18: a heap, a memfd and an anonymous mapping of huge pages, huge pages that were made of small ones.
+    #[test]
+    fn regions_of_pool_pages_are_those_marked_huge() {
+        let text = "\
+55c1c164a000 default heap anon=407 dirty=407 active=0 N0=407 kernelpagesize_kB=4
+7f5ef7600000 default file=/memfd:buffers\\040(deleted) huge
+7f5ef7a00000 default file=/anon_hugepage\\040(deleted) huge
+7f5ef8000000 default anon=1024 dirty=1024 active=0 N0=1024 kernelpagesize_kB=4
+7ffd2a371000 bind:0 file=/dev/hugepages/a\\040huge huge anon=1 dirty=1 N0=1 kernelpagesize_kB=2048
+7ffd2a400000 default file=/home/a\\040huge\\040file mapped=3 N0=3 kernelpagesize_kB=4
+";
+        let huge = vec![0x7f5e_f760_0000, 0x7f5e_f7a0_0000, 0x7ffd_2a37_1000];
+        assert_eq!(parse_policies(text), Policies { bound: vec![0x7ffd_2a37_1000], hugetlb: huge });
+    }
+
+    #[test]
+    fn pool_pages_stay_for_their_own_reason() {
+        let region = Region { hugetlb: true, ..Region::of(0, 2 << 20, RegionKind::Data) };
+        assert_eq!(region.unmovable(), Some(Unmovable::HugeTlb));
+        assert_eq!(Region { bound: true, ..region }.unmovable(), Some(Unmovable::Bound), "the process says so");
+    }
+
+    /// Maps huge pages without any in the pool: nothing is touched.
+    #[test]
+    fn a_mapping_that_came_between_two_readings_is_seen_at_the_next() {
+        let me = ProcessId(std::process::id());
+        let mut regions = Regions::default();
+        regions.refresh(me, 1);
+        let (protection, flags) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping where the kernel likes; it stays until the test ends and nobody touches it.
+        let mapped = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                2 << 20,
+                protection,
+                flags | libc::MAP_HUGETLB | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if mapped == libc::MAP_FAILED {
+            return println!("skipped: this kernel has no hugetlbfs");
+        }
+        let hugetlb = |regions: &Regions| regions.find(me, mapped as u64).map(|region| region.hugetlb);
+        regions.refresh(me, 2);
+        assert_eq!(hugetlb(&regions), Some(false), "too early to read numa_maps again");
+        regions.refresh(me, 2 + POLICY_INTERVAL_NS);
+        assert_eq!(hugetlb(&regions), Some(true));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tandem_policies::model::{CpuId, GroupId, PerNode, ProcessId, Snapshot, ThreadId, Topology};
+use tandem_policies::model::{CpuId, GroupId, PerNode, ProcessId, Snapshot, ThreadId, Topology, Unmovable};
 
 use crate::access::{Batch, Sampler};
 use crate::affinity::{AffinityConfig, AffinityCounters, AffinityTable};
@@ -164,14 +164,14 @@ impl Sensor {
     }
 
     /// The snapshot of the interval from `start_ns` to `now_ns` (CLOCK_MONOTONIC). `accounts` names every managed
-    /// thread once; `cooling` tells whether a group of so many bytes was moved too recently to be moved again.
+    /// thread once; `kept` tells why a group of so many bytes is to stay for reasons that this sensor does not see.
     pub fn snapshot(
         &mut self,
         topology: &Topology,
         accounts: Vec<TaskAccount>,
         start_ns: u64,
         now_ns: u64,
-        cooling: impl Fn(GroupId, u64) -> bool,
+        kept: impl Fn(GroupId, u64) -> Option<Unmovable>,
     ) -> Snapshot {
         let alive: BTreeSet<ThreadId> = accounts.iter().map(|account| account.id).collect();
         self.table.retain(|process| self.managed.contains(&process), |thread| alive.contains(&thread));
@@ -192,7 +192,7 @@ impl Sensor {
             interval_ns: now_ns.saturating_sub(start_ns),
             now_ns,
         };
-        parts.snapshot(accounts, &mut self.performance, cooling)
+        parts.snapshot(accounts, &mut self.performance, kept)
     }
 
     /// Puts the pending accesses into the table, and returns what was measured of them.

@@ -72,7 +72,7 @@ fn snapshot(batch: Batch) -> Snapshot {
         run_ns: vec![SECOND / 2, 0].into(),
         on_cooldown: false,
     };
-    sensor.snapshot(&machine, vec![account], SECOND, SECOND + SECOND / 2, |_, _| false)
+    sensor.snapshot(&machine, vec![account], SECOND, SECOND + SECOND / 2, |_, _| None)
 }
 
 #[test]

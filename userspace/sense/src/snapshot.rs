@@ -55,12 +55,12 @@ pub(crate) struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// The snapshot; `performance` learns from it first. `cooling` tells whether a group was moved too recently.
+    /// The snapshot; `performance` learns from it first. `kept` tells why a group is to stay, other than for its region.
     pub(crate) fn snapshot(
         &self,
         accounts: Vec<TaskAccount>,
         performance: &mut PerformanceMemory,
-        cooling: impl Fn(GroupId, u64) -> bool,
+        kept: impl Fn(GroupId, u64) -> Option<Unmovable>,
     ) -> Snapshot {
         let scales: BTreeMap<_, _> = accounts.iter().map(|account| (account.id, self.rate_of_one(account))).collect();
         let scale = |thread: ThreadId| scales.get(&thread).copied().unwrap_or(0.0);
@@ -72,7 +72,7 @@ impl Parts<'_> {
             if let Some(resident) = resident {
                 self.add_accesses(group, resident, scale, &mut accesses);
             }
-            groups.push(self.page_group(id, group, resident, scale, &nodes, cooling(id, group.bytes)));
+            groups.push(self.page_group(id, group, resident, scale, &nodes, kept(id, group.bytes)));
         }
         let mut sharing = self.table.sharing(scale);
         let loads = self.loads(&accounts);
@@ -139,7 +139,7 @@ impl Parts<'_> {
         resident: Option<&PerNode<u64>>,
         scale: impl Fn(ThreadId) -> f64,
         nodes: &BTreeMap<ThreadId, NodeIndex>,
-        cooling: bool,
+        kept: Option<Unmovable>,
     ) -> PageGroup {
         let mut users: Vec<_> = group.users().map(|(user, weight)| (user, weight * scale(user))).collect();
         let mut accesses_per_s = PerNode::filled(self.topology.len(), 0.0);
@@ -159,7 +159,7 @@ impl Parts<'_> {
             users,
             samples: group.samples(),
             latency_ns: self.measures.group_latency_ns(id),
-            unmovable: group.region.unmovable().or(cooling.then_some(Unmovable::Cooldown)),
+            unmovable: group.region.unmovable().or(kept),
         }
     }
 

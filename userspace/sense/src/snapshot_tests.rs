@@ -55,7 +55,8 @@ fn take_with(quarter: u32, performance: &mut PerformanceMemory) -> Snapshot {
         now_ns: 100 * SECOND,
     };
     let accounts = vec![account(2, [0, SECOND / 2]), account(1, [SECOND, 0])];
-    parts.snapshot(accounts, performance, |group, bytes| group.start == GROUP && bytes == GROUP)
+    let kept = |group: GroupId, bytes| (group.start == GROUP && bytes == GROUP).then_some(Unmovable::Cooldown);
+    parts.snapshot(accounts, performance, kept)
 }
 
 #[test]
@@ -119,7 +120,7 @@ fn performance_falls_when_all_memory_is_remote() {
             interval_ns: SECOND,
             now_ns: 100 * SECOND,
         };
-        let snapshot = parts.snapshot(vec![account(1, [SECOND, 0])], &mut PerformanceMemory::default(), |_, _| false);
+        let snapshot = parts.snapshot(vec![account(1, [SECOND, 0])], &mut PerformanceMemory::default(), |_, _| None);
         snapshot.threads[0].performance[NodeIndex(0)].unwrap()
     };
     let (local, remote) = (performance_on(0), performance_on(1));
@@ -155,7 +156,7 @@ fn one_look_at_a_thread_is_no_signal_however_much_it_shows() {
             interval_ns: SECOND,
             now_ns: SECOND,
         };
-        let snapshot = parts.snapshot(vec![account(1, [SECOND, 0])], &mut PerformanceMemory::default(), |_, _| false);
+        let snapshot = parts.snapshot(vec![account(1, [SECOND, 0])], &mut PerformanceMemory::default(), |_, _| None);
         snapshot.threads[0].accesses_per_s.clone()
     };
     assert!(row_after(1).is_none() && row_after(MIN_LOOKS as u64 - 1).is_none());

@@ -217,7 +217,7 @@ fn snapshot_names_the_users_of_each_group() {
     };
     let tids: Vec<u32> = workload.buffers.keys().copied().filter(|tid| *tid != 0).collect();
     let accounts = tids.iter().map(account).collect();
-    let snapshot = sensor.snapshot(&topology, accounts, start_ns, now_ns, |_, _| false);
+    let snapshot = sensor.snapshot(&topology, accounts, start_ns, now_ns, |_, _| None);
     println!("{} groups, {:?}", snapshot.groups.len(), sensor.table_counters());
 
     let (mut right, mut wrong) = (0, 0);

@@ -96,8 +96,8 @@ fn thread(nodes: usize) -> impl Strategy<Value = Thread> {
 }
 
 fn group(nodes: usize) -> impl Strategy<Value = PageGroup> {
-    use Unmovable::{Bound, Cooldown, Pinned, Shared};
-    let unmovable = of(proptest::sample::select(vec![Cooldown, Shared, Pinned, Bound]));
+    use Unmovable::{Bound, Cooldown, HugeTlb, Pinned, Shared};
+    let unmovable = of(proptest::sample::select(vec![Cooldown, Shared, Pinned, Bound, HugeTlb]));
     let rows = (row(nodes, any::<u64>()), row(nodes, number()));
     (any::<u64>(), rows, shares(), number(), of(number()), unmovable).prop_map(
         |(bytes, (resident_pages, accesses_per_s), users, samples, latency_ns, unmovable)| PageGroup {

@@ -11,8 +11,14 @@ use crate::columns::Column;
 use crate::scales::{Scale, scales};
 
 /// In the order of their numbers in the file.
-const UNMOVABLE: [Option<Unmovable>; 5] =
-    [None, Some(Unmovable::Cooldown), Some(Unmovable::Shared), Some(Unmovable::Pinned), Some(Unmovable::Bound)];
+const UNMOVABLE: [Option<Unmovable>; 6] = [
+    None,
+    Some(Unmovable::Cooldown),
+    Some(Unmovable::Shared),
+    Some(Unmovable::Pinned),
+    Some(Unmovable::Bound),
+    Some(Unmovable::HugeTlb),
+];
 
 /// The rules that values of this interval follow.
 pub(super) struct Rules<'a> {
