@@ -38,7 +38,7 @@ pub struct Experiment {
     pub arms: Vec<ArmResult>,
     /// Whether times mean anything.
     pub calibration: Calibration,
-    /// The real machine's state; `None` in the lab.
+    /// The real machine's worst state before any of the runs; `None` in the lab.
     pub native: Option<Conditions>,
     /// What a reader must know, a sentence each.
     pub notes: Vec<String>,
@@ -97,7 +97,7 @@ pub struct Frame {
     pub boots_per_arm: u64,
     /// The experiment's calibration.
     pub calibration: Calibration,
-    /// The real machine's state.
+    /// The real machine's state before all runs.
     pub native: Option<Conditions>,
 }
 
@@ -110,6 +110,10 @@ impl Experiment {
         let better = report.map_or(Better::Lower, |report| report.better);
         let (metric, unit) = report.map(|report| (report.metric.clone(), report.unit.clone())).unwrap_or_default();
         judge(&mut results, better);
+        let before_runs: Vec<&Conditions> =
+            results.iter().flat_map(|arm| &arm.boots).filter_map(|run| run.conditions.as_ref()).collect();
+        let worst = |before: Conditions| before_runs.iter().fold(before, |worst, &run| worst.or_worse(run));
+        let native = frame.native.map(worst);
         let mut experiment = Self {
             schema: SCHEMA,
             machine: frame.machine,
@@ -121,7 +125,7 @@ impl Experiment {
             boots_per_arm: frame.boots_per_arm,
             arms: results,
             calibration: frame.calibration,
-            native: frame.native,
+            native,
             notes: Vec::new(),
         };
         experiment.renew_notes();
@@ -244,7 +248,7 @@ fn best_stock(arms: &[ArmResult], better: Better) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{experiment, failed};
+    use crate::testing::{experiment, failed, frame, job, run};
 
     #[test]
     fn an_arm_that_did_other_work_than_the_rest_is_invalid_and_no_reference() {
@@ -286,6 +290,24 @@ mod tests {
         assert_eq!((oracle.verdict, reference.verdict), (Some(Verdict::Better), None));
         assert_eq!(result.arm("worst").unwrap().verdict, Some(Verdict::Worse));
         assert!(result.is_valid());
+    }
+
+    #[test]
+    fn the_worst_state_before_any_run_is_that_of_the_experiment() {
+        let state = |busy_share: f64| Conditions { busy_share, ..Conditions::default() };
+        let jobs: Vec<(Job, Outcome)> = [0.01, 0.4, 0.2]
+            .into_iter()
+            .zip(1..)
+            .map(|(busy_share, boot)| {
+                let run = Run { conditions: Some(state(busy_share)), ..run("oracle", boot, 4.0) };
+                (job("oracle", &run), Outcome::Done(Box::new(run)))
+            })
+            .collect();
+        let jobs: Vec<(&Job, &Outcome)> = jobs.iter().map(|(job, outcome)| (job, outcome)).collect();
+        let native = Experiment::of(frame(3, Some(state(0.3))), &["oracle".to_owned()], &jobs).native.unwrap();
+        assert_eq!(native.busy_share, 0.4);
+        assert_eq!(native.noise, ["other work took 40.0 % of the CPU time before a run"]);
+        assert!(experiment(&[("oracle", &[4.0])]).native.is_none());
     }
 
     #[test]

@@ -176,6 +176,7 @@ fn boot(job: &Job, request: &Request, lab: &Lab, direct_node: u32, runner: &Runn
         placement: collected.placement,
         scheduler_report: collected.scheduler_report,
         energy_j: collected.energy_j,
+        conditions: None,
         host_s: begun.elapsed().as_secs_f64(),
     })
 }

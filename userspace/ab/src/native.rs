@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Experiments on the real machine: the same script as in the lab, run here, one run at a time.
 //!
-//! Times are real, so the machine is asked what disturbs them ([`conditions`]), and there is no model to calibrate and no
+//! Times are real, so the machine is asked what disturbs them ([`conditions`]), at first and before each run, and there is no model to calibrate and no
 //! ground truth of accesses; the [`load`] of nodes is what the kernel says. The script puts back the settings it changed;
 //! [`settings`] sees to it even if it was killed.
 
@@ -104,6 +104,10 @@ fn one(job: &Job, here: &Here, runner: &Runner<'_>) -> Result<Run> {
     let script = scratch.join("arm.sh");
     fs::write(&script, SCRIPT).context("the arm's script cannot be written")?;
     let arguments = job.programs.arguments(&job.arm, &job.workload, job.identity.seed, &scratch, here.direct_node);
+    let conditions = Conditions::read(Path::new("/"))?;
+    if let Some(sentence) = conditions.other_work() {
+        (runner.say)(&format!("noise: {}, boot {}: {sentence}", job.arm, job.boot));
+    }
     let begun = Instant::now();
     let mut command = Command::new("/bin/sh");
     let watch = Watch {
@@ -130,6 +134,7 @@ fn one(job: &Job, here: &Here, runner: &Runner<'_>) -> Result<Run> {
         placement: Some(Placement { remote_share: None, accesses: None, coherence: None, series }),
         scheduler_report: collected.scheduler_report,
         energy_j: collected.energy_j,
+        conditions: Some(conditions),
         host_s: begun.elapsed().as_secs_f64(),
     })
 }

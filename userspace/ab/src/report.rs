@@ -191,8 +191,7 @@ mod tests {
     #[test]
     fn a_real_machine_has_the_load_of_its_nodes_and_no_remote_share() {
         let mut result = experiment(&[("stock-nb0", &[8.0]), ("oracle", &[4.0])]);
-        let noise = Vec::new();
-        result.native = Some(crate::native::Conditions { governors: vec![], boost: None, busy_share: 0.0, noise });
+        result.native = Some(crate::native::Conditions::default());
         let placements = result.arms.iter_mut().flat_map(|arm| &mut arm.boots).filter_map(|run| run.placement.as_mut());
         placements.flat_map(|placement| &mut placement.series).for_each(|point| point.remote_share = None);
         let page = html(&[result]).unwrap();

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::native::Conditions;
 use crate::truth::{Placement, Truth};
 use crate::vmstat::KernelCounts;
 use crate::workload::WorkloadReport;
@@ -59,6 +60,9 @@ pub struct Run {
     pub scheduler_report: Option<serde_json::Value>,
     /// Energy of all packages during the workload in J; `None` where the machine does not tell.
     pub energy_j: Option<f64>,
+    /// The real machine's state before it; `None` in the lab and of older versions.
+    #[serde(default)]
+    pub conditions: Option<Conditions>,
     /// Time it took on the machine that ran it, in s.
     pub host_s: f64,
 }

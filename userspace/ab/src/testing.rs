@@ -3,6 +3,7 @@
 
 use crate::calibration::{Calibration, Walk};
 use crate::experiment::{Experiment, Frame};
+use crate::native::Conditions;
 use crate::programs::Programs;
 use crate::run::{Identity, Run};
 use crate::runner::{Job, Outcome};
@@ -55,6 +56,7 @@ pub fn run(arm: &str, seed: u64, seconds: f64) -> Run {
         }),
         scheduler_report: None,
         energy_j: None,
+        conditions: None,
         host_s: 60.0,
     }
 }
@@ -82,21 +84,26 @@ fn build(arms: &[(&str, &[f64])], failure: Option<(&str, &str)>) -> Experiment {
             jobs.push((job(name, &run), Outcome::Failed(reason.to_owned())));
         }
     }
+    let names: Vec<String> = arms.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let jobs: Vec<(&Job, &Outcome)> = jobs.iter().map(|(job, outcome)| (job, outcome)).collect();
+    Experiment::of(frame(boots, None), &names, &jobs)
+}
+
+/// What the arms of an experiment of `crossed` have in common.
+pub fn frame(boots_per_arm: u64, native: Option<Conditions>) -> Frame {
     let walk = |to: u32, ns: f64| Walk { from: 0, to, measured_ns: ns, expected_ns: ns };
-    let frame = Frame {
+    Frame {
         machine: "2node".into(),
         kernel: "7.3.4".into(),
         workload: "crossed".into(),
-        boots_per_arm: boots,
+        boots_per_arm,
         calibration: Calibration::of(vec![walk(0, 96.2), walk(1, 186.4)]),
-        native: None,
-    };
-    let names: Vec<String> = arms.iter().map(|(name, _)| (*name).to_owned()).collect();
-    let jobs: Vec<(&Job, &Outcome)> = jobs.iter().map(|(job, outcome)| (job, outcome)).collect();
-    Experiment::of(frame, &names, &jobs)
+        native,
+    }
 }
 
-fn job(arm: &str, run: &Run) -> Job {
+/// The job that `run` is a run of.
+pub fn job(arm: &str, run: &Run) -> Job {
     Job {
         identity: run.identity.clone(),
         arm: arm::parse_lists(&[arm.to_owned()]).expect("a known arm").remove(0),

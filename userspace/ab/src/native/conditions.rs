@@ -17,15 +17,18 @@ const WATCHED: Duration = Duration::from_secs(1);
 /// A busier machine than this share of its CPU time is not quiet.
 const QUIET_SHARE: f64 = 0.02;
 
-/// The state of the real machine before it was measured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// The state of the real machine before a run, or the worst before any of several.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Conditions {
     /// The CPUs' frequency governors, each once; empty where the system does not set clock rates.
     pub governors: Vec<String>,
     /// Whether clock rates above the nominal one are allowed; `None` where the system does not say.
     pub boost: Option<bool>,
-    /// Share of CPU time that other work took before the experiment, 0 to 1.
+    /// Share of CPU time that other work took, 0 to 1.
     pub busy_share: f64,
+    /// Whether a hypervisor is below.
+    #[serde(default)]
+    pub hypervisor: bool,
     /// What of this disturbs, a sentence each.
     pub noise: Vec<String>,
 }
@@ -46,7 +49,23 @@ impl Conditions {
         let flags = cpuinfo.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
         let hypervisor = flags.split_whitespace().any(|flag| flag == "hypervisor");
         let noise = noise(&governors, boost, busy_share, hypervisor);
-        Ok(Self { governors, boost, busy_share, noise })
+        Ok(Self { governors, boost, busy_share, hypervisor, noise })
+    }
+
+    /// The worse one of `self` and `other` in every respect.
+    #[must_use]
+    pub fn or_worse(&self, other: &Self) -> Self {
+        let governors: BTreeSet<&String> = self.governors.iter().chain(&other.governors).collect();
+        let governors: Vec<String> = governors.into_iter().cloned().collect();
+        let (boost, busy_share) = (self.boost.max(other.boost), self.busy_share.max(other.busy_share));
+        let hypervisor = self.hypervisor || other.hypervisor;
+        let noise = noise(&governors, boost, busy_share, hypervisor);
+        Self { governors, boost, busy_share, hypervisor, noise }
+    }
+
+    /// A sentence about other work, if there was more than a little.
+    pub fn other_work(&self) -> Option<String> {
+        other_work(self.busy_share)
     }
 
     /// As lines.
@@ -65,14 +84,17 @@ fn noise(governors: &[String], boost: Option<bool>, busy_share: f64, hypervisor:
         noise
             .push("CPU clock rates above the nominal one are allowed, and depend on heat: switch boost off".to_owned());
     }
-    if busy_share > QUIET_SHARE {
-        noise.push(format!("other work took {:.1} % of the CPU time before the experiment", busy_share * 100.0));
-    }
+    noise.extend(other_work(busy_share));
     if hypervisor {
         noise
             .push("this machine is virtual: its host may take CPU time away, and its nodes may not be real".to_owned());
     }
     noise
+}
+
+fn other_work(busy_share: f64) -> Option<String> {
+    (busy_share > QUIET_SHARE)
+        .then(|| format!("other work took {:.1} % of the CPU time before a run", busy_share * 100.0))
 }
 
 /// Busy share of all CPUs between two readings of /proc/stat.
@@ -126,6 +148,23 @@ mod tests {
         assert_eq!(conditions.noise.len(), 2, "{:?}", conditions.noise);
         assert!(conditions.noise[0].contains("performance, powersave"));
         assert!(conditions.noise[1].contains("virtual"));
+    }
+
+    #[test]
+    fn the_worst_before_any_run_is_what_counts() {
+        let quiet = Conditions::read(root("performance", "sse").path()).unwrap();
+        let busy = Conditions { busy_share: 0.3, boost: Some(true), ..quiet.clone() };
+        let slow = Conditions { busy_share: 0.1, boost: None, governors: vec!["powersave".into()], ..quiet.clone() };
+        assert_eq!((quiet.other_work(), quiet.or_worse(&quiet)), (None, quiet.clone()));
+        let (one, other) = (busy.or_worse(&slow), quiet.or_worse(&slow).or_worse(&busy));
+        assert_eq!(
+            (one.busy_share, one.boost, one.governors.join(" ")),
+            (0.3, Some(true), "performance powersave".into())
+        );
+        assert_eq!(one.noise.len(), 3, "{:?}", one.noise);
+        assert_eq!((one.noise[2].as_str(), &one), ("other work took 30.0 % of the CPU time before a run", &other));
+        let below = quiet.or_worse(&Conditions { hypervisor: true, ..quiet.clone() });
+        assert!(below.hypervisor && below.noise[0].contains("virtual"), "{below:?}");
     }
 
     #[test]
