@@ -11,7 +11,7 @@
 //! | `programs`, `arm.sh` | which programs a run needs, and its command line |
 //! | `lab`, `stop` | the lab as a child process that can be stopped |
 //! | `truth`, `vmstat`, `energy`, `run` | what a run leaves |
-//! | `plan`, `runner`, `store` | order, resuming, failures |
+//! | `plan`, `runner`, `room`, `store` | order, how many at a time, resuming, failures |
 //! | `calibration`, `statistics`, `notes` | whether and how far numbers may be believed |
 //! | `experiment`, `compare` | the result as a document |
 //! | `table`, `report`, `charts` | the result for eyes |
@@ -30,6 +30,7 @@ mod notes;
 pub mod plan;
 pub mod programs;
 pub mod report;
+pub mod room;
 pub mod run;
 pub mod runner;
 pub mod statistics;

@@ -14,10 +14,12 @@ use tandem_ab::experiment::Experiment;
 use tandem_ab::lab::Lab;
 use tandem_ab::plan::Plan;
 use tandem_ab::programs::Places;
+use tandem_ab::room::SideBySide;
 use tandem_ab::runner::Runner;
 use tandem_ab::stop::Stop;
 use tandem_ab::store::{Store, write_whole};
 use tandem_ab::{arm, in_lab, native, report, table, workload};
+use tandem_machine::MachineFile;
 
 /// Exit codes besides 0 and that of bad input.
 const NOT_VALID: u8 = 1;
@@ -75,7 +77,7 @@ pub struct Arguments {
     /// Measure runs that the store has, too
     #[arg(long)]
     again: bool,
-    /// Runs side by side in the lab; by default one per CPU of this machine
+    /// Runs side by side in the lab; by default one per CPU, as far as memory suffices
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), conflicts_with = "native")]
     side_by_side: Option<u16>,
     /// Limit of one run, in time of this machine
@@ -115,9 +117,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let wish = stop.clone();
     ctrlc::set_handler(move || wish.wish()).context("signals cannot be handled")?;
     let say = |line: &str| eprintln!("ab: {line}");
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let side_by_side = arguments.side_by_side.map_or(cpus, usize::from);
-    let runner = Runner { store: &store, again: arguments.again, side_by_side, stop: &stop, say: &say };
+    let runner = Runner { store: &store, again: arguments.again, side_by_side: 1, stop: &stop, say: &say };
     let plan = Plan { workloads, arms, boots: arguments.boots, first_seed: arguments.seed };
     let limit = Duration::from_secs(arguments.timeout);
     let experiments = if arguments.native {
@@ -126,6 +126,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let lab = Lab::at(&lab_program)?;
         let machine = in_lab::machine_file(arguments.machine.as_deref().unwrap_or_default(), &lab)?;
         let kernel = arguments.kernel.clone().map_or_else(|| lab.default_kernel(), Ok)?;
+        let runner = Runner { side_by_side: side_by_side(arguments.side_by_side, &machine, &say)?, ..runner };
         let request = in_lab::Request { machine, kernel, plan, limit };
         in_lab::run(&request, &lab, &places, &runner)?
     };
@@ -136,6 +137,18 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let valid = experiments.iter().all(Experiment::is_valid);
     Ok(if valid { ExitCode::SUCCESS } else { ExitCode::from(NOT_VALID) })
+}
+
+/// How many guests like `machine` run at a time: as `asked` for, else as this machine has room for.
+fn side_by_side(asked: Option<u16>, machine: &Path, say: &dyn Fn(&str)) -> Result<usize> {
+    if let Some(asked) = asked {
+        return Ok(asked.into());
+    }
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let meminfo = std::fs::read_to_string("/proc/meminfo").context("/proc/meminfo cannot be read")?;
+    let room = SideBySide::of(&MachineFile::load(machine)?, cpus, &meminfo)?;
+    room.lowered.iter().for_each(|sentence| say(sentence));
+    Ok(room.guests)
 }
 
 /// The folder that holds bin/ with this program.

@@ -164,6 +164,21 @@ fn a_scheduler_on_the_path_goes_by_its_name() {
 }
 
 #[test]
+fn guests_that_memory_has_no_room_for_side_by_side_run_one_at_a_time() {
+    let tree = Tree::new();
+    fs::write(tree.path("huge.toml"), "name = \"huge\"\nnodes = 2\ncpus_per_node = 4\nmemory_mb = 1000000000\n")
+        .unwrap();
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    for (asked, lowered) in [("", cpus > 1), (" --side-by-side 2", false)] {
+        let output = tree.ab(&format!("--machine huge.toml --workload crossed --arms oracle --boots 2{asked}"));
+        assert!(output.status.success(), "{}", said(&output));
+        let sentence =
+            format!("ab: 1 at a time, although there are {cpus} CPUs: a guest of huge takes 2250000256 MB, ");
+        assert_eq!(said(&output).contains(&sentence), lowered, "{}", said(&output));
+    }
+}
+
+#[test]
 fn two_saved_results_are_compared() {
     let tree = Tree::new();
     let measure = "--machine 2node --workload crossed --arms stock-nb1,oracle --boots 2";
