@@ -10,6 +10,7 @@ usage: tests/results.py [--machine NAME]... [--workload NAME]... [--boots N] [--
 import argparse
 import json
 from pathlib import Path
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -60,6 +61,9 @@ of [workloads.md](workloads.md). Medians; in brackets the range where it is wide
 `oracle` is the measure itself, the other columns are ratios to it: 1 is the best placement, `worst` the worst. A measure in
 GB/s is better when it is higher, and its ratios are turned round. Programs of other projects place nothing: their ratios
 are to `stock-nb0`, whose measure stands in brackets.
+
+`timed part` is its length in virtual seconds, under `oracle` or else under `stock-nb0`. The ground truth has one record a virtual
+second and one at each end of the timed part: of a short one it tells the sums, but hardly a course.
 
 NUMA balancing begins a second after a thread: of runs that last about as long, the arms with it show its start at most;
 `crossed` is long enough to show what it reaches. Arms that are not between the bounds stand below each table with what they did
@@ -126,15 +130,21 @@ def cell(arm, reference, better):
     return f"{middle:.2f}" + (f" ({low:.2f}..{high:.2f})" if wide else "") + ("" if arm["valid"] else " (some boots failed)")
 
 
+def timed_part_s(arm):
+    """The length of an arm's timed part: the median of its boots."""
+    return statistics.median(boot["report"]["seconds"] for boot in arm["boots"])
+
+
 def row(experiment):
     arms = {arm["name"]: arm for arm in experiment["arms"]}
     oracle = arms.get("oracle")
     reference = (oracle or arms["stock-nb0"])["median"]
     if reference is None:
-        return f"| `{experiment['workload']}` | failed |" + " |" * 5
+        return f"| `{experiment['workload']}` | failed |" + " |" * 6
     own = f"{oracle['median']:.4g} {experiment['unit']}" if oracle else f"({reference:.4g} {experiment['unit']})"
+    length = f"{timed_part_s(oracle or arms['stock-nb0']):.3g} s"
     cells = [cell(arms.get(name), reference, experiment["better"]) for name in (*STOCK, "worst")]
-    return " | ".join([f"| `{experiment['workload']}`", own, *cells]) + " |"
+    return " | ".join([f"| `{experiment['workload']}`", own, length, *cells]) + " |"
 
 
 def beyond(experiment, file):
@@ -164,7 +174,7 @@ def written():
         kernel = found[0]["kernel"]
         boots = "/".join(sorted({str(experiment["boots_per_arm"]) for experiment in found}))
         parts.append(f"## {machine}, kernel {kernel}, {boots} boots an arm\n")
-        parts.append(f"| workload | oracle | {' | '.join(STOCK)} | worst |\n|---|---|---|---|---|---|---|")
+        parts.append(f"| workload | oracle | timed part | {' | '.join(STOCK)} | worst |\n|---|---|---|---|---|---|---|---|")
         parts += [row(experiment) for experiment in found]
         parts.append("")
         for experiment in found:
