@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What must hold before anything is touched. Every refusal is one sentence: what is wrong, and what to do.
 
+use std::os::unix::process::parent_id;
 use std::path::Path;
 
 use anyhow::{Result, bail};
 use scx_utils::compat;
+use tracing::warn;
 
 use crate::load::{Loaded, loaded};
 
@@ -42,6 +44,13 @@ pub fn check_kernel() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Names those who would work against it, each with its remedy.
+pub fn warn_of_rivals() {
+    for rival in tandem_machine::rivals(Path::new("/"), parent_id()) {
+        warn!("{rival}");
+    }
 }
 
 /// Refuses while somebody else's scheduler is loaded.

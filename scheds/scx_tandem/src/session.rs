@@ -55,6 +55,7 @@ pub fn run(cli: &Cli, recorder: Option<Recorder>, orders: &Receiver<Order>, repo
         let address = metrics::start(address, board.clone(), cli.options.lease().max(HANGS))?;
         info!("metrics at http://{address}/metrics");
     }
+    preflight::warn_of_rivals();
     let mut begun = begin(&cli, &pins)?;
     service::ready(&mode(&cli));
     loop {

@@ -5,8 +5,10 @@
 mod capacity;
 mod cpu_list;
 mod machine_file;
+mod rivals;
 mod sysfs;
 
 pub use cpu_list::{CpuListError, format_cpu_list, parse_cpu_list};
 pub use machine_file::{Caches, Coherence, Core, MachineFile, MachineFileError, MemoryTiming};
+pub use rivals::{Rival, RivalKind, rivals};
 pub use sysfs::{RunningMachine, SysfsError, online_cpus, read_running, read_sysfs, refresh_free_memory};

@@ -175,8 +175,7 @@ impl MovePages for Pairs {
         let mut calls = self.0.lock().unwrap();
         *calls += 1;
         self.1.notify_all();
-        let (_calls, timeout) =
-            self.1.wait_timeout_while(calls, Duration::from_secs(10), |calls| *calls < 2).unwrap();
+        let (_calls, timeout) = self.1.wait_timeout_while(calls, Duration::from_secs(10), |calls| *calls < 2).unwrap();
         assert!(!timeout.timed_out(), "the other node's pages wait for these");
         status.fill(to.map_or(0, |to| to.0 as i32));
         Call { result: Ok(0), time_ns: addresses.len() as u64 }

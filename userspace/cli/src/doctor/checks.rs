@@ -2,19 +2,14 @@
 //! What scx_tandem needs of a machine, and what would get in its way, each with its remedy. Nothing is changed or loaded.
 
 use std::fs;
+use std::os::unix::process::parent_id;
 use std::path::Path;
 
 use serde::Serialize;
+use tandem_machine::RivalKind;
 
 /// CAP_SYS_ADMIN, CAP_PERFMON and CAP_BPF.
 const CAPABILITIES: [(u32, &str); 3] = [(21, "CAP_SYS_ADMIN"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
-/// Programs that place threads or pages themselves, and how each is stopped.
-const RIVALS: [(&str, &str); 3] = [
-    ("numad", "systemctl stop numad"),
-    ("memtierd", "systemctl stop memtierd"),
-    ("scx_loader", "systemctl stop scx_loader, or let it start scx_tandem"),
-];
-
 /// How serious a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -185,23 +180,21 @@ fn numa_balancing(root: &Path) -> Check {
     }
 }
 
-/// Programs that would work against it.
+/// Who would work against it.
 fn rivals(root: &Path) -> Vec<Check> {
-    let Ok(entries) = fs::read_dir(root.join("proc")) else { return Vec::new() };
-    let commands: Vec<String> = entries
-        .flatten()
-        .filter(|entry| entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok()))
-        .filter_map(|entry| fs::read_to_string(entry.path().join("comm")).ok())
-        .map(|command| command.trim().to_owned())
-        .collect();
-    let running = RIVALS.iter().filter(|(name, _)| commands.iter().any(|command| command == name));
-    let found: Vec<Check> = running
-        .map(|(name, remedy)| {
-            let found = format!("{name} is running: it places programs too, and would undo what scx_tandem does");
-            not_good("rivals", Verdict::Warning, found, *remedy)
-        })
-        .collect();
-    if found.is_empty() { vec![good("rivals", "nobody else places threads or pages")] } else { found }
+    let found = tandem_machine::rivals(root, parent_id());
+    let of = |kind, name, all_well: &str| {
+        let of_kind = found.iter().filter(|rival| rival.kind == kind);
+        let checks: Vec<Check> =
+            of_kind.map(|rival| not_good(name, Verdict::Warning, &rival.found, &rival.remedy)).collect();
+        if checks.is_empty() { vec![good(name, all_well)] } else { checks }
+    };
+    [
+        of(RivalKind::Daemon, "rivals", "no program that is known to place threads or pages is running"),
+        of(RivalKind::Damon, "DAMON", "no scheme that this user may see migrates pages"),
+        of(RivalKind::Ksm, "KSM", "off"),
+    ]
+    .concat()
 }
 
 fn zone_reclaim(root: &Path) -> Check {
@@ -297,6 +290,7 @@ mod tests {
     fn what_works_against_it_is_a_warning() {
         for (path, text, name) in [
             ("proc/77/comm", "numad\n", "rivals"),
+            ("sys/kernel/mm/ksm/run", "1\n", "KSM"),
             ("proc/sys/kernel/numa_balancing", "2\n", "numa_balancing"),
             ("proc/sys/vm/zone_reclaim_mode", "1\n", "zone_reclaim_mode"),
         ] {
@@ -305,6 +299,12 @@ mod tests {
             assert_eq!(not_good_ones(&machine), [(name, Verdict::Warning)], "{path}");
         }
         let machine = machine();
+        let scheme = "contexts/0/schemes/0/action";
+        write(&machine, "sys/kernel/mm/damon/admin/kdamonds/0/state", "on\n");
+        write(&machine, &format!("sys/kernel/mm/damon/admin/kdamonds/0/{scheme}"), "migrate_hot\n");
+        assert_eq!(not_good_ones(&machine), [("DAMON", Verdict::Warning)]);
+        write(&machine, "sys/kernel/mm/damon/admin/kdamonds/0/state", "off\n");
+        write(&machine, "sys/kernel/mm/ksm/run", "0\n");
         write(&machine, "sys/kernel/sched_ext/root/ops", "tandem_0.1\n");
         write(&machine, "proc/sys/kernel/numa_balancing", "1\n");
         write(&machine, "proc/78/comm", "irqbalance\n");
