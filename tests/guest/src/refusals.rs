@@ -88,8 +88,8 @@ fn refuses_unknown_policies() {
     for (arguments, expected) in [
         (["--thread-policy", "smb"], "smb"),
         (["--policy", "sma"], "THREAD+PAGE"),
-        (["--parameter", "sma.colling=1"], "colling"),
-        (["--parameter", "sma.cooling=seven"], "seven"),
+        (["--parameter", "tandem.erors=1"], "erors"),
+        (["--parameter", "tandem.errors=seven"], "seven"),
         (["--interval-ms", "1"], "100"),
     ] {
         let done = program().args(arguments).output().expect("scx_tandem is in the guest");

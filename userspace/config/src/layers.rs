@@ -309,7 +309,7 @@ mod tests {
     fn a_flag_silences_what_contradicts_it_in_the_file() {
         let (options, flags) = layered("policy = 'sam+none'\n", &["--thread-policy", "nimar"]);
         assert!(flags.is_empty(), "{flags:?}");
-        assert_eq!((options.policy, options.thread_policy.as_str()), (None, "nimar"));
+        assert_eq!((options.policy, options.thread_policy.as_deref()), (None, Some("nimar")));
         let (options, _) = layered("thread_policy = 'nimar'\npage_policy = 'none'\n", &["--policy", "sam+none"]);
         assert_eq!(options.policy.as_deref(), Some("sam+none"));
     }

@@ -42,6 +42,11 @@ pub enum SamplerName {
     Device,
 }
 
+/// Policy if none is given, and the other one if one of threads or of pages is.
+const USUAL_POLICY: &str = "tandem";
+const USUAL_THREADS: &str = "sma";
+const USUAL_PAGES: &str = "tmma";
+
 /// Everything that can be chosen about scx_tandem.
 #[derive(Args, Clone, Debug, PartialEq)]
 pub struct Options {
@@ -49,17 +54,17 @@ pub struct Options {
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=60_000))]
     pub interval_ms: u64,
 
-    /// Policy that places both threads and pages (auto), or one for each as THREAD+PAGE
+    /// Policy that places both threads and pages (tandem, auto), or one for each as THREAD+PAGE [default: tandem]
     #[arg(long, value_name = "NAME|THREAD+PAGE", conflicts_with_all = ["thread_policy", "page_policy"])]
     pub policy: Option<String>,
 
-    /// Policy that places threads (`tandem policies` lists them)
-    #[arg(long, value_name = "NAME", default_value = "sma")]
-    pub thread_policy: String,
+    /// Policy that places threads (`tandem policies` lists them) [default if --page-policy is given: sma]
+    #[arg(long, value_name = "NAME")]
+    pub thread_policy: Option<String>,
 
-    /// Policy that places pages
-    #[arg(long, value_name = "NAME", default_value = "tmma")]
-    pub page_policy: String,
+    /// Policy that places pages [default if --thread-policy is given: tmma]
+    #[arg(long, value_name = "NAME")]
+    pub page_policy: Option<String>,
 
     /// Set a policy's parameter (repeatable)
     #[arg(long = "parameter", value_name = "POLICY.NAME=VALUE", value_delimiter = ',')]
@@ -165,11 +170,19 @@ impl Options {
     /// # Errors
     /// One sentence: no such policy, no such parameter, or a value that it does not take.
     pub fn policies(&self) -> Result<Vec<PolicyChoice>, String> {
-        let choice = |kind, name| PolicyChoice::new(kind, name).map_err(|error| error.to_string());
-        let mut choices = match &self.policy {
-            Some(both) => PolicyChoice::of_both(both)
-                .map_err(|error| format!("policy {both}: {error}, or give THREAD+PAGE, for example sma+tmma"))?,
-            None => vec![choice(Kind::Thread, &self.thread_policy)?, choice(Kind::Page, &self.page_policy)?],
+        let choice = |kind, name: &Option<String>, usual| {
+            PolicyChoice::new(kind, name.as_deref().unwrap_or(usual)).map_err(|error| error.to_string())
+        };
+        let of_both = |both: &str| {
+            PolicyChoice::of_both(both)
+                .map_err(|error| format!("policy {both}: {error}, or give THREAD+PAGE, for example sma+tmma"))
+        };
+        let mut choices = match (&self.policy, &self.thread_policy, &self.page_policy) {
+            (Some(both), ..) => of_both(both)?,
+            (None, None, None) => of_both(USUAL_POLICY)?,
+            (None, thread, page) => {
+                vec![choice(Kind::Thread, thread, USUAL_THREADS)?, choice(Kind::Page, page, USUAL_PAGES)?]
+            }
         };
         for given in &self.parameters {
             set_parameter(&mut choices, given).map_err(|why| format!("parameter {given}: {why}"))?;
@@ -201,7 +214,7 @@ pub fn set_parameter(choices: &mut [PolicyChoice], given: &str) -> Result<(), St
     let (policy, name, value) = given
         .split_once('=')
         .and_then(|(key, value)| key.split_once('.').map(|(policy, name)| (policy, name, value)))
-        .ok_or("expected POLICY.NAME=VALUE, for example sma.gate_percent=1")?;
+        .ok_or("expected POLICY.NAME=VALUE, for example tandem.errors=4")?;
     let value: f64 = value.parse().map_err(|_| format!("{value} is no number"))?;
     // A thread and a page policy may have the same name.
     let mut refusals = Vec::new();
@@ -262,7 +275,9 @@ mod tests {
             let choices = options(arguments).unwrap().policies().unwrap();
             choices.iter().map(|choice| (choice.kind(), choice.name())).collect()
         };
-        assert_eq!(asked(&[]), [(Kind::Thread, "sma"), (Kind::Page, "tmma")]);
+        assert_eq!(asked(&[]), [(Kind::Joint, "tandem")]);
+        assert_eq!(asked(&["--thread-policy", "nimar"]), [(Kind::Thread, "nimar"), (Kind::Page, "tmma")]);
+        assert_eq!(asked(&["--page-policy", "none"]), [(Kind::Thread, "sma"), (Kind::Page, "none")]);
         assert_eq!(asked(&["--policy", "sam+none"]), [(Kind::Thread, "sam"), (Kind::Page, "none")]);
         assert_eq!(asked(&["--policy", "auto", "--parameter", "auto.near_percent=5"]), [(Kind::Joint, "auto")]);
         for (arguments, expected) in [
@@ -274,8 +289,8 @@ mod tests {
             (&["--thread-policy", "auto"], "no thread policy 'auto' (it is a joint policy)"),
             (&["--policy", "auto", "--parameter", "sma.cooling=0.9"], "sma is not in use"),
             (&["--thread-policy", "smb"], "smb"),
-            (&["--parameter", "sma.colling=1"], "colling"),
-            (&["--parameter", "sma.cooling=seven"], "seven"),
+            (&["--parameter", "tandem.erors=1"], "erors"),
+            (&["--parameter", "tandem.errors=seven"], "seven"),
             (&["--parameter", "lmma.x=1"], "lmma is not in use"),
         ] {
             let error = options(arguments).unwrap().policies().unwrap_err();
