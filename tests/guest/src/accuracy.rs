@@ -89,7 +89,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut samplers = BTreeMap::new();
         for (name, sensor) in &mut sensors {
             sensor.set_managed(managed.clone());
-            let snapshot = sensor.snapshot(&topology, tasks.clone(), start_ns, now_ns, |_, _| false);
+            let snapshot = sensor.snapshot(&topology, tasks.clone(), start_ns, now_ns, |_, _| None);
             let cost_ns = sensor.counters().cost_ns();
             samplers.insert(*name, Picture { cost_ns, ..seen(&snapshot) });
         }
