@@ -63,7 +63,7 @@ fn flags_come_before_the_environment_and_the_environment_before_the_file() {
 
 #[test]
 fn what_is_shown_is_a_valid_file_that_says_the_same() {
-    let flags = ["--manage", "uid=5", "--manage", "comm=7", "--dry-run", "--parameter", "sma.cooling=0.5"];
+    let flags = ["--manage", "uid=5", "--manage", "comm=7", "--dry-run", "--parameter", "tandem.errors=4"];
     let first = stdout(&config(&[&["--show-effective", "--"][..], &flags].concat(), &[]));
     for line in ["manage = [\"uid=5\", \"comm=7\"]  # --manage", "dry_run = true  # --dry-run", "seed = 1  # default"] {
         assert!(first.lines().any(|found| found == line), "{line} in {first}");

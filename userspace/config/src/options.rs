@@ -54,15 +54,15 @@ pub struct Options {
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=60_000))]
     pub interval_ms: u64,
 
-    /// Policy that places both threads and pages (tandem, auto), or one for each as THREAD+PAGE [default: tandem]
+    /// Policy of threads and pages (tandem, auto), or one for each as THREAD+PAGE [default: tandem]
     #[arg(long, value_name = "NAME|THREAD+PAGE", conflicts_with_all = ["thread_policy", "page_policy"])]
     pub policy: Option<String>,
 
-    /// Policy that places threads (`tandem policies` lists them) [default if --page-policy is given: sma]
+    /// Policy that places threads (`tandem policies` lists them) [default beside --page-policy: sma]
     #[arg(long, value_name = "NAME")]
     pub thread_policy: Option<String>,
 
-    /// Policy that places pages [default if --thread-policy is given: tmma]
+    /// Policy that places pages [default beside --thread-policy: tmma]
     #[arg(long, value_name = "NAME")]
     pub page_policy: Option<String>,
 
