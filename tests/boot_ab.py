@@ -15,8 +15,9 @@ BIN = ROOT / "build" / "bin"
 SMALL = "crossed:--passes 3 --private-mib 16 --shared-mib 1"
 # Long enough for two decisions at half a second each.
 DECIDED = "crossed:--passes 30 --private-mib 16 --shared-mib 1"
-# The comma, marked as one of an option's, is for the scheduler to read.
-WITH_OPTIONS = r"scx_tandem:--interval-ms 500 --manage uid=0\,uid=1"
+# Policies that decide once an interval. The comma, marked as one of an option's, is for the scheduler to read.
+PLAIN = "scx_tandem:--policy sma+tmma"
+WITH_OPTIONS = rf"{PLAIN} --interval-ms 500 --manage uid=0\,uid=1"
 REFUSED = "scx_tandem:--no-such-option"
 CRASH = "#!/bin/sh\necho c > /proc/sysrq-trigger\n"
 
@@ -139,7 +140,7 @@ class UnderSchedExt(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         with tempfile.TemporaryDirectory() as folder:
-            arms = f"stock-nb0,oracle,scx_tandem,{WITH_OPTIONS},{REFUSED}"
+            arms = f"stock-nb0,oracle,{PLAIN},{WITH_OPTIONS},{REFUSED}"
             cls.code, cls.result, cls.said = in_lab(folder, DECIDED, arms)
 
     def arm(self, name):
@@ -158,7 +159,7 @@ class UnderSchedExt(unittest.TestCase):
         self.assertTrue(all(arm["valid"] for arm in self.result["arms"] if arm is not refused), self.said)
 
     def test_the_scheduler_had_the_tasks_and_stock_had_none(self):
-        for name in ("scx_tandem", WITH_OPTIONS):
+        for name in (PLAIN, WITH_OPTIONS):
             scheduler = self.report(name)["scheduler"]
             # Eight threads ran to the end; every one of them was put into a queue or onto an idle CPU.
             self.assertGreater(scheduler["task_made"], 8, name)
@@ -169,7 +170,7 @@ class UnderSchedExt(unittest.TestCase):
 
     def test_options_reach_the_scheduler(self):
         # One decides each second, the other twice as often, in runs of the same length.
-        self.assertGreater(self.report(WITH_OPTIONS)["intervals"], 1.5 * self.report("scx_tandem")["intervals"])
+        self.assertGreater(self.report(WITH_OPTIONS)["intervals"], 1.5 * self.report(PLAIN)["intervals"])
 
     def test_what_it_decided_is_what_the_machine_saw(self):
         arm, stock, oracle = self.arm(WITH_OPTIONS), self.arm("stock-nb0"), self.arm("oracle")

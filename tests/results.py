@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Measures every workload under the stock scheduler and between its bounds, on two machines, and writes docs/results.md.
+"""Measures every workload under the stock scheduler and between its bounds, on two machines, and some of them, longer, under
+scx_tandem beside it; writes docs/results.md.
 
 Takes hours. Finished runs are kept in the store of `tandem ab`, so after an interruption the same command goes on, and finished
 experiments in docs/results, so that it may go on elsewhere: what is there is measured again only with --again.
 
-usage: tests/results.py [--machine NAME]... [--workload NAME]... [--boots N] [--again] [--only-written]
+usage: tests/results.py [--tandem] [--machine NAME]... [--workload NAME]... [--boots N] [--again] [--only-written]
 """
 
 import argparse
@@ -51,11 +52,22 @@ SIZES = {
     "redis": "",
     "hpcc": "",
 }
+# Long enough for a scheduler that learns: some virtual seconds each.
+LONG_SIZES = {
+    "crossed": "",
+    "master-init": "--passes 180",
+    "phases": "--passes 45",
+    "ring": "--steps 450",
+    "bandwidth": "--passes 220",
+    "pairs": "--passes 90",
+    "all-shared": "--passes 30",
+}
+TANDEM_ARMS = ("stock-nb0", "stock-nb1", "scx_tandem", "scx_tandem:--sampler device", "oracle")
 HEAD = """<!-- SPDX-License-Identifier: GPL-2.0-only -->
 # Results
 
-What the stock scheduler reaches on each workload, between the best and the worst placement known. Written by
-`tests/results.py`; times are virtual ([timing.md](timing.md)), arms and method are those of [ab.md](ab.md), workloads those
+What scx_tandem reaches beside the stock scheduler, and what the stock scheduler reaches on every workload, between the best and
+the worst placement known. Written by `tests/results.py`; times are virtual ([timing.md](timing.md)), arms and method are those of [ab.md](ab.md), workloads those
 of [workloads.md](workloads.md). Medians; in brackets the range where it is wider than 1 % of the median.
 
 `oracle` is the measure itself, the other columns are ratios to it: 1 is the best placement, `worst` the worst. A measure in
@@ -68,6 +80,10 @@ second and one at each end of the timed part: of a short one it tells the sums, 
 NUMA balancing begins a second after a thread: of runs that last about as long, the arms with it show its start at most;
 `crossed` is long enough to show what it reaches. Arms that are not between the bounds stand below each table with what they did
 besides; on what is measured once, luck counts too.
+"""
+TANDEM_HEAD = """The joint policy at its defaults, with nothing told of the workload: it is loaded a second before, learns while the workload runs,
+and all it does is in the time. `scx_tandem` samples with `lookahead`, which needs no hardware; `device` is the lab's stand-in for
+hardware that samples memory accesses (PEBS, IBS, SPE). Ratios to `oracle`, which pins and binds itself and has nothing to learn.
 """
 
 
@@ -84,16 +100,16 @@ def workload_of(form):
     return form.split()[0]
 
 
-def text_of(form):
-    return f"{workload_of(form)}:{SIZES[form]}" if SIZES[form] else form
+def text_of(form, sizes):
+    return f"{workload_of(form)}:{sizes[form]}" if sizes[form] else form
 
 
-def words(machine, form, arms, boots):
-    return ["--machine", machine, "--workload", text_of(form), "--arms", ",".join(arms), "--boots", str(boots)]
+def words(machine, workload, arms, boots):
+    return ["--machine", machine, "--workload", workload, "--arms", ",".join(arms), "--boots", str(boots)]
 
 
-def result_file(machine, form):
-    return RESULTS / f"{machine}-{form.replace(' ', '-')}.json"
+def result_file(machine, form, tandem=False):
+    return RESULTS / f"{'tandem-' if tandem else ''}{machine}-{form.replace(' ', '-')}.json"
 
 
 def without_series(experiment):
@@ -105,17 +121,17 @@ def without_series(experiment):
     return experiment
 
 
-def measure(machine, form, arms, boots):
-    """Runs the experiment and keeps its result; whether all of it is valid."""
+def measure(machine, workload, arms, boots, file):
+    """Runs the experiment and keeps its result in `file`; whether all of it is valid."""
     with tempfile.NamedTemporaryFile(suffix=".json") as whole:
-        command = [ROOT / "build/bin/tandem", "ab", *words(machine, form, arms, boots), "--json", whole.name]
+        command = [ROOT / "build/bin/tandem", "ab", *words(machine, workload, arms, boots), "--json", whole.name]
         done = subprocess.run(command, check=False)
         if done.returncode == 130:
             raise KeyboardInterrupt
         text = Path(whole.name).read_text(encoding="utf-8")
     if text:
         RESULTS.mkdir(parents=True, exist_ok=True)
-        result_file(machine, form).write_text(json.dumps(without_series(json.loads(text)), indent=1) + "\n")
+        file.write_text(json.dumps(without_series(json.loads(text)), indent=1) + "\n")
     return done.returncode == 0
 
 
@@ -135,15 +151,15 @@ def timed_part_s(arm):
     return statistics.median(boot["report"]["seconds"] for boot in arm["boots"])
 
 
-def row(experiment):
+def row(experiment, columns):
     arms = {arm["name"]: arm for arm in experiment["arms"]}
     oracle = arms.get("oracle")
     reference = (oracle or arms["stock-nb0"])["median"]
     if reference is None:
-        return f"| `{experiment['workload']}` | failed |" + " |" * 6
+        return f"| `{experiment['workload']}` | failed |" + " |" * (1 + len(columns))
     own = f"{oracle['median']:.4g} {experiment['unit']}" if oracle else f"({reference:.4g} {experiment['unit']})"
     length = f"{timed_part_s(oracle or arms['stock-nb0']):.3g} s"
-    cells = [cell(arms.get(name), reference, experiment["better"]) for name in (*STOCK, "worst")]
+    cells = [cell(arms.get(name), reference, experiment["better"]) for name in columns]
     return " | ".join([f"| `{experiment['workload']}`", own, length, *cells]) + " |"
 
 
@@ -162,33 +178,41 @@ def arms_measured(experiment):
     return ",".join(stock + [name for name in names if not stock or name not in STOCK])
 
 
-def written():
-    """The document, from the results that there are."""
-    parts = [HEAD]
+def tables(sizes, columns, title, tandem):
+    """One table a machine, with the commands, from the results that there are."""
+    parts = []
     for machine in MACHINES:
-        files = [result_file(machine, form) for form in SIZES]
+        files = [result_file(machine, form, tandem) for form in sizes]
         files = [file for file in files if file.exists()]
         found = [json.loads(file.read_text()) for file in files]
         if not found:
             continue
-        kernel = found[0]["kernel"]
         boots = "/".join(sorted({str(experiment["boots_per_arm"]) for experiment in found}))
-        parts.append(f"## {machine}, kernel {kernel}, {boots} boots an arm\n")
-        parts.append(f"| workload | oracle | timed part | {' | '.join(STOCK)} | worst |\n|---|---|---|---|---|---|---|---|")
-        parts += [row(experiment) for experiment in found]
+        parts.append(f"## {title}{machine}, kernel {found[0]['kernel']}, {boots} boots an arm\n")
+        parts += [TANDEM_HEAD] if tandem else []
+        parts.append(f"| workload | oracle | timed part | {' | '.join(columns)} |\n|---|---|---{'|---' * len(columns)}|")
+        parts += [row(experiment, columns) for experiment in found]
         parts.append("")
         for experiment in found:
             arms, count = arms_measured(experiment), experiment["boots_per_arm"]
-            parts.append(f"    ./run ab --machine {machine} --workload '{experiment['workload']}' --arms {arms} --boots {count}")
+            parts.append(f"    ./run ab --machine {machine} --workload '{experiment['workload']}' --arms '{arms}' --boots {count}")
         parts.append("")
         outside = [line for experiment, file in zip(found, files) for line in beyond(experiment, file)]
         if outside:
             parts += ["Not between the bounds:", *outside, ""]
+    return parts
+
+
+def written():
+    """The document, from the results that there are."""
+    learnt = [arm for arm in TANDEM_ARMS if arm != "oracle"]
+    parts = [HEAD, *tables(LONG_SIZES, learnt, "scx_tandem on ", True), *tables(SIZES, (*STOCK, "worst"), "", False)]
     return "\n".join(parts)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tandem", action="store_true", help="measure scx_tandem beside the stock scheduler")
     parser.add_argument("--machine", action="append", choices=MACHINES)
     parser.add_argument("--workload", action="append", choices=list(SIZES))
     parser.add_argument("--boots", type=int, default=3)
@@ -198,11 +222,13 @@ def main():
     known = workloads_known()
     valid = True
     if not wanted.only_written:
-        for form in wanted.workload or SIZES:
-            arms = arms_of(known[workload_of(form)])
+        sizes = LONG_SIZES if wanted.tandem else SIZES
+        for form in wanted.workload or sizes:
+            arms = TANDEM_ARMS if wanted.tandem else arms_of(known[workload_of(form)])
             for machine in wanted.machine or MACHINES:
-                if wanted.again or not result_file(machine, form).exists():
-                    valid &= measure(machine, form, arms, wanted.boots)
+                file = result_file(machine, form, wanted.tandem)
+                if wanted.again or not file.exists():
+                    valid &= measure(machine, text_of(form, sizes), arms, wanted.boots, file)
                     DOCUMENT.write_text(written())
     DOCUMENT.write_text(written())
     return 0 if valid else 1

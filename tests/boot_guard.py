@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A guard against regressions: a short A/B of scx_tandem in the timing lab, on two workloads whose memory is on the wrong node.
+
+usage: python3 -m unittest discover -v -s tests -p 'boot_guard.py'     (about 8 minutes; needs ./run build)
+"""
+
+import json
+from pathlib import Path
+import subprocess
+import tempfile
+import unittest
+
+TANDEM = Path(__file__).resolve().parent.parent / "build" / "bin" / "tandem"
+STOCK, TESTED = "stock-nb1", "scx_tandem:--sampler device"
+# What it may take longer than the stock scheduler with NUMA balancing.
+MOST_SLOWER = 1.05
+# Of crossed's accesses, in the last second of the run.
+LEAST_LOCAL = 0.90
+
+
+class Guard(unittest.TestCase):
+    def measure(self, workload):
+        """The arms by name, two boots each."""
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "out.json"
+            done = subprocess.run(
+                [TANDEM, "ab", "--machine", "2node", "--workload", workload, "--arms", f"{STOCK},{TESTED}", "--boots", "2",
+                 "--json", out, "--store", Path(folder) / "store"],
+                capture_output=True, text=True, check=False,
+            )
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return {arm["name"]: arm for arm in json.loads(out.read_text())["arms"]}
+
+    def assert_not_slower(self, arms):
+        ratio = arms[TESTED]["median"] / arms[STOCK]["median"]
+        print(f"{ratio:.3f} of {STOCK}", flush=True)
+        self.assertLess(ratio, MOST_SLOWER, arms[TESTED]["runs"])
+
+    def test_crossed_is_not_slower_than_stock_and_ends_local(self):
+        arms = self.measure("crossed:--passes 32")
+        self.assert_not_slower(arms)
+        for boot in arms[TESTED]["boots"]:
+            local = 1 - boot["placement"]["series"][-1]["remote_share"]
+            self.assertGreater(local, LEAST_LOCAL, boot["placement"]["series"])
+
+    def test_memory_that_one_thread_initialised_is_not_slower_than_under_stock(self):
+        self.assert_not_slower(self.measure("master-init:--passes 70"))
+
+
+if __name__ == "__main__":
+    unittest.main()
