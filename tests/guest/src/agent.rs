@@ -93,7 +93,8 @@ fn page_moves_that_did_not_pay_are_undone() {
 /// A thread goes to the memory that it uses most, and from then on uses only what it left behind. That memory has
 /// another user where it is, so that it does not come to the thread instead.
 fn thread_moves_that_did_not_pay_are_undone() {
-    let scx = manage_this_process(&[]);
+    // Judged seconds after it was made: long enough for the worker to turn.
+    let scx = manage_this_process(&["--policy", "sma+tmma"]);
     let scheduler = scx.handle();
     let [home, away] = two_nodes(&scx);
     // This thread is managed like the others, and would take the room that is meant for the worker.

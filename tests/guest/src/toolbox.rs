@@ -45,7 +45,7 @@ fn the_running_scheduler_is_shown_and_explained() {
         find(&status).is_some_and(|thread| thread["load_cpus"].as_f64().is_some_and(|cpus| cpus > 0.1))
     });
     let status: Value = serde_json::from_str(&said(&tandem(&["top", "--json"]))).expect("JSON");
-    assert_eq!((&status["mode"], &status["thread_policy"]), (&"dry-run".into(), &"sma".into()));
+    assert_eq!((&status["mode"], &status["thread_policy"]), (&"dry-run".into(), &"tandem".into()));
     assert_eq!(status["nodes"].as_array().map(Vec::len), Some(scx.topology.len()));
     assert_eq!(status["processes"][0]["pid"], u64::from(std::process::id()));
     let explained = said(&tandem(&["explain", &tid.to_string()]));
