@@ -67,8 +67,8 @@ HEAD = """<!-- SPDX-License-Identifier: GPL-2.0-only -->
 # Results
 
 What scx_tandem reaches beside the stock scheduler, and what the stock scheduler reaches on every workload, between the best and
-the worst placement known. Written by `tests/results.py`; times are virtual ([timing.md](timing.md)), arms and method are those of [ab.md](ab.md), workloads those
-of [workloads.md](workloads.md). Medians; in brackets the range where it is wider than 1 % of the median.
+the worst placement known. Written by `tests/results.py`; times are virtual ([timing.md](timing.md)), arms and method are those
+of [ab.md](ab.md), workloads those of [workloads.md](workloads.md). Medians; in brackets the range where it is wider than 1 % of the median.
 
 `oracle` is the measure itself, the other columns are ratios to it: 1 is the best placement, `worst` the worst. A measure in
 GB/s is better when it is higher, and its ratios are turned round. Programs of other projects place nothing: their ratios

@@ -30,8 +30,12 @@ if [ ! -e "$dir/vmlinux" ] || [ ! -e "$dir/config" ]; then
 		dpkg-deb -x "$deb" "$dir.part/root"
 	done
 	"$here/extract-vmlinux.py" "$(find "$dir.part/root" -type f -name 'vmlinuz*' | head -n 1)" "$dir.part/vmlinux"
-	cp "$(find "$dir.part/root" -type f \( -name "config-$release" -o -path "*/$release/config" \) | head -n 1)" \
-		"$dir.part/config"
+	config=$(find "$dir.part/root" -type f \( -name "config-$release" -o -path "*/$release/config" \))
+	if [ -z "$config" ]; then
+		echo "kernels: the packages of $release have no configuration: choose another kernel in vm/kernels.list" >&2
+		exit 1
+	fi
+	cp "$config" "$dir.part/config"
 	rm -rf "$dir.part/debs" "$dir"
 	mv "$dir.part" "$dir"
 fi

@@ -126,6 +126,7 @@ fn threads_that_would_be_better_off_with_each_others_place_change_places() {
     let plan = planned(&snapshot);
     assert_eq!(plan.moves.len(), 1);
     assert_eq!(moves(&snapshot, &plan).0, [(1, 1), (2, 0)]);
+    assert!(!plan.moves[0].reason.contains("more to run"), "nobody waits for a CPU: {}", plan.moves[0].reason);
 }
 
 #[test]

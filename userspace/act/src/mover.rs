@@ -357,9 +357,9 @@ impl<S: MovePages> Mover<S> {
     fn settle(&mut self, job: &mut Job, settled: Settled) -> Result<(), Ended> {
         job.outcome.time_ns += settled.time_ns;
         self.call_ns.spend(settled.time_ns);
-        let before = settled.before?;
-        job.advance(before.len());
-        before.iter().for_each(|&status| job.count_unsent(status));
+        settled.asked?;
+        job.advance(settled.unsent.len() + settled.sent.len());
+        settled.unsent.iter().for_each(|&status| job.count_unsent(status));
         self.pages.spend(settled.sent.len() as u64);
         let moved_before = job.outcome.moved_pages;
         let mut full = settled.result == Err(CallError::NoMemory);

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tandem_policies::model::ThreadId;
 
 /// Shortest interval.
-pub const SHORTEST: Duration = Duration::from_millis(100);
+const SHORTEST: Duration = Duration::from_millis(100);
 /// Share of the time that short intervals may take of one CPU while threads settle, as a divisor.
 const COST_DIVISOR: u64 = 20;
 /// The same for looking whether new threads work.

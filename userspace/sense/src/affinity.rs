@@ -3,8 +3,8 @@
 //!
 //! A group is a 2 MiB-aligned range, clipped to its region. Weights are counts of sampled accesses that halve
 //! every [`AffinityConfig::half_life_ns`]. What was seen at one look at a thread is of one stretch of its code and likely of
-//! one place, so it counts as one sample, however many accesses it shows. Sharing is looked for at 4 KiB pages: samples are too sparse for two
-//! threads to be caught on one 64-byte line, so pages overstate false sharing a little, and 2 MiB would greatly.
+//! one place, so it counts as one sample, however many accesses it shows. Sharing is looked for at 4 KiB pages: samples
+//! are too sparse for two threads to be caught on one 64-byte line, so pages overstate false sharing a little, and 2 MiB would greatly.
 
 use std::collections::BTreeMap;
 

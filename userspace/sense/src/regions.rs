@@ -236,7 +236,7 @@ mod tests {
 7f5ef7a00000 default file=/anon_hugepage\\040(deleted) huge
 7f5ef8000000 default anon=1024 dirty=1024 active=0 N0=1024 kernelpagesize_kB=4
 7ffd2a371000 bind:0 file=/dev/hugepages/a\\040huge huge anon=1 dirty=1 N0=1 kernelpagesize_kB=2048
-7ffd2a400000 default file=/home/a\\040huge\\040file mapped=3 N0=3 kernelpagesize_kB=4
+7ffd2a400000 default file=/mnt/a\\040huge\\040file mapped=3 N0=3 kernelpagesize_kB=4
 ";
         let huge = vec![0x7f5e_f760_0000, 0x7f5e_f7a0_0000, 0x7ffd_2a37_1000];
         assert_eq!(parse_policies(text), Policies { bound: vec![0x7ffd_2a37_1000], hugetlb: huge });

@@ -98,31 +98,34 @@ fn performance_is_remembered_where_the_thread_ran() {
     assert_eq!(of_first[NodeIndex(1)], None);
 }
 
+/// Thread 1 on node 0 with so many accesses, seen in `looks` looks at it, to one group whose pages are on `home`.
+fn alone(accesses: u64, looks: u64, home: usize) -> Snapshot {
+    let region = Region::of(GROUP, 2 * GROUP, RegionKind::Data);
+    let (mut table, mut rates) = (AffinityTable::new(AffinityConfig::default()), AccessRates::new(SECOND));
+    for access in 0..accesses {
+        table.add(PROCESS, thread(1), access * looks / accesses, GROUP, Some(&region));
+    }
+    rates.add(thread(1), 400, 4);
+    let pages = PerNode::from_fn(2, |node| if node.0 == home { 512 } else { 0 });
+    let resident = BTreeMap::from([(GroupId { process: PROCESS, start: GROUP }, pages)]);
+    let parts = Parts {
+        topology: &topology(2),
+        table: &table,
+        rates: &rates,
+        measures: &Measures::default(),
+        resident: &resident,
+        busy_ns: None,
+        interval_ns: SECOND,
+        now_ns: 100 * SECOND,
+    };
+    parts.snapshot(vec![account(1, [SECOND, 0])], &mut PerformanceMemory::default(), |_, _| None)
+}
+
 /// The same thread with the same accesses, its memory on the node where it runs and all of it on the other one.
 #[test]
 fn performance_falls_when_all_memory_is_remote() {
-    let performance_on = |home: usize| {
-        let region = Region::of(GROUP, 2 * GROUP, RegionKind::Data);
-        let (mut table, mut rates) = (AffinityTable::new(AffinityConfig::default()), AccessRates::new(SECOND));
-        for time_ns in 0..2 * MIN_ACCESSES as u64 {
-            table.add(PROCESS, thread(1), time_ns, GROUP, Some(&region));
-        }
-        rates.add(thread(1), 400, 4);
-        let pages = PerNode::from_fn(2, |node| if node.0 == home { 512 } else { 0 });
-        let resident = BTreeMap::from([(GroupId { process: PROCESS, start: GROUP }, pages)]);
-        let parts = Parts {
-            topology: &topology(2),
-            table: &table,
-            rates: &rates,
-            measures: &Measures::default(),
-            resident: &resident,
-            busy_ns: None,
-            interval_ns: SECOND,
-            now_ns: 100 * SECOND,
-        };
-        let snapshot = parts.snapshot(vec![account(1, [SECOND, 0])], &mut PerformanceMemory::default(), |_, _| None);
-        snapshot.threads[0].performance[NodeIndex(0)].unwrap()
-    };
+    let accesses = 2 * MIN_ACCESSES as u64;
+    let performance_on = |home| alone(accesses, accesses, home).threads[0].performance[NodeIndex(0)].unwrap();
     let (local, remote) = (performance_on(0), performance_on(1));
     assert!((local * 100.0 - 1.0).abs() < 1e-9 && (remote * 200.0 - 1.0).abs() < 1e-9, "{local} {remote}");
 }
@@ -138,27 +141,7 @@ fn too_few_accesses_are_no_signal() {
 
 #[test]
 fn one_look_at_a_thread_is_no_signal_however_much_it_shows() {
-    let region = Region::of(GROUP, 2 * GROUP, RegionKind::Data);
-    let row_after = |looks: u64| {
-        let (mut table, mut rates) = (AffinityTable::new(AffinityConfig::default()), AccessRates::new(SECOND));
-        for access in 0..50 {
-            table.add(PROCESS, thread(1), access * looks / 50, GROUP, Some(&region));
-        }
-        rates.add(thread(1), 400, 50);
-        let resident = BTreeMap::from([(GroupId { process: PROCESS, start: GROUP }, vec![512, 0].into())]);
-        let parts = Parts {
-            topology: &topology(2),
-            table: &table,
-            rates: &rates,
-            measures: &Measures::default(),
-            resident: &resident,
-            busy_ns: None,
-            interval_ns: SECOND,
-            now_ns: SECOND,
-        };
-        let snapshot = parts.snapshot(vec![account(1, [SECOND, 0])], &mut PerformanceMemory::default(), |_, _| None);
-        snapshot.threads[0].accesses_per_s.clone()
-    };
-    assert!(row_after(1).is_none() && row_after(MIN_LOOKS as u64 - 1).is_none());
-    assert!(row_after(MIN_LOOKS as u64).is_some());
+    let is_known = |looks| alone(50, looks, 0).threads[0].accesses_per_s.is_some();
+    assert!(!is_known(1) && !is_known(MIN_LOOKS as u64 - 1));
+    assert!(is_known(MIN_LOOKS as u64));
 }

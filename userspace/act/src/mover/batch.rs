@@ -20,8 +20,10 @@ pub(super) struct Order {
 
 /// What became of an order.
 pub(super) struct Settled {
-    /// Where the pages were, or why that could not be asked.
-    pub(super) before: Result<Vec<PageStatus>, CallError>,
+    /// Whether it could be asked where the pages were; if not, nothing else happened.
+    pub(super) asked: Result<(), CallError>,
+    /// Where the pages were that were not sent, or why they are nowhere.
+    pub(super) unsent: Vec<PageStatus>,
     /// The pages that were sent, where they were, and what became of each.
     pub(super) sent: Vec<(u64, NodeId, PageStatus)>,
     /// What the call that sent them said.
@@ -60,14 +62,13 @@ impl Order {
     /// Asks where the pages are and sends those that are elsewhere.
     fn carry_out<S: MovePages>(&self, system: &S) -> Settled {
         let (before, time_ns) = self.ask(system, &self.addresses);
-        let mut settled = Settled { before, sent: Vec::new(), result: Ok(0), time_ns };
-        let Ok(before) = &settled.before else { return settled };
+        let asked = before.as_ref().map(|_| ()).map_err(|&error| error);
+        let mut settled = Settled { asked, unsent: Vec::new(), sent: Vec::new(), result: Ok(0), time_ns };
         let goes = |node: NodeId| node != self.to && self.only_from.is_none_or(|from| node == from);
-        for (&address, &status) in self.addresses.iter().zip(before) {
-            if let PageStatus::On(node) = status
-                && goes(node)
-            {
-                settled.sent.push((address, node, PageStatus::Busy));
+        for (&address, status) in self.addresses.iter().zip(before.unwrap_or_default()) {
+            match status {
+                PageStatus::On(node) if goes(node) => settled.sent.push((address, node, PageStatus::Busy)),
+                status => settled.unsent.push(status),
             }
         }
         if !settled.sent.is_empty() {

@@ -86,13 +86,11 @@ impl Job {
         }
     }
 
-    /// Counts a page by where it was before, unless it is one that was sent.
+    /// Counts a page that was not sent by where it was.
     pub(super) fn count_unsent(&mut self, status: PageStatus) {
-        match (status, self.outcome.purpose) {
-            (PageStatus::On(node), _) if node == self.outcome.to => self.outcome.count_unmoved(status, 1),
-            (PageStatus::On(node), Purpose::Undo { from }) if node != from => self.outcome.moved_on_pages += 1,
-            (PageStatus::On(_), _) => {}
-            (status, _) => self.outcome.count_unmoved(status, 1),
+        match status {
+            PageStatus::On(node) if node != self.outcome.to => self.outcome.moved_on_pages += 1,
+            status => self.outcome.count_unmoved(status, 1),
         }
     }
 
