@@ -72,6 +72,31 @@ pub struct Counts {
     pub instructions: u64,
     /// Cycles in which its CPU did not halt.
     pub cycles: u64,
+    /// Where its lines came from; `None` from samplers that do not count that.
+    pub lines: Option<LineCounts>,
+}
+
+/// Lines that missed the second-level cache, by where they came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LineCounts {
+    /// All of them.
+    pub l2_misses: u64,
+    /// From the last-level cache.
+    pub l3_hits: u64,
+    /// From main memory, or modified from another node's caches.
+    pub l3_misses: u64,
+    /// From another node's memory.
+    pub remote_memory: u64,
+    /// Modified, from another node's caches.
+    pub remote_modified: u64,
+}
+
+impl LineCounts {
+    /// Modified lines from other cores of the node: what neither the last-level cache nor anything beyond it gave
+    /// (SAM's intra-socket coherence).
+    pub fn within_node(&self) -> u64 {
+        self.l2_misses.saturating_sub(self.l3_hits + self.l3_misses)
+    }
 }
 
 /// What a sampler saw since it was last asked.

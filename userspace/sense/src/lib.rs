@@ -25,7 +25,7 @@ mod source;
 #[cfg(test)]
 mod testing;
 
-pub use access::{Access, Batch, Counts, Measured, Sampler, SamplerTraits, Window};
+pub use access::{Access, Batch, Counts, LineCounts, Measured, Sampler, SamplerTraits, Window};
 pub use device::{Device, DeviceConfig, DeviceCounters, DeviceError};
 pub use lookahead::{Lookahead, LookaheadConfig, LookaheadCounters, LookaheadError};
 pub use samplers::{SamplerChoice, SamplerCounters, SamplerError, SamplerKind};

@@ -34,8 +34,10 @@ impl Mean {
 #[derive(Clone, Copy, Debug, Default)]
 struct OfThread {
     latency: Mean,
-    /// Lines from other cores' caches.
-    lines: Transfers,
+    /// Lines from other cores' caches, by samples.
+    sampled: Transfers,
+    /// The same, counted.
+    counted_lines: Option<Transfers>,
     /// Instructions and cycles.
     counted: Option<(u64, u64)>,
 }
@@ -56,8 +58,8 @@ impl Measures {
         let of_thread = self.threads.entry(thread).or_default();
         if measured.source.level == Level::PeerCache {
             match measured.source.remote {
-                Some(true) => of_thread.lines.across_nodes += weight,
-                Some(false) => of_thread.lines.within_node += weight,
+                Some(true) => of_thread.sampled.across_nodes += weight,
+                Some(false) => of_thread.sampled.within_node += weight,
                 None => {}
             }
         }
@@ -74,9 +76,14 @@ impl Measures {
 
     /// What was counted of `thread`.
     pub(crate) fn count(&mut self, thread: ThreadId, counts: &Counts) {
-        let counted = &mut self.threads.entry(thread).or_default().counted;
-        let (instructions, cycles) = counted.unwrap_or_default();
-        *counted = Some((instructions + counts.instructions, cycles + counts.cycles));
+        let of_thread = self.threads.entry(thread).or_default();
+        let (instructions, cycles) = of_thread.counted.unwrap_or_default();
+        of_thread.counted = Some((instructions + counts.instructions, cycles + counts.cycles));
+        if let Some(lines) = counts.lines {
+            let sum = of_thread.counted_lines.get_or_insert_default();
+            sum.within_node += lines.within_node() as f64;
+            sum.across_nodes += lines.remote_modified as f64;
+        }
     }
 
     /// Mean latency of the thread's accesses.
@@ -100,9 +107,11 @@ impl Measures {
         Some((per_s(instructions as f64, interval_ns), per_s(cycles as f64, interval_ns)))
     }
 
-    /// Lines from other cores' caches, per second of an interval; `None` if nothing of the thread was measured.
+    /// Lines from other cores' caches, per second of an interval: as counted, else as samples say; `None` if nothing of
+    /// the thread was measured.
     pub(crate) fn transfers_per_s(&self, thread: ThreadId, interval_ns: u64) -> Option<Transfers> {
-        let Transfers { within_node, across_nodes } = self.threads.get(&thread)?.lines;
+        let of_thread = self.threads.get(&thread)?;
+        let Transfers { within_node, across_nodes } = of_thread.counted_lines.unwrap_or(of_thread.sampled);
         Some(Transfers { within_node: per_s(within_node, interval_ns), across_nodes: per_s(across_nodes, interval_ns) })
     }
 }
@@ -116,7 +125,7 @@ mod tests {
     use tandem_policies::model::{CpuId, NodeId, ProcessId};
 
     use super::*;
-    use crate::access::Measured;
+    use crate::access::{LineCounts, Measured};
     use crate::source::{DataSource, Snoop};
     use crate::testing::topology;
 
@@ -181,8 +190,21 @@ mod tests {
     fn counts_add_up_over_the_interval() {
         let mut measures = Measures::default();
         assert_eq!(measures.counted_per_s(THREAD, 1), None);
-        let counts = Counts { process: ProcessId(7), tid: 1, instructions: 30, cycles: 100 };
+        let counts = Counts { process: ProcessId(7), tid: 1, instructions: 30, cycles: 100, lines: None };
         (0..2).for_each(|_| measures.count(THREAD, &counts));
         assert_eq!(measures.counted_per_s(THREAD, 2_000_000_000), Some((30.0, 100.0)));
+    }
+
+    #[test]
+    fn lines_that_were_counted_come_before_those_of_samples() {
+        let mut measures = measures(10, &access(Level::PeerCache, true, Some(150), 3));
+        let sampled = Transfers { within_node: 0.0, across_nodes: 30.0 };
+        let counts = Counts { process: ProcessId(7), tid: 1, instructions: 30, cycles: 100, lines: None };
+        measures.count(THREAD, &counts);
+        assert_eq!(measures.transfers_per_s(THREAD, 1_000_000_000), Some(sampled), "who counts no lines says nothing");
+        let lines = LineCounts { l2_misses: 100, l3_hits: 40, l3_misses: 50, remote_memory: 20, remote_modified: 25 };
+        (0..2).for_each(|_| measures.count(THREAD, &Counts { lines: Some(lines), ..counts }));
+        let counted = Transfers { within_node: 20.0, across_nodes: 50.0 };
+        assert_eq!(measures.transfers_per_s(THREAD, 1_000_000_000), Some(counted));
     }
 }

@@ -3,6 +3,8 @@
 
 use serde::Serialize;
 
+use crate::access::{Counts, LineCounts};
+
 /// Totals since the sampler was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DeviceCounters {
@@ -28,6 +30,27 @@ pub struct DeviceCounters {
     pub lost_switches: u64,
     /// Records of switches that did not parse, and rings of them that were given up.
     pub malformed: u64,
+    /// Instructions that managed threads retired.
+    pub instructions: u64,
+    /// Cycles (of 1 ns) in which their CPUs did not halt.
+    pub cycles: u64,
+    /// Where their lines came from.
+    pub lines: LineCounts,
     /// CPU time spent.
     pub cost_ns: u64,
+}
+
+impl DeviceCounters {
+    /// Adds what was counted of a managed thread.
+    pub(super) fn count(&mut self, counts: &Counts) {
+        self.instructions += counts.instructions;
+        self.cycles += counts.cycles;
+        if let Some(lines) = counts.lines {
+            self.lines.l2_misses += lines.l2_misses;
+            self.lines.l3_hits += lines.l3_hits;
+            self.lines.l3_misses += lines.l3_misses;
+            self.lines.remote_memory += lines.remote_memory;
+            self.lines.remote_modified += lines.remote_modified;
+        }
+    }
 }

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tandem_policies::model::ProcessId;
 
 use super::counters::DeviceCounters;
-use super::ring::{CpuCounters, RingSample};
-use crate::access::{Access, Counts, Measured};
+use super::ring::{COUNTERS, CpuCounters, RingSample};
+use crate::access::{Access, Counts, LineCounts, Measured};
 use crate::pmu::spe::timeline::Runner;
 use crate::pmu::spe::{TickClock, Timeline};
 
@@ -38,7 +38,7 @@ pub(super) struct Join {
     pub(super) managed: BTreeSet<ProcessId>,
     pub(super) counters: DeviceCounters,
     pub(super) accesses: Vec<Access>,
-    counts: BTreeMap<Runner, (f64, f64)>,
+    counts: BTreeMap<Runner, [f64; COUNTERS]>,
 }
 
 impl Join {
@@ -92,25 +92,28 @@ impl Join {
         let runs: Vec<_> = timeline.runs(since_ns, look.perf_ns).filter(|(runner, _)| !is_idle(runner)).collect();
         let ran_ns: u64 = runs.iter().map(|(_, ns)| ns).sum();
         // The rest of the time in which it was not halted is the idle task's.
-        let all_ns = ran_ns.max(counted.cycles) as f64;
+        let all_ns = ran_ns.max(counted.cycles()) as f64;
         for (runner, ns) in runs.into_iter().filter(|((process, _), _)| self.managed.contains(process)) {
             let share = ns as f64 / all_ns;
-            let (instructions, cycles) = self.counts.entry(runner).or_default();
-            *instructions += counted.instructions as f64 * share;
-            *cycles += counted.cycles as f64 * share;
+            let sums = self.counts.entry(runner).or_default();
+            sums.iter_mut().zip(counted.0).for_each(|(sum, count)| *sum += count as f64 * share);
         }
     }
 
     /// The counts so far, thread by thread.
     pub(super) fn take_counts(&mut self) -> Vec<Counts> {
-        let whole = |((process, tid), (instructions, cycles)): (Runner, (f64, f64))| Counts {
-            process,
-            tid,
-            instructions: instructions.round() as u64,
-            cycles: cycles.round() as u64,
-        };
-        std::mem::take(&mut self.counts).into_iter().map(whole).collect()
+        let sums = std::mem::take(&mut self.counts).into_iter();
+        let counts: Vec<Counts> = sums.map(|(runner, sums)| whole(runner, sums)).collect();
+        counts.iter().for_each(|counts| self.counters.count(counts));
+        counts
     }
+}
+
+fn whole((process, tid): Runner, sums: [f64; COUNTERS]) -> Counts {
+    let [instructions, cycles, l2_misses, l3_hits, l3_misses, remote_memory, remote_modified] =
+        sums.map(|sum| sum.round() as u64);
+    let lines = LineCounts { l2_misses, l3_hits, l3_misses, remote_memory, remote_modified };
+    Counts { process, tid, instructions, cycles, lines: Some(lines) }
 }
 
 #[cfg(test)]
@@ -201,11 +204,16 @@ mod tests {
         let mut join = Join { managed: [OURS.0].into(), ..Join::default() };
         // Of the 20 us since 10 us we ran 9, they 9.5; the kernel's idle task some of the rest.
         let look = Look { perf_ns: 30_000, ..look() };
-        join.count(CpuCounters { instructions: 37_000, cycles: 18_500 }, &timeline(), 10_000, &look);
-        join.count(CpuCounters { instructions: 40_000, cycles: 20_000 }, &timeline(), 10_000, &look);
-        let counts = Counts { process: OURS.0, tid: OURS.1, instructions: 36_000, cycles: 18_000 };
+        let lines = LineCounts { l2_misses: 370, l3_hits: 74, l3_misses: 185, remote_memory: 37, remote_modified: 111 };
+        join.count(CpuCounters([37_000, 18_500, 370, 74, 185, 37, 111]), &timeline(), 10_000, &look);
+        join.count(CpuCounters([40_000, 20_000, 0, 0, 0, 0, 0]), &timeline(), 10_000, &look);
+        let ours = LineCounts { l2_misses: 180, l3_hits: 36, l3_misses: 90, remote_memory: 18, remote_modified: 54 };
+        let counts = Counts { process: OURS.0, tid: OURS.1, instructions: 36_000, cycles: 18_000, lines: Some(ours) };
         assert_eq!(join.take_counts(), [counts]);
         assert_eq!(join.take_counts(), []);
+        assert_eq!((lines.within_node(), ours.within_node()), (111, 54), "from neither the cache below nor beyond it");
+        let counters = join.counters;
+        assert_eq!((counters.instructions, counters.cycles, counters.lines), (36_000, 18_000, ours));
     }
 
     #[test]
@@ -214,7 +222,9 @@ mod tests {
         timeline.switch(0, Some((ProcessId(0), 0)));
         timeline.switch(49_000, Some(OURS));
         let mut join = Join { managed: [ProcessId(0), OURS.0].into(), ..Join::default() };
-        join.count(CpuCounters { instructions: 4000, cycles: 4000 }, &timeline, 0, &look());
-        assert_eq!(join.take_counts(), [Counts { process: OURS.0, tid: OURS.1, instructions: 1000, cycles: 1000 }]);
+        join.count(CpuCounters([4000, 4000, 0, 0, 0, 0, 0]), &timeline, 0, &look());
+        let lines = Some(LineCounts::default());
+        let ours = Counts { process: OURS.0, tid: OURS.1, instructions: 1000, cycles: 1000, lines };
+        assert_eq!(join.take_counts(), [ours]);
     }
 }

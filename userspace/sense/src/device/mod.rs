@@ -32,7 +32,7 @@ use switches::Switches;
 pub const TRAITS: SamplerTraits = SamplerTraits {
     name: "device",
     coverage: "loads and stores that missed the second-level cache of the timing lab, with latency, source and node; \
-               instructions and cycles by thread",
+               instructions, cycles and where lines came from by thread",
     bias: "none known: misses are sampled at random; counts of threads that take turns on a CPU are shared out by time",
     cost: "copying samples and context switches, at most 1000 samples a second and CPU",
 };
@@ -154,10 +154,7 @@ impl Device {
         let Self { ring, switches, join, counted, looked_ns, .. } = self;
         for (cpu, timeline) in switches.timelines() {
             let (Some(before), Some(now)) = (counted.get_mut(&cpu), ring.counters(cpu)) else { continue };
-            let since = CpuCounters {
-                instructions: now.instructions.saturating_sub(before.instructions),
-                cycles: now.cycles.saturating_sub(before.cycles),
-            };
+            let since = now.since(*before);
             *before = now;
             join.count(since, timeline, looked_ns.0, look);
         }

@@ -40,12 +40,24 @@ pub(super) struct RingSample {
     pub(super) store: bool,
 }
 
-/// What a CPU did since boot.
+/// Counters of a CPU.
+pub(super) const COUNTERS: usize = 7;
+
+/// What a CPU did since boot, in the order of `struct ring_counters`: instructions; nanoseconds in which it was not
+/// halted, which are cycles of its clock of 1 GHz; lines as [`LineCounts`](crate::LineCounts) has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct CpuCounters {
-    pub(super) instructions: u64,
-    /// Nanoseconds in which it was not halted: its clock runs at 1 GHz.
-    pub(super) cycles: u64,
+pub(super) struct CpuCounters(pub(super) [u64; COUNTERS]);
+
+impl CpuCounters {
+    /// What was counted since `before`.
+    pub(super) fn since(self, before: Self) -> Self {
+        Self(std::array::from_fn(|at| self.0[at].saturating_sub(before.0[at])))
+    }
+
+    /// Nanoseconds in which it was not halted.
+    pub(super) fn cycles(self) -> u64 {
+        self.0[1]
+    }
 }
 
 /// The mapped ring.
@@ -150,7 +162,7 @@ impl Ring {
     pub(super) fn counters(&self, cpu: CpuId) -> Option<CpuCounters> {
         let at = self.counters_at + cpu.0 as usize * COUNTERS_BYTES;
         ((cpu.0 as usize) < self.cpus)
-            .then(|| CpuCounters { instructions: self.mapping.word(at), cycles: self.mapping.word(at + 8) })
+            .then(|| CpuCounters(std::array::from_fn(|counter| self.mapping.word(at + counter * 8))))
     }
 }
 
@@ -183,7 +195,7 @@ mod tests {
 
     #[test]
     fn samples_and_counters_are_read_as_they_were_written() {
-        let file = RingFile::new(2, 4).counted(1, 500, 900).sampled(&[miss(1, 70), miss(0, 80)]);
+        let file = RingFile::new(2, 4).counted(1, [500, 900, 50, 20, 25, 9, 5]).sampled(&[miss(1, 70), miss(0, 80)]);
         let ring = Ring::open(file.path()).unwrap();
         assert_eq!((ring.head(), ring.slots(), ring.period()), (2, 4, 64));
         let first = ring.sample(0).unwrap();
@@ -193,7 +205,7 @@ mod tests {
         assert_eq!(first.source, remote);
         assert_eq!(ring.sample(1).map(|sample| (sample.cpu, sample.ticks)), Some((CpuId(0), 80)));
         assert_eq!(ring.sample(2), None, "not written yet");
-        assert_eq!(ring.counters(CpuId(1)), Some(CpuCounters { instructions: 500, cycles: 900 }));
+        assert_eq!(ring.counters(CpuId(1)), Some(CpuCounters([500, 900, 50, 20, 25, 9, 5])));
         assert_eq!(ring.counters(CpuId(2)), None);
     }
 

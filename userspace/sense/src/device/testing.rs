@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tempfile::NamedTempFile;
 
-use super::ring::{COUNTERS_BYTES, HEAD_AT, MAGIC, SAMPLE_BYTES, VERSION};
+use super::ring::{COUNTERS, COUNTERS_BYTES, HEAD_AT, MAGIC, SAMPLE_BYTES, VERSION};
 
 const COUNTERS_AT: usize = 4096;
 const SAMPLES_AT: usize = 8192;
@@ -59,9 +59,9 @@ impl RingFile {
     }
 
     /// The counters of a CPU.
-    pub(super) fn counted(self, cpu: usize, instructions: u64, cycles: u64) -> Self {
+    pub(super) fn counted(self, cpu: usize, counted: [u64; COUNTERS]) -> Self {
         let at = COUNTERS_AT + cpu * COUNTERS_BYTES;
-        self.word(at, instructions).word(at + 8, cycles)
+        counted.into_iter().enumerate().fold(self, |ring, (counter, count)| ring.word(at + counter * 8, count))
     }
 
     /// Writes these samples after those that it has.
