@@ -54,6 +54,22 @@ class Device(unittest.TestCase):
             true_per_s = 64 * sum(truth["threads"][tid]) / seconds
             self.assertAlmostEqual(sum(said["threads"][tid]) / true_per_s, 1, delta=0.1, msg=tid)
 
+    def test_counters_agree_with_samples_and_with_each_other(self):
+        before, last = self.lines[-2], self.lines[-1]
+        counted = {name: count - before["counted"]["lines"][name] for name, count in last["counted"]["lines"].items()}
+        # One miss in 64 is in the ring, and these threads share nothing.
+        seen = sum(sum(row) for row in last["truth"]["threads"].values())
+        self.assertAlmostEqual(counted["l3_misses"] / (64 * seen), 1, delta=0.1, msg=counted)
+        self.assertGreater(counted["remote_memory"], 0.95 * counted["l3_misses"])
+        self.assertLess(counted["remote_modified"], 0.01 * counted["l3_misses"])
+        self.assertGreaterEqual(counted["l2_misses"], counted["l3_hits"] + counted["l3_misses"])
+        busy_ns = last["counted"]["cycles"] - before["counted"]["cycles"]
+        interval_ns = 1e9 * (last["time_s"] - before["time_s"])
+        # Each has a CPU of its own, whose clock has 1 GHz.
+        self.assertAlmostEqual(busy_ns / interval_ns, len(self.threads), delta=0.1)
+        instructions = last["counted"]["instructions"] - before["counted"]["instructions"]
+        self.assertTrue(0 < instructions < busy_ns, (instructions, busy_ns))
+
     def test_nothing_of_the_ring_is_lost(self):
         self.assertEqual(self.lines[-1]["truth"]["overrun"], 0)
 

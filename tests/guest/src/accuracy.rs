@@ -19,7 +19,8 @@ use tandem_machine::read_running;
 use tandem_policies::model::{CpuId, NodeIndex, PAGE_BYTES, PerNode, ProcessId, Snapshot, ThreadId, Topology};
 use tandem_sense::affinity::GROUP_BYTES;
 use tandem_sense::{
-    Access, Device, DeviceConfig, Sampler, SamplerChoice, SamplerKind, Sensor, SensorConfig, TaskAccount, monotonic_ns,
+    Access, Device, DeviceConfig, DeviceCounters, Sampler, SamplerChoice, SamplerKind, Sensor, SensorConfig,
+    TaskAccount, monotonic_ns,
 };
 
 const TICK: Duration = Duration::from_millis(10);
@@ -49,6 +50,8 @@ struct Line<'a> {
     /// Since the first interval began.
     time_s: f64,
     truth: Picture,
+    /// What was counted of the program since it was first seen.
+    counted: DeviceCounters,
     samplers: BTreeMap<&'a str, Picture>,
 }
 
@@ -93,7 +96,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             let cost_ns = sensor.counters().cost_ns();
             samplers.insert(*name, Picture { cost_ns, ..seen(&snapshot) });
         }
-        let line = Line { time_s: (now_ns - begun_ns) as f64 * 1e-9, truth: truth.picture(), samplers };
+        let counted = *truth.device.counters();
+        let line = Line { time_s: (now_ns - begun_ns) as f64 * 1e-9, truth: truth.picture(), counted, samplers };
         writeln!(std::io::stdout(), "{}", serde_json::to_string(&line)?)?;
         start_ns = now_ns;
     }
