@@ -19,6 +19,7 @@ mod knee;
 mod owners;
 mod plan;
 mod problem;
+mod runs;
 mod search;
 
 use crate::model::{NodeIndex, Plan, Snapshot, Thread};

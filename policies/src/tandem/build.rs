@@ -218,7 +218,9 @@ impl Problem {
             let stay = waited * stay_ns[node];
             let follow = self.memory_of[node].map_or(f64::INFINITY, |to| {
                 let more = others(&|other| self.latency_ns(other, to)) - others_stay;
-                waited * self.latency_ns(node, to) + more + self.bring(facts, part, waited, to)
+                let there = waited * self.latency_ns(node, to);
+                let doubt = facts.prices.doubt((stay - there).max(0.0), part.samples);
+                there + more + doubt + self.bring(facts, part, waited, to)
             });
             goes[node] = follow < stay;
             self.value[user * self.nodes + node] += follow.min(stay);
@@ -342,10 +344,7 @@ impl Problem {
             let price = (facts.prices.thread_ns / facts.prices.horizon_s).max(facts.prices.least_gain * stall);
             for node in (0..self.nodes).filter(|&node| node != present) {
                 let (gain, error) = self.gain_and_error(facts, thread, present, node);
-                // Whether it is a gain is in doubt only near 0: twice as far away as the doubt reaches there is none left.
-                let doubt = facts.prices.errors * error;
-                let doubt = (2.0 * doubt - gain.abs()).clamp(0.0, doubt);
-                self.value[at * self.nodes + node] += price + scale * doubt;
+                self.value[at * self.nodes + node] += price + scale * facts.prices.doubt_of(gain, error);
             }
         }
     }

@@ -10,14 +10,14 @@
 //!
 //! Owners are as few as have [`OWNED_SHARE`] of the accesses, at most [`MOST_OWNERS`]; if there are none such, those with
 //! the greatest share of at least [`LEAST_SHARE`], told by [`PART_OWNER_ERRORS`]. A group with too few samples belongs to the owners of the one before it, or
-//! behind it, if all users that were seen are among them. Neighbours in which one thread alone was seen are judged as one
-//! ([`RUN_SAMPLES`]): of much memory, a thread is seen once here and once there. All others belong to their process.
+//! behind it, if all users that were seen are among them. Neighbours with the same users are judged as one ([`runs`]). All
+//! others belong to their process.
 //!
 //! Groups with the same owners and the same home are one [`Part`]: their samples add up, and they are placed together.
 
 use std::collections::BTreeMap;
 
-use super::sound;
+use super::{runs, sound};
 use crate::model::{NodeIndex, PageGroup, ProcessId, ThreadId};
 use crate::page_moves::follows;
 use crate::users::{Ledger, Weighed};
@@ -26,19 +26,15 @@ use crate::users::{Ledger, Weighed};
 const OWNER_ERRORS: f64 = 2.5;
 /// The same if others access it too.
 const PART_OWNER_ERRORS: f64 = 4.0;
-/// Samples of one thread alone in neighbouring groups that make it their owner: three standard errors.
-const RUN_SAMPLES: f64 = 9.0;
-/// Memory between them in which nobody was seen yet, at most.
-const RUN_GAP_BYTES: u64 = 8 << 20;
 /// Share of the accesses that owners should have.
-const OWNED_SHARE: f64 = 0.9;
+pub const OWNED_SHARE: f64 = 0.9;
 /// Share that they must have.
 const LEAST_SHARE: f64 = 0.5;
 /// Owners of a group at most.
 pub const MOST_OWNERS: usize = 4;
 
 /// No owner.
-const NOBODY: u32 = u32::MAX;
+pub const NOBODY: u32 = u32::MAX;
 
 /// Groups with the same owners and the same home.
 #[derive(Clone, Debug)]
@@ -51,6 +47,8 @@ pub struct Part {
     pub pages: Vec<(usize, f64)>,
     /// The same in all.
     pub resident: f64,
+    /// Samples behind the accesses.
+    pub samples: f64,
     /// Whether they may be moved.
     pub movable: bool,
 }
@@ -101,7 +99,7 @@ pub struct Owners {
 }
 
 /// Up to [`MOST_OWNERS`] positions of threads, ascending, then [`NOBODY`].
-type Names = [u32; MOST_OWNERS];
+pub type Names = [u32; MOST_OWNERS];
 /// Owners, home (the number of nodes if in several places), and whether it may move.
 type Key = (Names, u32, bool);
 /// A thread's position and node, if it is still there.
@@ -118,7 +116,7 @@ impl Owners {
 /// Sorts the groups of a ledger.
 pub fn sort(ledger: &Ledger, groups: &[PageGroup], nodes: usize, home_share: f64, seat: Seat) -> Owners {
     let mut names: Vec<Option<Names>> = ledger.iter().map(|weighed| names(&weighed, seat)).collect();
-    join_runs(groups, &mut names, seat);
+    runs::join(ledger, &mut names, seat);
     inherit(groups, &mut names, seat);
     let mut sorter = Sorter { nodes, home_share, seat, owners: Owners::default(), parts: BTreeMap::new(), last: None };
     sorter.owners.of.reserve(groups.len());
@@ -188,30 +186,6 @@ fn name(users: impl Iterator<Item = ThreadId>, seat: Seat) -> Option<Names> {
     Some(names)
 }
 
-fn are_near(previous: &PageGroup, next: &PageGroup) -> bool {
-    let end = previous.id.start.saturating_add(previous.bytes);
-    previous.id.process == next.id.process && next.id.start.saturating_sub(end) <= RUN_GAP_BYTES
-}
-
-/// Gives neighbours that one thread alone was seen in to that thread, if they have samples enough together.
-fn join_runs(groups: &[PageGroup], names: &mut [Option<Names>], seat: Seat) {
-    let only_user = |at: usize| match groups[at].users[..] {
-        [(user, per_s)] if sound(per_s) > 0.0 => Some(user),
-        _ => None,
-    };
-    let mut start = 0;
-    while start < groups.len() {
-        let user = only_user(start);
-        let belongs = |at: usize| only_user(at) == user && are_near(&groups[at - 1], &groups[at]);
-        let end = (start + 1..groups.len()).find(|&at| !belongs(at)).unwrap_or(groups.len());
-        let samples: f64 = groups[start..end].iter().map(|group| sound(group.samples)).sum();
-        if let Some(owner) = user.filter(|_| samples >= RUN_SAMPLES).and_then(|user| name([user].into_iter(), seat)) {
-            names[start..end].iter_mut().filter(|names| names.is_none()).for_each(|names| *names = Some(owner));
-        }
-        start = end;
-    }
-}
-
 /// Gives groups with too few samples the owners of a neighbour, from the front and then from behind.
 fn inherit(groups: &[PageGroup], names: &mut [Option<Names>], seat: Seat) {
     let of_neighbour = |names: &mut [Option<Names>], at: usize, neighbour: usize| {
@@ -273,6 +247,7 @@ impl Sorter<'_> {
         others.iter_mut().for_each(|other| other.1 = other.1.max(0.0));
         part.others = others;
         part.resident += weighed.resident as f64;
+        part.samples += sound(weighed.group.samples);
         weighed.pages().for_each(|(node, pages)| add(&mut part.pages, node.0, pages as f64));
         at
     }
@@ -286,7 +261,7 @@ impl Sorter<'_> {
         let parts = &mut self.owners.parts;
         let at = *self.parts.entry(key).or_insert_with(|| {
             let users = key.0.iter().filter(|&&name| name != NOBODY).map(|&name| (name as usize, 0.0)).collect();
-            parts.push(Part { users, others: vec![], pages: vec![], resident: 0.0, movable: key.2 });
+            parts.push(Part { users, others: vec![], pages: vec![], resident: 0.0, samples: 0.0, movable: key.2 });
             parts.len() - 1
         });
         self.last = Some((key, at));

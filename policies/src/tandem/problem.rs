@@ -41,6 +41,18 @@ impl Prices {
     pub fn pages(&self, pages: f64) -> f64 {
         pages * self.page_ns / self.horizon_s
     }
+
+    /// What is in doubt of a gain that errs by 1 / sqrt(samples) of itself. Whether it is a gain is in doubt only near 0:
+    /// twice as far away as the doubt reaches there is none left.
+    pub fn doubt(&self, gain: f64, samples: f64) -> f64 {
+        self.doubt_of(gain, gain.abs() / libm::sqrt(samples.max(1.0)))
+    }
+
+    /// The same of a gain that errs by `error`.
+    pub fn doubt_of(&self, gain: f64, error: f64) -> f64 {
+        let doubt = self.errors * error;
+        (2.0 * doubt - gain.abs()).clamp(0.0, doubt)
+    }
 }
 
 /// A thread, by its position in the snapshot.

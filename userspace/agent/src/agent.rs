@@ -29,6 +29,7 @@ use crate::leases::busy;
 use crate::pace::{Pace, Step};
 use crate::record::{self, Notes};
 use crate::report::{PagesMove, PolicyStatement, Report, ThreadMove};
+use crate::rest::Rest;
 use crate::status::{UnderWay, status};
 use crate::verify::{Trial, Verdict};
 
@@ -90,6 +91,7 @@ pub struct Agent {
     tasks_made: u64,
     trial: Option<Trial>,
     pace: Pace,
+    rest: Rest,
     /// Reasons of the moves under way, by plan.
     reasons: BTreeMap<(Generation, u64), String>,
     /// When all leases were last renewed.
@@ -125,6 +127,7 @@ impl Agent {
         // Later than anything an agent before this one decided: its generations count from the clock too.
         let generation = Generation(monotonic_ns());
         let decider = Decider::new(config.policies.clone());
+        let is_quick = config.policies.iter().all(PolicyChoice::is_quick);
         if let Some(recorder) = &config.recorder {
             recorder.settings(record::settings(&config, &decider, sensor.name(), STEPS));
         }
@@ -138,7 +141,8 @@ impl Agent {
             observed_ns: monotonic_ns(),
             tasks_made: 0,
             trial: None,
-            pace: Pace::new(config.interval, config.policies.iter().all(PolicyChoice::is_quick)),
+            pace: Pace::new(config.interval, is_quick),
+            rest: Rest::new(config.cooldown, is_quick, COOLDOWNS),
             reasons: BTreeMap::new(),
             renewed_ns: monotonic_ns(),
             last_stats_ns: monotonic_ns(),
@@ -403,7 +407,8 @@ impl Agent {
     /// Looks at the plan under trial, and undoes it if it made things worse; returns whether it did.
     fn verify(&mut self, snapshot: &Snapshot, report: &mut Report) -> bool {
         let Some(trial) = &mut self.trial else { return false };
-        let verdict = trial.judge(self.mover.queued_groups() > 0, latency_ns(snapshot));
+        let turned = self.sensor.threads_turned() > 0;
+        let verdict = trial.judge(turned, self.mover.queued_groups() > 0, latency_ns(snapshot));
         let (after_ns, undone) = match verdict {
             Verdict::Wait => return false,
             Verdict::Keep { after_ns } => (after_ns, false),

@@ -16,7 +16,7 @@ pub struct AgentConfig {
     pub interval: Duration,
     /// How long assignments outlive their last renewal.
     pub lease: Duration,
-    /// How long a thread or page that was moved stays where it is.
+    /// How long a thread or page that was moved stays where it is, at most.
     pub cooldown: Duration,
     /// The policies in the order in which they are asked: one of threads and one of pages, or a joint one.
     pub policies: Vec<PolicyChoice>,

@@ -11,6 +11,7 @@ mod managed;
 mod pace;
 mod record;
 mod report;
+mod rest;
 mod status;
 #[cfg(test)]
 mod testing;

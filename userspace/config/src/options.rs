@@ -95,7 +95,8 @@ pub struct Options {
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = percent_of_a_cpu)]
     pub mover_budget: f64,
 
-    /// How long a thread or page that was moved stays where it is
+    /// How long a thread or page that was moved stays where it is, at most; under the policy `tandem` a tenth of it at
+    /// first, and twice as long each time that it moves again as soon as it may
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     pub cooldown_s: u64,
 

@@ -195,11 +195,10 @@ impl AffinityTable {
             self.counters.skipped += 1;
             return None;
         }
-        let aligned = address & !(GROUP_BYTES - 1);
-        let start = aligned.max(region.start);
-        let bytes = (aligned + GROUP_BYTES).min(region.end) - start;
+        let id = group_of(process, address, region);
+        let bytes = (id.start / GROUP_BYTES * GROUP_BYTES + GROUP_BYTES).min(region.end) - id.start;
         self.make_room();
-        let (id, users) = (GroupId { process, start }, Users::default());
+        let users = Users::default();
         let group = self.groups.entry(id).or_insert(Group { bytes, region: *region, users });
         (group.bytes, group.region) = (bytes, *region);
         group.users.add(thread, time_ns, USERS);
@@ -260,6 +259,11 @@ impl AffinityTable {
         });
         self.totals.retain(|user, _| thread(*user));
     }
+}
+
+/// The group that holds `address`, which lies in `region`.
+pub(crate) fn group_of(process: ProcessId, address: u64, region: &Region) -> GroupId {
+    GroupId { process, start: (address & !(GROUP_BYTES - 1)).max(region.start) }
 }
 
 /// Drops the coldest eighth, at least one; returns how many.

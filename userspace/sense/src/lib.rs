@@ -24,6 +24,7 @@ mod snapshot;
 mod source;
 #[cfg(test)]
 mod testing;
+mod turning;
 
 pub use access::{Access, Batch, Counts, LineCounts, Measured, Sampler, SamplerTraits, Window};
 pub use device::{Device, DeviceConfig, DeviceCounters, DeviceError};

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tandem_policies::model::{CpuId, GroupId, PerNode, ProcessId, Snapshot, ThreadId, Topology, Unmovable};
 
-use crate::access::{Batch, Sampler};
-use crate::affinity::{AffinityConfig, AffinityCounters, AffinityTable};
+use crate::access::{Access, Batch, Sampler};
+use crate::affinity::{AffinityConfig, AffinityCounters, AffinityTable, group_of};
 use crate::homes::{HomeCounters, HomeQuery};
 use crate::load::NodeBusy;
 use crate::lookahead::LookaheadConfig;
@@ -16,6 +16,7 @@ use crate::rate::AccessRates;
 use crate::regions::Regions;
 use crate::samplers::{self, SamplerChoice, SamplerCounters, SamplerError};
 use crate::snapshot::{Parts, TaskAccount};
+use crate::turning::{Rows, spread};
 
 /// Accesses kept between two snapshots; more are dropped and counted.
 const MAX_PENDING: usize = 1 << 20;
@@ -62,6 +63,8 @@ pub struct SensorCounters {
     pub region_races: u64,
     /// Accesses of threads that no account named (they came or went within the interval).
     pub unknown_threads: u64,
+    /// Times that a thread turned to memory on other nodes, so that what it did before was forgotten.
+    pub turned: u64,
     /// Accesses dropped because too many were pending.
     pub dropped: u64,
 }
@@ -86,6 +89,8 @@ pub struct Sensor {
     known_homes: BTreeMap<GroupId, Home>,
     performance: PerformanceMemory,
     busy: NodeBusy,
+    /// See [`Sensor::threads_turned`].
+    turned: usize,
     counters: SensorCounters,
 }
 
@@ -115,6 +120,7 @@ impl Sensor {
             known_homes: BTreeMap::new(),
             performance: PerformanceMemory::default(),
             busy,
+            turned: 0,
             counters: SensorCounters::default(),
             config,
         }
@@ -153,6 +159,11 @@ impl Sensor {
         self.sampler.counters()
     }
 
+    /// Threads that turned to memory on other nodes in the interval of the last snapshot, which forgot what they did before.
+    pub fn threads_turned(&self) -> usize {
+        self.turned
+    }
+
     /// What happened to the accesses afterwards.
     pub fn table_counters(&self) -> SensorCounters {
         SensorCounters {
@@ -179,8 +190,11 @@ impl Sensor {
         self.performance.prune(now_ns, |thread| alive.contains(&thread));
         self.table.age(now_ns);
         self.rates.age(now_ns);
-        let measures = self.take_in(topology, &accounts, start_ns, now_ns);
+        let batch = std::mem::take(&mut self.pending);
+        let threads = accounts.iter().map(|account| (account.id.tid, account.id)).collect();
+        let measures = self.take_in(&batch, &threads, topology, start_ns, now_ns);
         self.read_homes(topology, now_ns);
+        self.start_anew(&batch.accesses, &threads, topology.len());
         let resident = self.known_homes.iter().map(|(group, home)| (*group, home.resident.clone())).collect();
         let parts = Parts {
             topology,
@@ -195,10 +209,15 @@ impl Sensor {
         parts.snapshot(accounts, &mut self.performance, kept)
     }
 
-    /// Puts the pending accesses into the table, and returns what was measured of them.
-    fn take_in(&mut self, topology: &Topology, accounts: &[TaskAccount], start_ns: u64, now_ns: u64) -> Measures {
-        let threads: BTreeMap<u32, ThreadId> = accounts.iter().map(|account| (account.id.tid, account.id)).collect();
-        let batch = std::mem::take(&mut self.pending);
+    /// Puts the accesses into the table, and returns what was measured of them.
+    fn take_in(
+        &mut self,
+        batch: &Batch,
+        threads: &BTreeMap<u32, ThreadId>,
+        topology: &Topology,
+        start_ns: u64,
+        now_ns: u64,
+    ) -> Measures {
         for process in batch.accesses.iter().map(|access| access.process).collect::<BTreeSet<_>>() {
             self.regions.refresh(process, now_ns);
         }
@@ -234,6 +253,37 @@ impl Sensor {
             }
         }
         measures
+    }
+
+    /// Of threads that turned to memory on other nodes, forgets what they did before these accesses.
+    fn start_anew(&mut self, accesses: &[Access], threads: &BTreeMap<u32, ThreadId>, nodes: usize) {
+        let mut fresh = Rows::new(nodes);
+        let mut grouped = Vec::new();
+        for access in accesses {
+            let region = self.regions.find(access.process, access.address);
+            let (Some(&thread), Some(region)) = (threads.get(&access.tid), region) else { continue };
+            if let Some(home) = self.known_homes.get(&group_of(access.process, access.address, region)) {
+                fresh.add(thread, access.time_ns, &home.resident);
+                grouped.push((thread, access, *region));
+            }
+        }
+        let mut all: BTreeMap<ThreadId, PerNode<f64>> = BTreeMap::new();
+        for (id, group) in self.table.groups() {
+            let Some(home) = self.known_homes.get(id) else { continue };
+            for (user, weight) in group.users() {
+                spread(all.entry(user).or_insert_with(|| PerNode::filled(nodes, 0.0)), weight, &home.resident);
+            }
+        }
+        let turned = fresh.turned(&all);
+        self.turned = turned.len();
+        if turned.is_empty() {
+            return;
+        }
+        self.counters.turned += turned.len() as u64;
+        self.table.retain(|_| true, |thread| !turned.contains(&thread));
+        for (thread, access, region) in grouped.iter().filter(|(thread, ..)| turned.contains(thread)) {
+            self.table.add(access.process, *thread, access.time_ns, access.address, Some(region));
+        }
     }
 
     /// Asks where the pages of groups are, those with the oldest answer first, as many as may be asked.

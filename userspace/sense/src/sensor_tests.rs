@@ -5,6 +5,7 @@ use tandem_policies::model::{NodeId, NodeIndex, Transfers};
 
 use super::*;
 use crate::access::{Access, Counts, Measured, SamplerTraits};
+use crate::affinity::GROUP_BYTES;
 use crate::device::DeviceCounters;
 use crate::source::{DataSource, Level};
 use crate::testing::topology;
@@ -56,13 +57,8 @@ fn batch(address: u64) -> Batch {
     Batch { accesses: (0..30).map(access).collect(), windows: Vec::new(), counts: vec![counts] }
 }
 
-fn snapshot(batch: Batch) -> Snapshot {
-    let machine = topology(2);
-    let mut sensor = Sensor::over(Box::new(Scripted(batch)), SensorConfig::default(), &machine);
-    sensor.set_managed([process()].into());
-    sensor.sample(SECOND).unwrap();
-    assert_eq!((sensor.name(), sensor.counters().accesses()), ("device", 30));
-    let account = TaskAccount {
+fn account() -> TaskAccount {
+    TaskAccount {
         id: ThreadId { tid: TID, start_boottime_ns: 1 },
         process: process(),
         command: "work".to_owned(),
@@ -71,8 +67,16 @@ fn snapshot(batch: Batch) -> Snapshot {
         allowed: PerNode::filled(2, true),
         run_ns: vec![SECOND / 2, 0].into(),
         on_cooldown: false,
-    };
-    sensor.snapshot(&machine, vec![account], SECOND, SECOND + SECOND / 2, |_, _| None)
+    }
+}
+
+fn snapshot(batch: Batch) -> Snapshot {
+    let machine = topology(2);
+    let mut sensor = Sensor::over(Box::new(Scripted(batch)), SensorConfig::default(), &machine);
+    sensor.set_managed([process()].into());
+    sensor.sample(SECOND).unwrap();
+    assert_eq!((sensor.name(), sensor.counters().accesses()), ("device", 30));
+    sensor.snapshot(&machine, vec![account()], SECOND, SECOND + SECOND / 2, |_, _| None)
 }
 
 #[test]
@@ -99,4 +103,28 @@ fn who_only_infers_leaves_them_open() {
     let thread = &snapshot.threads[0];
     assert_eq!((thread.latency_ns, thread.operations_per_s, thread.cycles_per_s), (None, None, None));
     assert_eq!((thread.transfers_per_s, snapshot.groups[0].latency_ns), (None, None));
+}
+
+/// Two batches of 30 accesses each, the first to memory on node 0, the second to memory on the other node.
+#[test]
+fn what_a_thread_did_before_it_turned_to_other_memory_is_forgotten() {
+    let (machine, memory) = (topology(2), vec![1_u8; 5 << 20]);
+    let address = (memory.as_ptr() as u64).next_multiple_of(GROUP_BYTES);
+    // Where pages are is told here, not asked of the kernel.
+    let config = SensorConfig { home_pages: 0, ..SensorConfig::default() };
+    let mut sensor = Sensor::over(Box::new(Scripted(Batch::default())), config, &machine);
+    sensor.set_managed([process()].into());
+    let mut per_node = Vec::new();
+    for (at, home) in [[512, 0], [0, 512]].into_iter().enumerate() {
+        let start = address + at as u64 * GROUP_BYTES;
+        let home = Home { read_ns: SECOND, resident: home.to_vec().into() };
+        sensor.known_homes.insert(GroupId { process: process(), start }, home);
+        sensor.pending = batch(start + 4096);
+        let now_ns = (at as u64 + 2) * SECOND / 2;
+        let snapshot = sensor.snapshot(&machine, vec![account()], now_ns - SECOND / 2, now_ns, |_, _| None);
+        per_node.push(snapshot.threads[0].accesses_per_s.clone().expect("a signal"));
+    }
+    assert_eq!((per_node[0][NodeIndex(1)], per_node[1][NodeIndex(0)]), (0.0, 0.0), "{per_node:?}");
+    assert!(per_node[1][NodeIndex(1)] > 0.0);
+    assert_eq!((sensor.table_counters().turned, sensor.table.groups().count()), (1, 1));
 }

@@ -11,15 +11,16 @@ use crate::affinity::{AffinityTable, Group};
 use crate::measures::Measures;
 use crate::performance::PerformanceMemory;
 use crate::rate::AccessRates;
+use crate::turning::spread;
 
 /// Users of a group that a snapshot names.
 const TOP_USERS: usize = 8;
 /// A cache line.
 const LINE_BYTES: f64 = 64.0;
 /// Aged accesses below which a thread counts as one without a signal: from fewer, the node of most of them is a guess.
-const MIN_ACCESSES: f64 = 24.0;
+pub(crate) const MIN_ACCESSES: f64 = 24.0;
 /// The same of looks at it: one stretch of code often works on one place.
-const MIN_LOOKS: f64 = 16.0;
+pub(crate) const MIN_LOOKS: f64 = 16.0;
 
 /// What the scheduler tells of one managed thread over an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,15 +121,12 @@ impl Parts<'_> {
         scale: impl Fn(ThreadId) -> f64,
         accesses: &mut BTreeMap<ThreadId, PerNode<f64>>,
     ) {
-        let pages: u64 = resident.values().sum();
-        if pages == 0 {
+        if resident.values().all(|&pages| pages == 0) {
             return;
         }
         for (user, weight) in group.users() {
             let row = accesses.entry(user).or_insert_with(|| PerNode::filled(self.topology.len(), 0.0));
-            for (node, &here) in resident.iter() {
-                row[node] += weight * scale(user) * here as f64 / pages as f64;
-            }
+            spread(row, weight * scale(user), resident);
         }
     }
 

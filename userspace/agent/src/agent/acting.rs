@@ -33,8 +33,9 @@ impl Agent {
         self.plans += 1;
         let generation = self.generation.advance();
         let now_ns = monotonic_ns();
-        let moved = self.act_on_threads(snapshot, plan, generation, now_ns, report);
-        let queued = self.act_on_pages(plan, generation, now_ns);
+        let rest_ns = self.rest.of(plan, now_ns);
+        let moved = self.act_on_threads(snapshot, plan, generation, (now_ns, rest_ns), report);
+        let queued = self.act_on_pages(plan, generation, (now_ns, rest_ns));
         if moved.is_empty() && queued == 0 {
             return Some(generation.0);
         }
@@ -53,13 +54,14 @@ impl Agent {
         Some(generation.0)
     }
 
-    /// Sets the plan's leases. Returns the threads that change node, with the node before.
+    /// Sets the plan's leases; threads that it moves now rest for so long. Returns the threads that change node, with the
+    /// node before.
     fn act_on_threads(
         &mut self,
         snapshot: &Snapshot,
         plan: &Plan,
         generation: Generation,
-        now_ns: u64,
+        (now_ns, rest_ns): (u64, u64),
         report: &mut Report,
     ) -> Vec<(ThreadId, NodeIndex)> {
         let reasons = reasons_by_thread(plan);
@@ -69,7 +71,7 @@ impl Agent {
             if from == to {
                 continue;
             }
-            self.cooldowns.start_thread(thread, now_ns, self.config.cooldown.as_nanos() as u64);
+            self.cooldowns.start_thread(thread, now_ns, rest_ns);
             report.thread_moves.push(ThreadMove {
                 time_ns: now_ns,
                 tid: thread.tid,
@@ -82,18 +84,13 @@ impl Agent {
         moved
     }
 
-    /// Queues page moves; returns how many were taken.
-    fn act_on_pages(&mut self, plan: &Plan, generation: Generation, now_ns: u64) -> usize {
+    /// Queues page moves, from now on; pages rest for so long once they moved. Returns how many were taken.
+    fn act_on_pages(&mut self, plan: &Plan, generation: Generation, (now_ns, rest_ns): (u64, u64)) -> usize {
         let mut queued = 0;
         for planned in &plan.moves {
             let Action::MovePages { group, bytes, to } = planned.action else { continue };
-            let wanted = PageMove {
-                group,
-                bytes,
-                to: self.topology.nodes[to].id,
-                generation,
-                cooldown_ns: self.config.cooldown.as_nanos() as u64,
-            };
+            let to = self.topology.nodes[to].id;
+            let wanted = PageMove { group, bytes, to, generation, cooldown_ns: rest_ns };
             match self.mover.enqueue(wanted, now_ns, &self.cooldowns) {
                 Ok(()) => {
                     self.reasons.insert((generation, group.start), planned.reason.clone());

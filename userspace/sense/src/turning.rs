@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Has a thread turned to memory on other nodes?
+//!
+//! Problem: signals are aged over seconds, because most intervals show little. When a program goes on to its next phase,
+//! the last one is then remembered for longer than it takes to see the new one, and threads are held at memory that they
+//! no longer use. Mechanism: the accesses of the interval that just passed are compared with the older ones, by node of
+//! the memory. If both are enough to tell, and a good part of the accesses went elsewhere, the older ones are forgotten.
+//!
+//! By node and not by page: a thread that walks through much memory on one node is always at other pages, and has not
+//! turned to anything.
+
+use std::collections::BTreeMap;
+
+use tandem_policies::model::{NodeIndex, PerNode, ThreadId};
+
+use crate::snapshot::{MIN_ACCESSES, MIN_LOOKS};
+
+/// Share of a thread's accesses that must have gone to other nodes. Chance alone moves a share seen in the least number
+/// of accesses that counts by .1 (one standard deviation, at most).
+const LEAST_SHARE: f64 = 0.35;
+
+/// Accesses of one thread by node of the memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    weights: PerNode<f64>,
+    looks: f64,
+    last_look_ns: Option<u64>,
+}
+
+impl Row {
+    fn new(nodes: usize) -> Self {
+        Self { weights: PerNode::filled(nodes, 0.0), looks: 0.0, last_look_ns: None }
+    }
+
+    /// An access, seen by a look at the thread at `time_ns`, to a group with `resident` pages by node.
+    fn add(&mut self, time_ns: u64, resident: &PerNode<u64>) {
+        if self.last_look_ns != Some(time_ns) {
+            (self.looks, self.last_look_ns) = (self.looks + 1.0, Some(time_ns));
+        }
+        spread(&mut self.weights, 1.0, resident);
+    }
+
+    /// Whether so many accesses tell where a thread's memory is.
+    fn tells(&self) -> bool {
+        self.weights.total() >= MIN_ACCESSES && self.looks >= MIN_LOOKS
+    }
+}
+
+/// The accesses of an interval by thread and node of the memory.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    nodes: usize,
+    rows: BTreeMap<ThreadId, Row>,
+}
+
+impl Rows {
+    /// No access, on a machine of `nodes` nodes.
+    pub(crate) fn new(nodes: usize) -> Self {
+        Self { nodes, rows: BTreeMap::new() }
+    }
+
+    /// See [`Row::add`].
+    pub(crate) fn add(&mut self, thread: ThreadId, time_ns: u64, resident: &PerNode<u64>) {
+        let nodes = self.nodes;
+        self.rows.entry(thread).or_insert_with(|| Row::new(nodes)).add(time_ns, resident);
+    }
+
+    /// The threads that turned to memory on other nodes. `all` has the aged weights of all accesses, these included.
+    pub(crate) fn turned(&self, all: &BTreeMap<ThreadId, PerNode<f64>>) -> Vec<ThreadId> {
+        let turned = |(thread, fresh): &(&ThreadId, &Row)| {
+            fresh.tells() && all.get(thread).is_some_and(|all| has_turned(&fresh.weights, all))
+        };
+        self.rows.iter().filter(turned).map(|(thread, _)| *thread).collect()
+    }
+}
+
+/// Adds an access of `weight` to the nodes where its group's pages are.
+pub(crate) fn spread(weights: &mut PerNode<f64>, weight: f64, resident: &PerNode<u64>) {
+    let pages: u64 = resident.values().sum();
+    if pages > 0 {
+        resident.iter().for_each(|(node, &here)| weights[node] += weight * here as f64 / pages as f64);
+    }
+}
+
+fn has_turned(fresh: &PerNode<f64>, all: &PerNode<f64>) -> bool {
+    let older = PerNode::from_fn(all.len(), |node| (all[node] - fresh[node]).max(0.0));
+    if older.total() < MIN_ACCESSES {
+        return false;
+    }
+    let share = |row: &PerNode<f64>, node: NodeIndex| row[node] / row.total();
+    let elsewhere: f64 =
+        (0..all.len()).map(NodeIndex).map(|node| (share(fresh, node) - share(&older, node)).max(0.0)).sum();
+    elsewhere >= LEAST_SHARE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THREAD: ThreadId = ThreadId { tid: 1, start_boottime_ns: 1 };
+
+    /// What `fresh` accesses (each of a look of its own) to node 0 and to node 1 say of a thread that did `older` before.
+    fn turns(fresh: [u64; 2], older: [f64; 2]) -> bool {
+        let mut rows = Rows::new(2);
+        for (node, count) in fresh.into_iter().enumerate() {
+            let there = PerNode::from_fn(2, |at| u64::from(at.0 == node));
+            (0..count).for_each(|look| rows.add(THREAD, look + 1000 * node as u64, &there));
+        }
+        let all = PerNode::from_fn(2, |node| fresh[node.0] as f64 + older[node.0]);
+        !rows.turned(&[(THREAD, all)].into()).is_empty()
+    }
+
+    #[test]
+    fn a_thread_whose_accesses_go_elsewhere_has_turned() {
+        assert!(turns([2, 38], [90.0, 10.0]));
+        assert!(turns([20, 20], [90.0, 10.0]), "half of the interval was before it turned");
+        assert!(!turns([38, 2], [90.0, 10.0]));
+        assert!(!turns([28, 12], [90.0, 10.0]), "chance");
+    }
+
+    #[test]
+    fn too_little_is_no_turn() {
+        assert!(!turns([0, 23], [90.0, 10.0]), "too few accesses now");
+        assert!(!turns([0, 40], [20.0, 3.0]), "or before");
+        let mut rows = Rows::new(2);
+        (0..40).for_each(|_| rows.add(THREAD, 7, &vec![0, 8].into()));
+        let all = PerNode::from_fn(2, |node| if node.0 == 0 { 90.0 } else { 40.0 });
+        assert!(rows.turned(&[(THREAD, all)].into()).is_empty(), "one look at it is of one stretch of its code");
+    }
+
+    #[test]
+    fn memory_on_several_nodes_counts_for_each_by_its_pages() {
+        let mut rows = Rows::new(2);
+        (0..40).for_each(|look| rows.add(THREAD, look, &vec![256, 256].into()));
+        let all = |before: [f64; 2]| PerNode::from_fn(2, |node| before[node.0] + 20.0);
+        assert_eq!(rows.turned(&[(THREAD, all([90.0, 10.0]))].into()), [THREAD]);
+        assert!(rows.turned(&[(THREAD, all([60.0, 40.0]))].into()).is_empty());
+        assert!(rows.turned(&BTreeMap::new()).is_empty(), "nothing is remembered of it");
+    }
+}
