@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / "build" / "bin"
 SMALL = {
     "perf-numa": "--process-mib 4 --loops 2",
+    "pipe": "--loops 200",
     "hackbench": "--groups 1 --loops 5",
     "stress-ng": "--array-kib 256 --loops 2",
     "sysbench-threads": "--events 400",

@@ -16,7 +16,7 @@ mod workloads;
 
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-use external::{External, redis_clients};
+use external::{External, forks, redis_clients, wake_ups};
 use frame::spec::{Listed, Spec};
 use std::io::Write;
 use std::process::ExitCode;
@@ -28,6 +28,9 @@ fn command() -> Command {
     let truth_of = Command::new("truth-of")
         .about("Write the truth document of processes whose threads all use the process's large mappings");
     let redis_clients = Command::new(redis_clients::COMMAND).hide(true).about("The clients of one server of `redis`");
+    let starters = Command::new(forks::COMMAND).hide(true).about("The starters of `forks`");
+    let program = Command::new(forks::PROGRAM).hide(true).about("One program of `forks`");
+    let wake_ups = Command::new(wake_ups::COMMAND).hide(true).about("The process of `wake-ups`");
     Command::new("tandem-load")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Workloads of known access pattern, and an observer of where their threads and pages are")
@@ -39,6 +42,9 @@ fn command() -> Command {
         .subcommand(observe::Options::augment_args(observe))
         .subcommand(truth_of::Options::augment_args(truth_of))
         .subcommand(redis_clients::Options::augment_args(redis_clients))
+        .subcommand(forks::Options::augment_args(starters))
+        .subcommand(forks::Program::augment_args(program))
+        .subcommand(wake_ups::Options::augment_args(wake_ups))
 }
 
 fn main() -> ExitCode {
@@ -69,6 +75,9 @@ fn run(matches: &ArgMatches) -> Result<()> {
         ("observe", matches) => observe::run(&observe::Options::from_arg_matches(matches)?),
         ("truth-of", matches) => truth_of::run(&truth_of::Options::from_arg_matches(matches)?),
         (redis_clients::COMMAND, matches) => redis_clients::run(&redis_clients::Options::from_arg_matches(matches)?),
+        (forks::COMMAND, matches) => forks::start(&forks::Options::from_arg_matches(matches)?),
+        (forks::PROGRAM, matches) => forks::run(&forks::Program::from_arg_matches(matches)?),
+        (wake_ups::COMMAND, matches) => wake_ups::run(&wake_ups::Options::from_arg_matches(matches)?),
         (name, matches) => match workloads::ALL.iter().find(|spec| spec.name == name) {
             Some(spec) => frame::command::run(spec, matches),
             None => {

@@ -49,6 +49,16 @@ const SMALL: &[(&str, &[&str], u64)] = &[
 const SMALL_SCENARIOS: &[(&str, &[&str])] =
     &[("queue", &["--programs", "2", "--work", "1"]), ("interactive", &["--scale", "1", "--work", "1"])];
 
+/// Loads on the scheduler alone, which place nothing, and their work.
+const SMALL_LOADS: &[(&str, &[&str], u64)] = &[
+    ("forks", &["--starters", "3", "--programs", "10", "--kib", "16"], 10),
+    (
+        "wake-ups",
+        &["--messengers", "2", "--workers", "3", "--hogs", "1", "--rounds", "20", "--work", "100"],
+        2 * 3 * 20,
+    ),
+];
+
 fn report(output: &Output) -> Value {
     assert!(output.status.success(), "{output:?}");
     serde_json::from_slice(output.stdout.split(|byte| *byte == b'\n').rfind(|line| !line.is_empty()).unwrap()).unwrap()
@@ -89,6 +99,17 @@ fn every_workload_does_exactly_its_work_under_every_placement() {
 }
 
 #[test]
+fn loads_on_the_scheduler_alone_do_exactly_their_work() {
+    for (name, sizes, work) in SMALL_LOADS {
+        let report = run(name, sizes, "none");
+        assert_eq!((&report["workload"], &report["check"]), (&(*name).into(), &"ok".into()));
+        assert_eq!(report["work"].as_u64(), Some(*work), "{name}");
+        assert!(report["value"].as_f64().unwrap() > 0.0, "{report}");
+        assert_eq!(report["p99_ns"].is_u64(), *name == "wake-ups");
+    }
+}
+
+#[test]
 fn scenarios_run_all_of_their_programs_under_every_placement() {
     for (name, sizes) in SMALL_SCENARIOS {
         let mut works = BTreeSet::new();
@@ -116,13 +137,14 @@ fn the_list_has_every_workload_with_its_sizes_and_bounds() {
     let own = |workload: &&Value| workload["needs"].as_array().unwrap().is_empty();
     let listed: BTreeSet<&str> = list.iter().filter(own).map(|workload| workload["name"].as_str().unwrap()).collect();
     let tested = SMALL.iter().map(|(name, ..)| *name).chain(SMALL_SCENARIOS.iter().map(|(name, _)| *name));
-    assert_eq!(listed, tested.collect());
+    assert_eq!(listed, tested.chain(SMALL_LOADS.iter().map(|(name, ..)| *name)).collect());
+    let places = |workload: &Value| own(&workload) && SMALL_LOADS.iter().all(|(name, ..)| workload["name"] != *name);
     for workload in &list {
         for field in ["summary", "metric", "unit", "better"] {
             assert!(!workload[field].as_str().unwrap().is_empty(), "{workload}");
         }
         for bound in ["best", "worst"] {
-            assert_eq!(workload[bound].is_string(), own(&workload), "only what places itself has bounds: {workload}");
+            assert_eq!(workload[bound].is_string(), places(workload), "only what places itself has bounds: {workload}");
         }
         for size in workload["sizes"].as_array().unwrap() {
             assert!(size["default"].is_u64() && size["unit"].is_string() && size["help"].is_string(), "{workload}");

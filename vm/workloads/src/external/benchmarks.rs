@@ -29,6 +29,17 @@ pub const PERF_NUMA: External = External {
     session: perf_numa,
 };
 
+/// `perf bench sched pipe` on one pair of CPUs.
+pub const PIPE: External = External {
+    name: "pipe",
+    summary: "perf bench sched pipe: two processes on one pair of CPUs wake each other through pipes",
+    sizes: &[size("loops", 20_000, "round trips", "round trips")],
+    metric: Metric::Seconds,
+    work_unit: "round trips",
+    needs: &["perf"],
+    session: pipe,
+};
+
 /// hackbench: messages through sockets, all CPU time is the kernel's.
 pub const HACKBENCH: External = External {
     name: "hackbench",
@@ -113,6 +124,17 @@ fn perf_numa(setting: &Setting) -> Result<Session> {
     }))
 }
 
+fn pipe(setting: &Setting) -> Result<Session> {
+    let loops = setting.sizes.of("loops");
+    Ok(one_command(&format!("taskset -c 0,1 perf bench sched pipe --loop {loops}"), loops, move |printed| {
+        let done = number_in_line(printed, "# Executed", 2)?;
+        if done != loops as f64 || !printed.contains("Total time:") {
+            bail!("perf bench counted {done} round trips instead of {loops}, or no time");
+        }
+        Ok(())
+    }))
+}
+
 fn hackbench(setting: &Setting) -> Result<Session> {
     let (groups, loops) = (setting.sizes.of("groups"), setting.sizes.of("loops"));
     // Each of the 20 senders of a group writes to each of its 20 receivers.
@@ -166,12 +188,14 @@ mod tests {
     const PERF: &str = " main,                                    0.084, GB,             data-total\n";
     const STRESS_NG_PRINTED: &str = "stress-ng: info:  [7] stream: stressor loosely based on STREAM\n\
         stress-ng: metrc: [7] stream               16      0.00      0.00\n";
+    const PIPE_PRINTED: &str = "# Executed 100 pipe operations between two processes\n\n     Total time: 0.001 [sec]\n";
     const SYSBENCH: &str = "    total number of events:              400\n";
 
     #[test]
     fn counts_are_read_where_the_programs_print_them() {
         assert_eq!(number_in_line(PERF, "data-total", 1).unwrap(), 0.084);
         assert_eq!(number_in_line(STRESS_NG_PRINTED, "] stream ", 4).unwrap(), 16.0);
+        assert_eq!(number_in_line(PIPE_PRINTED, "# Executed", 2).unwrap(), 100.0);
         assert_eq!(number_in_line(SYSBENCH, "total number of events", 4).unwrap(), 400.0);
         assert!(number_in_line("Time: soon", "Time:", 1).unwrap_err().to_string().ends_with("expected: Time: soon"));
         assert!(number_in_line("", "Time:", 1).is_err());
@@ -188,9 +212,12 @@ mod tests {
     #[test]
     fn less_work_than_asked_for_is_no_measurement() {
         let sizes = |external: &External| Values(external.sizes.iter().map(|size| (size.name, size.default)).collect());
-        for (external, printed) in
-            [(&PERF_NUMA, PERF), (&super::STRESS_NG, STRESS_NG_PRINTED), (&SYSBENCH_THREADS, SYSBENCH)]
-        {
+        for (external, printed) in [
+            (&PERF_NUMA, PERF),
+            (&PIPE, PIPE_PRINTED),
+            (&super::STRESS_NG, STRESS_NG_PRINTED),
+            (&SYSBENCH_THREADS, SYSBENCH),
+        ] {
             let sizes = sizes(external);
             let folder = std::path::Path::new("/");
             let session = (external.session)(&Setting { sizes: &sizes, cpus: 8, nodes: 2, seed: 1, folder }).unwrap();

@@ -13,7 +13,10 @@ use clap::{ArgMatches, Command, value_parser};
 pub fn command(external: &External) -> Command {
     let command = Command::new(external.name)
         .about(external.summary)
-        .after_help(format!("Starts {}, found by PATH. It places nothing itself.", external.needs.join(", ")))
+        .after_help(match external.needs {
+            [] => "It places nothing itself.".to_owned(),
+            needs => format!("Starts {}, found by PATH. It places nothing itself.", needs.join(", ")),
+        })
         .arg(option("placement", "none: it places nothing itself", "none").value_parser(["none"]))
         .arg(
             option("seed", "varies random choices, where the program has any", "0")

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Programs of other projects as workloads: a fixed amount of work, timed as a whole, with a proof that it was done.
+//! Programs of other projects as workloads, and loads of our own on the scheduler alone: a fixed amount of work, timed as
+//! a whole, with a proof that it was done.
 //!
 //! They place nothing themselves, so there is no `oracle` and no `worst` of them. An experiment brings their programs
 //! ([`External::needs`]) into the guest; elsewhere they are found by `PATH`.
 
 mod benchmarks;
 mod command;
+pub mod forks;
 mod hpcc;
 mod redis;
 pub mod redis_clients;
 pub mod session;
+pub mod wake_ups;
 
 use crate::frame::spec::{Listed, Metric, Size, Values};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use std::path::Path;
 
 pub use command::{command, run};
@@ -21,11 +24,14 @@ use session::Session;
 /// All of them, in the order of lists.
 pub const ALL: &[External] = &[
     benchmarks::PERF_NUMA,
+    benchmarks::PIPE,
     benchmarks::HACKBENCH,
     benchmarks::STRESS_NG,
     benchmarks::SYSBENCH_THREADS,
     redis::SPEC,
     hpcc::SPEC,
+    forks::SPEC,
+    wake_ups::SPEC,
 ];
 
 /// A program of another project as a workload.
@@ -68,6 +74,12 @@ impl Setting<'_> {
             given => given,
         }
     }
+}
+
+/// The path of this program, which is its own helper in other processes.
+fn own_program() -> Result<String> {
+    let path = std::env::current_exe().context("the path of tandem-load is not known")?;
+    Ok(path.to_string_lossy().into_owned())
 }
 
 impl External {

@@ -4,7 +4,7 @@
 
 use crate::external::redis_clients::{Connection, Load};
 use crate::external::session::{Own, Server, Session};
-use crate::external::{External, Setting};
+use crate::external::{External, Setting, own_program};
 use crate::frame::spec::{Metric, Size, size};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ fn session(setting: &Setting) -> Result<Session> {
         let socket = socket.clone();
         Server { words, answers: Box::new(move || ask(&socket, &["PING"]).is_ok_and(|answer| answer == "PONG")) }
     };
-    let own = text(&std::env::current_exe().context("the path of tandem-load is not known")?);
+    let own = own_program()?;
     let commands = sockets.iter().map(|socket| load.command(&own, socket)).collect();
     let (filled, proved) = (sockets.clone(), load.clone());
     Ok(Session {
