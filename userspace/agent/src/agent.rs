@@ -202,7 +202,8 @@ impl Agent {
             let undone = self.verify(&snapshot, report);
             // What was undone is not in the snapshot: a plan made from it would bring it back.
             let mut decision = None;
-            let knows_enough = self.knows_enough(&snapshot);
+            let waits = self.pace.waits_for_more(self.sensor.threads_turned() > 0);
+            let knows_enough = self.knows_enough(&snapshot) && !waits;
             if !undone && self.trial.is_none() && knows_enough {
                 let decided = decision.insert(self.decide(&snapshot));
                 self.note_statements(report);
@@ -237,7 +238,7 @@ impl Agent {
             if let (Some(look_ns), Some(after)) = (next_look_ns, self.pace.early_look())
                 && now_ns >= look_ns
             {
-                if self.new_threads_work()? {
+                if self.new_threads_work()? || self.sensor.sees_turn() {
                     return Ok(None);
                 }
                 next_look_ns = Some(now_ns + after.as_nanos() as u64);

@@ -4,7 +4,8 @@
 //! A program that was just started is placed by chance, and until it is placed well each moment counts. Later little
 //! changes, and intervals may be long and cheap. So intervals are short from the moment on at which threads begin to work
 //! that were not there before, until nothing more has to be moved ([`Pace::note`]): only for policies that weigh how much
-//! they know, because a short interval shows little. What short intervals take of a CPU is bounded: by its share of the
+//! they know, because a short interval shows little. When a thread has just
+//! turned to other memory, one short interval more shows where to ([`Pace::waits_for_more`]). What short intervals take of a CPU is bounded: by its share of the
 //! time, and because settling ends after a while and does not begin again soon.
 
 use std::collections::BTreeSet;
@@ -43,6 +44,10 @@ pub struct Pace {
     /// When settling began, and since when nothing was moved.
     settling: Option<(u64, u64)>,
     rests_until_ns: u64,
+    /// Threads turned to other memory in the last interval, and whether that was waited for.
+    turning: bool,
+    /// See `turning`.
+    waited: bool,
     /// CPU time of the last interval's sensing and deciding.
     cost_ns: u64,
 }
@@ -51,12 +56,21 @@ impl Pace {
     /// Intervals of `usual` length, and shorter ones if `quick`.
     pub fn new(usual: Duration, quick: bool) -> Self {
         let quick = quick && usual > SHORTEST;
-        Self { usual, quick, known: BTreeSet::new(), settling: None, rests_until_ns: 0, cost_ns: 0 }
+        let (known, settling) = (BTreeSet::new(), None);
+        Self { usual, quick, known, settling, rests_until_ns: 0, turning: false, waited: false, cost_ns: 0 }
     }
 
     /// The length of the next interval.
     pub fn interval(&self) -> Duration {
-        if self.settling.is_some() { self.short(COST_DIVISOR) } else { self.usual }
+        if self.settling.is_some() || self.waited { self.short(COST_DIVISOR) } else { self.usual }
+    }
+
+    /// Whether to wait for one interval more, given whether threads `turned` to other memory in this one: little was seen
+    /// of what they do now. Not twice in a row, so that those that always turn do not hold up all others.
+    pub fn waits_for_more(&mut self, turned: bool) -> bool {
+        self.waited = self.quick && turned && !self.turning;
+        self.turning = turned;
+        self.waited
     }
 
     /// The time from the start of an interval at which it may end early because new threads came; `None`: never.
@@ -158,6 +172,18 @@ mod tests {
         assert_eq!(pace.interval(), USUAL);
         pace.note(15_000 * MS, threads(&[61]), Step::Moving, MS);
         assert_eq!(pace.interval(), SHORTEST);
+    }
+
+    #[test]
+    fn a_thread_that_turned_is_waited_for_once() {
+        let mut pace = pace();
+        assert!(!pace.waits_for_more(false));
+        assert!(pace.waits_for_more(true));
+        assert_eq!(pace.interval(), SHORTEST);
+        assert!(!pace.waits_for_more(true), "it turned again");
+        assert_eq!(pace.interval(), USUAL);
+        assert!(!pace.waits_for_more(true) && !pace.waits_for_more(false) && pace.waits_for_more(true));
+        assert!(!Pace::new(USUAL, false).waits_for_more(true), "other policies have a whole interval");
     }
 
     #[test]

@@ -13,10 +13,10 @@ use crate::lookahead::LookaheadConfig;
 use crate::measures::Measures;
 use crate::performance::PerformanceMemory;
 use crate::rate::AccessRates;
-use crate::regions::Regions;
+use crate::regions::{Region, Regions};
 use crate::samplers::{self, SamplerChoice, SamplerCounters, SamplerError};
 use crate::snapshot::{Parts, TaskAccount};
-use crate::turning::{Rows, spread};
+use crate::turning::{Rows, Weights, spread};
 
 /// Accesses kept between two snapshots; more are dropped and counted.
 const MAX_PENDING: usize = 1 << 20;
@@ -74,6 +74,20 @@ struct Home {
     resident: PerNode<u64>,
 }
 
+/// What is looked at between two snapshots.
+#[derive(Default)]
+struct Watch {
+    /// Threads and nodes of the last snapshot.
+    threads: BTreeMap<u32, ThreadId>,
+    nodes: usize,
+    /// Accesses up to then.
+    before: Weights,
+    /// The pending access that is to be looked at next.
+    from: usize,
+    /// The first of the pending accesses among which a turn was seen.
+    turned_from: Option<usize>,
+}
+
 /// Sampler, tables and memory of the sensing side.
 pub struct Sensor {
     config: SensorConfig,
@@ -89,6 +103,7 @@ pub struct Sensor {
     known_homes: BTreeMap<GroupId, Home>,
     performance: PerformanceMemory,
     busy: NodeBusy,
+    watch: Watch,
     /// See [`Sensor::threads_turned`].
     turned: usize,
     counters: SensorCounters,
@@ -120,6 +135,7 @@ impl Sensor {
             known_homes: BTreeMap::new(),
             performance: PerformanceMemory::default(),
             busy,
+            watch: Watch::default(),
             turned: 0,
             counters: SensorCounters::default(),
             config,
@@ -194,7 +210,7 @@ impl Sensor {
         let threads = accounts.iter().map(|account| (account.id.tid, account.id)).collect();
         let measures = self.take_in(&batch, &threads, topology, start_ns, now_ns);
         self.read_homes(topology, now_ns);
-        self.start_anew(&batch.accesses, &threads, topology.len());
+        self.start_anew(&batch.accesses, threads, topology.len());
         let resident = self.known_homes.iter().map(|(group, home)| (*group, home.resident.clone())).collect();
         let parts = Parts {
             topology,
@@ -255,35 +271,63 @@ impl Sensor {
         measures
     }
 
-    /// Of threads that turned to memory on other nodes, forgets what they did before these accesses.
-    fn start_anew(&mut self, accesses: &[Access], threads: &BTreeMap<u32, ThreadId>, nodes: usize) {
-        let mut fresh = Rows::new(nodes);
-        let mut grouped = Vec::new();
+    /// Whether a thread seems to have turned to memory on other nodes since the last snapshot, or the last call that could
+    /// tell: a snapshot is then better made now than later.
+    pub fn sees_turn(&mut self) -> bool {
+        let window = &self.pending.accesses[self.watch.from..];
+        let (fresh, _) = self.rows(window, &self.watch.threads, self.watch.nodes);
+        if !fresh.turned(&self.watch.before).is_empty() {
+            self.watch.turned_from = Some(self.watch.from);
+            return true;
+        }
+        if fresh.tell() {
+            self.watch.from = self.pending.accesses.len();
+        }
+        false
+    }
+
+    /// Accesses to groups that are known, by thread and node of the memory, and each of them with its region.
+    fn rows<'a>(
+        &self,
+        accesses: &'a [Access],
+        threads: &BTreeMap<u32, ThreadId>,
+        nodes: usize,
+    ) -> (Rows, Vec<(ThreadId, &'a Access, Region)>) {
+        let mut rows = Rows::new(nodes);
+        let mut known = Vec::new();
         for access in accesses {
             let region = self.regions.find(access.process, access.address);
             let (Some(&thread), Some(region)) = (threads.get(&access.tid), region) else { continue };
             if let Some(home) = self.known_homes.get(&group_of(access.process, access.address, region)) {
-                fresh.add(thread, access.time_ns, &home.resident);
-                grouped.push((thread, access, *region));
+                rows.add(thread, access.time_ns, &home.resident);
+                known.push((thread, access, *region));
             }
         }
-        let mut all: BTreeMap<ThreadId, PerNode<f64>> = BTreeMap::new();
+        (rows, known)
+    }
+
+    /// Of threads that turned to memory on other nodes, forgets what they did before.
+    fn start_anew(&mut self, accesses: &[Access], threads: BTreeMap<u32, ThreadId>, nodes: usize) {
+        let since = std::mem::take(&mut self.watch).turned_from.unwrap_or(0);
+        let (fresh, known) = self.rows(&accesses[since..], &threads, nodes);
+        let mut all = Weights::new();
         for (id, group) in self.table.groups() {
             let Some(home) = self.known_homes.get(id) else { continue };
             for (user, weight) in group.users() {
                 spread(all.entry(user).or_insert_with(|| PerNode::filled(nodes, 0.0)), weight, &home.resident);
             }
         }
-        let turned = fresh.turned(&all);
+        let turned = fresh.turned(&fresh.before(&all));
         self.turned = turned.len();
-        if turned.is_empty() {
-            return;
+        if !turned.is_empty() {
+            self.counters.turned += turned.len() as u64;
+            self.table.retain(|_| true, |thread| !turned.contains(&thread));
+            for (thread, access, region) in known.iter().filter(|(thread, ..)| turned.contains(thread)) {
+                self.table.add(access.process, *thread, access.time_ns, access.address, Some(region));
+            }
+            all.append(&mut fresh.only(&turned));
         }
-        self.counters.turned += turned.len() as u64;
-        self.table.retain(|_| true, |thread| !turned.contains(&thread));
-        for (thread, access, region) in grouped.iter().filter(|(thread, ..)| turned.contains(thread)) {
-            self.table.add(access.process, *thread, access.time_ns, access.address, Some(region));
-        }
+        self.watch = Watch { threads, nodes, before: all, from: 0, turned_from: None };
     }
 
     /// Asks where the pages of groups are, those with the oldest answer first, as many as may be asked.

@@ -128,3 +128,34 @@ fn what_a_thread_did_before_it_turned_to_other_memory_is_forgotten() {
     assert!(per_node[1][NodeIndex(1)] > 0.0);
     assert_eq!((sensor.table_counters().turned, sensor.table.groups().count()), (1, 1));
 }
+
+/// Most of an interval passed before the thread turned: what was seen by then is of no use any more.
+#[test]
+fn a_turn_is_seen_before_the_interval_ends() {
+    let (machine, memory) = (topology(2), vec![1_u8; 5 << 20]);
+    let addresses = [0, 1].map(|at| (memory.as_ptr() as u64).next_multiple_of(GROUP_BYTES) + at * GROUP_BYTES);
+    let config = SensorConfig { home_pages: 0, ..SensorConfig::default() };
+    let mut sensor = Sensor::over(Box::new(Scripted(Batch::default())), config, &machine);
+    sensor.set_managed([process()].into());
+    for (start, home) in addresses.into_iter().zip([[512, 0], [0, 512]]) {
+        let home = Home { read_ns: SECOND, resident: home.to_vec().into() };
+        sensor.known_homes.insert(GroupId { process: process(), start }, home);
+    }
+    let near = || batch(addresses[0] + 4096);
+    sensor.pending =
+        Batch { accesses: [near().accesses, batch(addresses[1]).accesses[..9].to_vec()].concat(), ..near() };
+    assert!(!sensor.sees_turn(), "nothing is known of before");
+    sensor.snapshot(&machine, vec![account()], SECOND, SECOND + SECOND / 2, |_, _| None);
+    for _ in 0..4 {
+        sensor.pending.accesses.extend(near().accesses);
+        assert!(!sensor.sees_turn());
+    }
+    sensor.pending.accesses.extend(batch(addresses[1]).accesses);
+    assert!(sensor.sees_turn());
+    let now_ns = 2 * SECOND;
+    let snapshot = sensor.snapshot(&machine, vec![account()], now_ns - SECOND / 2, now_ns, |_, _| None);
+    let row = snapshot.threads[0].accesses_per_s.clone().expect("a signal");
+    assert_eq!((row[NodeIndex(0)], sensor.threads_turned()), (0.0, 1));
+    sensor.pending.accesses.extend(batch(addresses[1]).accesses);
+    assert!(!sensor.sees_turn(), "it stays there");
+}

@@ -46,6 +46,9 @@ impl Row {
     }
 }
 
+/// Weights of accesses by thread and node of the memory.
+pub(crate) type Weights = BTreeMap<ThreadId, PerNode<f64>>;
+
 /// The accesses of an interval by thread and node of the memory.
 #[derive(Debug)]
 pub(crate) struct Rows {
@@ -65,12 +68,31 @@ impl Rows {
         self.rows.entry(thread).or_insert_with(|| Row::new(nodes)).add(time_ns, resident);
     }
 
-    /// The threads that turned to memory on other nodes. `all` has the aged weights of all accesses, these included.
-    pub(crate) fn turned(&self, all: &BTreeMap<ThreadId, PerNode<f64>>) -> Vec<ThreadId> {
+    /// Whether there are enough accesses of any thread to tell.
+    pub(crate) fn tell(&self) -> bool {
+        self.rows.values().any(Row::tells)
+    }
+
+    /// The threads that turned to memory on other nodes, given the aged weights of their accesses before these.
+    pub(crate) fn turned(&self, older: &Weights) -> Vec<ThreadId> {
         let turned = |(thread, fresh): &(&ThreadId, &Row)| {
-            fresh.tells() && all.get(thread).is_some_and(|all| has_turned(&fresh.weights, all))
+            fresh.tells() && older.get(thread).is_some_and(|older| has_turned(&fresh.weights, older))
         };
         self.rows.iter().filter(turned).map(|(thread, _)| *thread).collect()
+    }
+
+    /// What `all` accesses, these included, were before these.
+    pub(crate) fn before(&self, all: &Weights) -> Weights {
+        let less = |(thread, all): (&ThreadId, &PerNode<f64>)| {
+            let fresh = |node: NodeIndex| self.rows.get(thread).map_or(0.0, |row| row.weights[node]);
+            (*thread, PerNode::from_fn(all.len(), |node| (all[node] - fresh(node)).max(0.0)))
+        };
+        all.iter().map(less).collect()
+    }
+
+    /// The weights of these accesses alone of some threads.
+    pub(crate) fn only(self, threads: &[ThreadId]) -> Weights {
+        self.rows.into_iter().filter(|(id, _)| threads.contains(id)).map(|(id, row)| (id, row.weights)).collect()
     }
 }
 
@@ -82,14 +104,13 @@ pub(crate) fn spread(weights: &mut PerNode<f64>, weight: f64, resident: &PerNode
     }
 }
 
-fn has_turned(fresh: &PerNode<f64>, all: &PerNode<f64>) -> bool {
-    let older = PerNode::from_fn(all.len(), |node| (all[node] - fresh[node]).max(0.0));
+fn has_turned(fresh: &PerNode<f64>, older: &PerNode<f64>) -> bool {
     if older.total() < MIN_ACCESSES {
         return false;
     }
     let share = |row: &PerNode<f64>, node: NodeIndex| row[node] / row.total();
     let elsewhere: f64 =
-        (0..all.len()).map(NodeIndex).map(|node| (share(fresh, node) - share(&older, node)).max(0.0)).sum();
+        (0..older.len()).map(NodeIndex).map(|node| (share(fresh, node) - share(older, node)).max(0.0)).sum();
     elsewhere >= LEAST_SHARE
 }
 
@@ -107,7 +128,9 @@ mod tests {
             (0..count).for_each(|look| rows.add(THREAD, look + 1000 * node as u64, &there));
         }
         let all = PerNode::from_fn(2, |node| fresh[node.0] as f64 + older[node.0]);
-        !rows.turned(&[(THREAD, all)].into()).is_empty()
+        let before = rows.before(&[(THREAD, all)].into());
+        assert_eq!(before[&THREAD], older.to_vec().into());
+        !rows.turned(&before).is_empty()
     }
 
     #[test]
@@ -124,17 +147,22 @@ mod tests {
         assert!(!turns([0, 40], [20.0, 3.0]), "or before");
         let mut rows = Rows::new(2);
         (0..40).for_each(|_| rows.add(THREAD, 7, &vec![0, 8].into()));
-        let all = PerNode::from_fn(2, |node| if node.0 == 0 { 90.0 } else { 40.0 });
-        assert!(rows.turned(&[(THREAD, all)].into()).is_empty(), "one look at it is of one stretch of its code");
+        assert!(
+            rows.turned(&[(THREAD, vec![90.0, 0.0].into())].into()).is_empty(),
+            "one look is of one stretch of code"
+        );
+        assert!(!rows.tell());
     }
 
     #[test]
     fn memory_on_several_nodes_counts_for_each_by_its_pages() {
         let mut rows = Rows::new(2);
         (0..40).for_each(|look| rows.add(THREAD, look, &vec![256, 256].into()));
-        let all = |before: [f64; 2]| PerNode::from_fn(2, |node| before[node.0] + 20.0);
-        assert_eq!(rows.turned(&[(THREAD, all([90.0, 10.0]))].into()), [THREAD]);
-        assert!(rows.turned(&[(THREAD, all([60.0, 40.0]))].into()).is_empty());
+        let before = |before: [f64; 2]| [(THREAD, before.to_vec().into())].into();
+        assert_eq!(rows.turned(&before([90.0, 10.0])), [THREAD]);
+        assert!(rows.turned(&before([60.0, 40.0])).is_empty());
         assert!(rows.turned(&BTreeMap::new()).is_empty(), "nothing is remembered of it");
+        assert!(rows.tell());
+        assert_eq!(rows.only(&[THREAD])[&THREAD], vec![20.0, 20.0].into());
     }
 }
