@@ -30,12 +30,15 @@ def failed_tests(output: str) -> list[str]:
     return re.findall(r"^ {4}(\w+)$", names, re.MULTILINE) if ended else []
 
 
-def lab(machine: str, kernel: str, programs: list[pathlib.Path], command: list[str]) -> tuple[int, str]:
-    """Runs a command in a guest; its output goes to ours. Returns its exit status and the output."""
+def lab(
+    machine: str, kernel: str, programs: list[pathlib.Path], command: list[str], options: tuple[str, ...] = (),
+    limit_s: int = LIMIT_S,
+) -> tuple[int, str]:
+    """Runs a command in a guest, with more options of lab.py; its output goes to ours. Returns its exit status and the output."""
     additions = [word for program in programs for word in ("--add", str(program))]
     arguments = [
         ROOT / "vm/lab.py", "run", "--machine", ROOT / f"vm/machines/{machine}.toml", "--kernel", kernel,
-        "--timeout", str(LIMIT_S), *additions, "--", *command,
+        "--timeout", str(limit_s), *options, *additions, "--", *command,
     ]
     for _ in range(3):
         done = subprocess.run(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)

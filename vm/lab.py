@@ -29,8 +29,9 @@ def parser():
         sub.add_argument("--machine", type=Path, required=True, metavar="FILE", help="machine file (vm/machines/)")
         sub.add_argument("--kernel", default=kernels.pinned()[0], metavar="RELEASE",
                          help="pinned kernel (vm/kernels.list), default %(default)s")
-        sub.add_argument("--accel", choices=["auto", "tcg", "kvm"], default="auto",
-                         help="auto: KVM where a probe shows that it boots, else TCG")
+        sub.add_argument("--accel", choices=["auto", "tcg", "tcg-in-turn", "kvm"], default="auto",
+                         help="auto: KVM where a probe shows that it boots, else TCG; tcg-in-turn: emulated CPUs take "
+                              "turns on one of the host's, and code that the kernel patches is never run as it was")
         sub.add_argument("--add", action="append", default=[], metavar="HOST[:GUEST]",
                          help="put a file or folder into the guest (default /bin/NAME), with its libraries")
         sub.add_argument("--append", default="", metavar="ARGS", help="more kernel arguments")

@@ -84,11 +84,12 @@ def slots(machine):
 
 
 def cpu_model(accel):
-    return {"kvm": KVM_CPU, "tcg": TCG_CPU, "timing": TIMING_CPU}[accel]
+    return {"kvm": KVM_CPU, "tcg": TCG_CPU, "tcg-in-turn": TCG_CPU, "timing": TIMING_CPU}[accel]
 
 
 def accel_arguments(accel):
-    name = {"kvm": "kvm", "tcg": "tcg,thread=multi", "timing": "tcg,thread=single"}[accel]
+    in_turn = "tcg,thread=single"
+    name = {"kvm": "kvm", "tcg": "tcg,thread=multi", "tcg-in-turn": in_turn, "timing": in_turn}[accel]
     return ["-accel", name, "-cpu", ",".join(cpu_model(accel))]
 
 
