@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What must hold before anything is touched. Every refusal is one sentence: what is wrong, and what to do.
 
+use std::fs;
 use std::os::unix::process::parent_id;
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use scx_utils::compat;
 use tracing::warn;
 
@@ -43,6 +44,22 @@ pub fn check_kernel() -> Result<()> {
             bail!("the running kernel's sched_ext lacks {kfunc} ({meaning}): boot a newer kernel");
         }
     }
+    check_isolation(&fs::read_to_string("/proc/cmdline").context("the kernel's command line cannot be read")?)
+}
+
+/// Refuses CPUs that the kernel's command line takes out of all scheduling domains: then the kernel loads no scheduler.
+fn check_isolation(command_line: &str) -> Result<()> {
+    const FLAGS: [&str; 3] = ["domain", "nohz", "managed_irq"];
+    let Some(given) = command_line.split_whitespace().rev().find_map(|word| word.strip_prefix("isolcpus=")) else {
+        return Ok(());
+    };
+    let mut flags = given.split(',').take_while(|word| FLAGS.contains(word)).peekable();
+    if flags.peek().is_none() || flags.any(|flag| flag == "domain") {
+        bail!(
+            "the kernel was booted with isolcpus={given}, with which it loads no sched_ext scheduler: boot without it, and keep \
+             tasks off CPUs by cpusets"
+        );
+    }
     Ok(())
 }
 
@@ -59,4 +76,26 @@ pub fn check_no_other_scheduler() -> Result<()> {
         bail!("another sched_ext scheduler ({name}) is loaded: stop it first");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_outside_of_all_domains_are_refused_with_what_the_kernel_was_told() {
+        for given in
+            ["isolcpus=3", "isolcpus=domain,3", "isolcpus=nohz,domain,2-3", "isolcpus=nohz,1 quiet isolcpus=2,3"]
+        {
+            let said = check_isolation(&format!("root=/dev/vda {given} quiet\n")).unwrap_err().to_string();
+            assert!(said.contains(given.rsplit(' ').next().unwrap()) && said.contains("boot without it"), "{said}");
+        }
+    }
+
+    #[test]
+    fn other_kinds_of_isolation_are_fine() {
+        for given in ["", "nohz_full=3 rcu_nocbs=3", "isolcpus=nohz,3", "isolcpus=managed_irq,nohz,3", "noisolcpus=3"] {
+            check_isolation(given).unwrap();
+        }
+    }
 }
