@@ -16,6 +16,7 @@ mod run;
 mod sim;
 mod top;
 mod topo;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -60,6 +61,8 @@ enum Command {
     Top(top::Arguments),
     /// Show nodes, CPUs, memory and distances of this machine or of a machine file
     Topo(topo::Arguments),
+    /// Find the best numbers and places of threads and pages for a program, by running it
+    Tune(tune::Arguments),
 }
 
 /// Exit code of anything the caller asked wrongly (clap uses the same).
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
         Command::Sim(arguments) => sim::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Top(arguments) => top::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Topo(arguments) => topo::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Tune(arguments) => tune::run(&arguments),
     };
     match result {
         Ok(code) => code,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `tandem run`: one program under scx_tandem. The scheduler comes and goes with the program, manages it and its
-//! descendants, and schedules the rest of the machine neutrally.
+//! descendants, and schedules the rest of the machine neutrally. With `--tuned`, what `tandem tune` found takes its place.
 
 mod scheduler;
 mod summary;
+mod tuned;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -47,6 +48,9 @@ pub struct Arguments {
     /// Write the summary as JSON
     #[arg(long)]
     json: bool,
+    /// Apply what `tandem tune` found, instead of scx_tandem
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["dry_run", "config", "options", "log", "summary", "json"])]
+    tuned: Option<PathBuf>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -57,6 +61,9 @@ pub struct Arguments {
 /// # Errors
 /// The scheduler cannot be loaded (then the program is not started), or the program cannot be started.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(file) = &arguments.tuned {
+        return tuned::run(file, &arguments.command);
+    }
     adopt_orphans()?;
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals cannot be handled")?;
     let scheduler = Scheduler::start(&scheduler_flags(arguments)?, arguments.log.as_deref())?;

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `tandem run --tuned`: a program under the configuration that `tandem tune` found.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tandem_ab::stop::Stop;
+use tandem_machine::read_running;
+use tandem_tune::launch::{self, End, Places, Program, Streams};
+use tandem_tune::session::places;
+use tandem_tune::tuned::{Subject, Tuned};
+
+/// Runs `command` as `file` says; the exit code is the program's.
+///
+/// # Errors
+/// The file is no result, or the program cannot be started.
+pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
+    let tuned = Tuned::read(file)?;
+    let topology = read_running().context("the machine's topology cannot be read")?.topology;
+    let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    for difference in tuned.subject.differences(&Subject::of(&words, None, &topology)?) {
+        eprintln!("tandem: warning: {}: {difference}", file.display());
+    }
+    let configuration = tuned.configuration.as_ref();
+    if configuration.is_none() {
+        eprintln!("tandem: {}: {}", file.display(), tuned.in_words());
+    }
+    let places = configuration.map_or_else(Places::default, |one| places(one, &topology));
+    let program = Program { command: crate::tune::command(&words, configuration), streams: Streams::Ours };
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals cannot be handled")?;
+    let handle = signals.handle();
+    let forward = |pid: i32| {
+        std::thread::spawn(move || {
+            // Ctrl-C in a terminal reaches the program by itself.
+            for signal in signals.forever().filter(|&signal| signal != SIGINT) {
+                // SAFETY: a plain system call, on a process that is waited for when no more signals come.
+                unsafe { libc::kill(pid, signal) };
+            }
+        });
+    };
+    let seen = launch::run(&program, &places, None, &Stop::default(), forward)?;
+    handle.close();
+    let code = match seen.end {
+        End::Code(code) => code,
+        End::Signal(signal) => 128 + signal,
+        End::TooLong | End::Stopped => 1,
+    };
+    Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `tandem tune`: the best numbers and places of threads and pages for a program, found by running it.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use tandem_ab::stop::Stop;
+use tandem_ab::store::write_whole;
+use tandem_machine::read_running;
+use tandem_tune::launch::{self, Program, Streams};
+use tandem_tune::report;
+use tandem_tune::search::Settings;
+use tandem_tune::session::Session;
+use tandem_tune::space::Configuration;
+use tandem_tune::store::Store;
+use tandem_tune::tuned::{Subject, Tuned};
+
+/// Exit code when the user stopped it.
+const INTERRUPTED: u8 = 130;
+
+/// In a command, stands for the number of threads.
+const THREADS: &str = "{threads}";
+
+/// What to tune, and within which limits.
+#[derive(Args)]
+#[command(after_help = "\
+Tries numbers of threads (OMP_NUM_THREADS, and {threads} in CMD), nodes for threads, nodes for pages, and rules for both,
+each applied from the program's first instruction on. What is found goes to NAME.tandem.toml; `tandem run --tuned FILE -- CMD`
+applies it. Every run is kept in NAME.tandem.sqlite: interrupted, the same command goes on. docs/autotune.md explains it.
+
+Exit codes: 0 tuned, 2 bad input or a program that cannot be tuned, 130 interrupted (what was found until then is written).")]
+pub struct Arguments {
+    /// Time for all runs, for example 90s, 30m or 2h
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    budget: Option<Duration>,
+    /// Runs of the best configurations
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    repeats: u16,
+    /// What the program reads; nothing by default
+    #[arg(long, value_name = "FILE")]
+    stdin: Option<PathBuf>,
+    /// Where the result goes [default: NAME.tandem.toml]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Where runs are kept [default: NAME.tandem.sqlite]
+    #[arg(long, value_name = "FILE")]
+    store: Option<PathBuf>,
+    /// Write a report as one HTML file with plots
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text} is no time, for example 90s, 30m or 2h");
+    let (number, unit_s) = match text.chars().last() {
+        Some('s') => (&text[..text.len() - 1], 1.0),
+        Some('m') => (&text[..text.len() - 1], 60.0),
+        Some('h') => (&text[..text.len() - 1], 3600.0),
+        _ => (text, 1.0),
+    };
+    let seconds = number.parse::<f64>().map_err(|_| wrong())? * unit_s;
+    if seconds > 0.0 && seconds <= 1e8 { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong()) }
+}
+
+/// Tunes the program.
+///
+/// # Errors
+/// The program cannot be tuned, or a file cannot be read or written.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let machine = read_running().context("the machine's topology cannot be read")?;
+    let subject = Subject::of(&arguments.command, arguments.stdin.as_deref(), &machine.topology)?;
+    let name = Path::new(&subject.program).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let file =
+        |given: &Option<PathBuf>, kind: &str| given.clone().unwrap_or_else(|| format!("{name}.tandem.{kind}").into());
+    let (output, store) = (file(&arguments.output, "toml"), file(&arguments.store, "sqlite"));
+    let store = Store::open(&store, &subject)?;
+    let known = store.len()?;
+    let say = |sentence: &str| eprintln!("tune: {sentence}");
+    if known > 0 {
+        say(&format!("{known} runs are known already"));
+    }
+    let stop = Stop::default();
+    let wish = stop.clone();
+    ctrlc::set_handler(move || wish.wish()).context("signals cannot be handled")?;
+    let scratch = tempfile::tempdir().context("there is no place for what the program writes")?;
+    let written = scratch.path().join("output");
+    let streams = Streams::Files { input: arguments.stdin.clone(), output: written.clone() };
+    let outcome = Session {
+        topology: &machine.topology,
+        cores: machine.cores.len(),
+        store: &store,
+        settings: Settings { repeats: arguments.repeats.into(), ..Settings::default() },
+        budget: arguments.budget,
+        stop: &stop,
+        say: &say,
+        run: &|one, places, limit| {
+            let program = Program { command: command(&arguments.command, one), streams: streams.clone() };
+            let seen = launch::run(&program, places, limit, &stop, |_| ())?;
+            Ok((seen, last_line(&written)?))
+        },
+    }
+    .tune()?;
+    if let Some(outcome) = &outcome {
+        let tuned = Tuned::new(subject, outcome);
+        write_whole(&output, tuned.text()?.as_bytes())?;
+        if let Some(file) = &arguments.html {
+            write_whole(file, report::html(&tuned, outcome)?.as_bytes())?;
+        }
+        show(arguments, &tuned, &output)?;
+    }
+    if stop.wished() {
+        say("interrupted: every finished run is kept, the same command goes on");
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The command with its number of threads; as many as there are CPUs for the program as it is.
+pub fn command(words: &[String], one: Option<&Configuration>) -> Vec<std::ffi::OsString> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = one.map_or(cpus, |one| one.threads).to_string();
+    words.iter().map(|word| word.replace(THREADS, &threads).into()).collect()
+}
+
+/// The last line of what the program wrote, if it wrote anything.
+fn last_line(path: &Path) -> Result<String> {
+    let written = std::fs::read(path).context("what the program wrote cannot be read")?;
+    let text = String::from_utf8_lossy(&written);
+    Ok(text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().chars().take(200).collect())
+}
+
+fn show(arguments: &Arguments, tuned: &Tuned, output: &Path) -> Result<()> {
+    let text = if arguments.json {
+        serde_json::to_string_pretty(tuned)? + "\n"
+    } else {
+        let notes: String = tuned.notes.iter().map(|note| format!("note: {note}\n")).collect();
+        let apply = format!("apply it: tandem run --tuned {} -- {}\n", output.display(), arguments.command.join(" "));
+        let apply = if tuned.configuration.is_some() { apply } else { String::new() };
+        format!("{}\n{}\n{notes}{apply}", report::table(&tuned.measured), tuned.in_words())
+    };
+    std::io::stdout().write_all(text.as_bytes()).context("standard output cannot be written")
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `tandem tune` and `tandem run --tuned`, as their users call them, with programs whose runs can be counted.
+
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A program in a directory of its own that notes each of its runs.
+struct Bench {
+    directory: tempfile::TempDir,
+}
+
+impl Bench {
+    /// `body` is what the program does besides, in the shell's language.
+    fn new(body: &str) -> Self {
+        let bench = Self { directory: tempfile::tempdir().unwrap() };
+        fs::write(bench.path("prog"), format!("#!/bin/sh\necho run >> runs\n{body}\n")).unwrap();
+        fs::set_permissions(bench.path("prog"), fs::Permissions::from_mode(0o755)).unwrap();
+        bench
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tandem"));
+        command.args(arguments).current_dir(self.directory.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn tandem(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn start(&self, arguments: &[&str]) -> Child {
+        self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn runs(&self) -> usize {
+        fs::read_to_string(self.path("runs")).map_or(0, |runs| runs.lines().count())
+    }
+
+    /// Waits until the program has run so often.
+    fn wait_for_runs(&self, runs: usize) {
+        let start = Instant::now();
+        while self.runs() < runs {
+            assert!(start.elapsed() < PATIENCE, "{} runs", self.runs());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// How many runs are known, as it is said at the beginning.
+fn known(output: &Output) -> usize {
+    let said = text(&output.stderr);
+    let line = said.lines().find_map(|line| line.strip_suffix(" runs are known already"));
+    line.and_then(|line| line.strip_prefix("tune: ")).unwrap_or_else(|| panic!("{said}")).parse().unwrap()
+}
+
+#[test]
+fn the_result_is_written_shown_and_applied() {
+    // The second word is the number of threads.
+    let bench = Bench::new("echo $2 $OMP_NUM_THREADS >> threads; sleep 0.05");
+    let output = bench.tandem(&["tune", "--repeats", "4", "--html", "r.html", "--", "./prog", "-t", "{threads}"]);
+    assert!(output.status.success(), "{output:?}");
+    let (shown, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(said.contains("configurations (") && said.contains("runs of 0."), "{said}");
+    assert!(shown.contains("as it is") && shown.contains("1 threads scatter on 1 node"), "{shown}");
+    assert!(shown.contains("note: the program has 1 thread at a time"), "{shown}");
+    assert!(fs::read_to_string(bench.path("r.html")).unwrap().contains("<h1>tandem tune: ./prog</h1>"));
+    // A second time all is known.
+    let runs = bench.runs();
+    assert!(bench.tandem(&["tune", "--repeats", "4", "--", "./prog", "-t", "{threads}"]).status.success());
+    assert_eq!(bench.runs(), runs);
+
+    // Whichever was the faster by chance: the result says one of two things, and both are applied.
+    fs::remove_file(bench.path("threads")).unwrap();
+    let applied = bench.tandem(&["run", "--tuned", "prog.tandem.toml", "--", "./prog", "-t", "{threads}"]);
+    assert!(applied.status.success() && !text(&applied.stderr).contains("warning"), "{applied:?}");
+    let tuned = fs::read_to_string(bench.path("prog.tandem.toml")).unwrap().contains("[configuration]");
+    let threads = fs::read_to_string(bench.path("threads")).unwrap();
+    assert_eq!(threads == "1 1\n", tuned, "{threads}");
+}
+
+#[test]
+fn what_differs_from_the_tuned_program_is_warned_of_and_its_exit_code_is_passed_on() {
+    let bench = Bench::new("sleep 0.03");
+    assert!(bench.tandem(&["tune", "--repeats", "4", "--", "./prog"]).status.success());
+    fs::write(bench.path("other"), "#!/bin/sh\nexit 7\n").unwrap();
+    fs::set_permissions(bench.path("other"), fs::Permissions::from_mode(0o755)).unwrap();
+    let output = bench.tandem(&["run", "--tuned", "prog.tandem.toml", "--", "./other", "x"]);
+    assert_eq!(output.status.code(), Some(7));
+    let said = text(&output.stderr);
+    assert!(said.contains("./other is not the program that was tuned (./prog)"), "{said}");
+    assert!(said.contains("it was tuned with the arguments ``, not `x`"), "{said}");
+    let result = fs::read_to_string(bench.path("prog.tandem.toml")).unwrap();
+    fs::write(bench.path("prog.tandem.toml"), result.replace("node 0: CPUs ", "node 0: CPUs 70-")).unwrap();
+    let said = text(&bench.tandem(&["run", "--tuned", "prog.tandem.toml", "--", "./prog"]).stderr);
+    assert!(said.contains("it was tuned on another machine (node 0: CPUs 70-"), "{said}");
+}
+
+#[test]
+fn after_kill_nothing_is_measured_twice() {
+    let bench = Bench::new("sleep 0.04");
+    let arguments = ["tune", "--json", "--repeats", "8", "--", "./prog"];
+    let mut killed = bench.start(&arguments);
+    bench.wait_for_runs(4);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let going_on = bench.tandem(&arguments);
+    assert!(going_on.status.success() && known(&going_on) >= 2, "{going_on:?}");
+    let runs = bench.runs();
+    let again = bench.tandem(&arguments);
+    assert_eq!(bench.runs(), runs, "all is known");
+    // Only the run during which it was killed ran without being known.
+    let lost = runs - known(&again);
+    assert!(lost <= 1, "{lost} of {runs} runs were lost");
+    let results = [going_on, again].map(|output| serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap());
+    assert_eq!(results[0], results[1]);
+}
+
+#[test]
+fn ctrl_c_keeps_what_is_done_and_leaves_no_process() {
+    let bench = Bench::new("[ $(wc -l < runs) -lt 4 ] || exec sleep 1000\nsleep 0.04");
+    let mut stopped = bench.start(&["tune", "--", "./prog"]);
+    bench.wait_for_runs(4);
+    let kill = Command::new("kill").args(["-INT", &stopped.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let status = stopped.wait().unwrap();
+    let mut said = String::new();
+    stopped.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(status.code(), Some(130), "{said}");
+    assert!(said.contains("interrupted: every finished run is kept"), "{said}");
+    let finished = said.lines().filter(|line| line.ends_with(" s") && !line.contains("configurations")).count();
+    assert_eq!(finished, bench.runs() - 1, "{said}");
+    assert!(bench.path("prog.tandem.toml").exists());
+}
+
+#[test]
+fn programs_that_cannot_be_tuned_are_refused_in_one_sentence() {
+    let said = |body: &str, options: &[&str]| {
+        let bench = Bench::new(body);
+        fs::write(bench.path("input"), "word\n").unwrap();
+        let output = bench.tandem(&[&["tune", "--repeats", "4"], options, &["--", "./prog"]].concat());
+        (output.status.code(), text(&output.stderr).lines().last().unwrap().to_owned())
+    };
+    let fails = said("echo broken >&2; exit 3", &[]);
+    assert_eq!(fails.0, Some(2));
+    assert!(fails.1.contains("fails as it is: exit code 3, its last words: broken"), "{fails:?}");
+    let reads = "read word || exit 1; sleep 0.04";
+    assert!(said(reads, &[]).1.contains("give that with --stdin FILE"));
+    assert_eq!(said(reads, &["--stdin", "input"]).0, Some(0));
+    assert!(said("", &["--stdin", "missing"]).1.contains("missing: cannot be read"));
+    assert!(said("", &["--budget", "soon"]).0 == Some(2));
+    let none = Bench::new("").tandem(&["tune", "--", "./no-such-program"]);
+    assert!(text(&none.stderr).contains("./no-such-program: there is no such program"), "{none:?}");
+}
+
+#[test]
+fn the_budget_ends_the_search_and_the_rest_is_told() {
+    let bench = Bench::new("sleep 0.2");
+    let output = bench.tandem(&["tune", "--budget", "1s", "--repeats", "100", "--", "./prog"]);
+    assert!(output.status.success(), "{output:?}");
+    assert!((2..=5).contains(&bench.runs()), "{} runs", bench.runs());
+    let said = text(&output.stderr);
+    assert!(said.contains("1 s at most"), "{said}");
+}
+
+#[test]
+fn a_file_that_is_no_result_is_refused() {
+    let bench = Bench::new("");
+    let output = bench.tandem(&["run", "--tuned", "prog", "--", "./prog"]);
+    assert_eq!((output.status.code(), bench.runs()), (Some(2), 0));
+    assert!(text(&output.stderr).contains("prog: is no result of tandem tune"), "{output:?}");
+    let output = bench.tandem(&["run", "--tuned", "prog", "--dry-run", "--", "./prog"]);
+    assert!(text(&output.stderr).contains("cannot be used with"), "{output:?}");
+    assert!(!Path::new("prog.tandem.toml").exists());
+}

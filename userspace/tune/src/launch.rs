@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! One run of a program whose threads have seats from their birth.
+//!
+//! Problem: where a thread is when it first touches memory decides where that memory is, so threads must be in their
+//! places before they run, and the main thread before it initialises anything; in any program, without its help.
+//! Mechanism: the program is traced (ptrace). A new thread is stopped before its first instruction; then it gets the
+//! lowest seat of its process that is empty, and may run on the CPUs of that seat's node. Only births, ends and signals
+//! stop a thread; between them it runs untouched. Pages follow by first touch, or by the memory policy that
+//! the program starts with. What is left when a measured program ends is ended with it.
+//!
+//! The main thread gets its seat when the program proper begins ([`Entry`]): until then libraries initialise, and the
+//! OpenMP runtimes count the CPUs they may use.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::ptrace::{self, Options};
+use nix::unistd::Pid;
+use tandem_ab::stop::Stop;
+
+use crate::entry::Entry;
+use crate::seat::{CpuSet, NodeSet};
+use crate::wait::{Event, go_on, next_event};
+
+/// How often the wish to stop is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What the OpenMP runtimes read that would contradict seats.
+const CONTRADICTIONS: [&str; 5] = ["OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_DYNAMIC"];
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Program and arguments.
+    pub command: Vec<OsString>,
+    /// What it reads and writes.
+    pub streams: Streams,
+}
+
+/// What a program reads and writes.
+#[derive(Clone, Debug)]
+pub enum Streams {
+    /// What this process reads and writes. Signals from the terminal reach both.
+    Ours,
+    /// Files; Ctrl-C is for this process, which then ends the program.
+    Files {
+        /// Standard input; nothing if none.
+        input: Option<PathBuf>,
+        /// Standard output and error.
+        output: PathBuf,
+    },
+}
+
+/// Where threads and pages are put.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Places {
+    /// For the OpenMP runtimes; they decide if none.
+    pub threads: Option<usize>,
+    /// CPUs by seat; no thread is bound if empty. Threads beyond take them from the first again.
+    pub seats: Vec<CpuSet>,
+    /// Nodes (the kernel's ids) over which pages are dealt in turn; by first touch if empty.
+    pub page_nodes: Vec<u32>,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum End {
+    /// With this exit code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+    /// It was stopped because it took too long.
+    TooLong,
+    /// It was stopped because the user wished so.
+    Stopped,
+}
+
+/// What was seen of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    /// How it ended.
+    pub end: End,
+    /// From the program's start to its end.
+    pub seconds: f64,
+    /// Most threads that one of its processes had at a time.
+    pub threads: usize,
+    /// Number of its processes, itself included.
+    pub processes: usize,
+}
+
+/// Runs `program` in `places`, for `limit` at most, until a stop is wished. `started` is told its process.
+///
+/// # Errors
+/// It cannot be started, or cannot be traced or placed.
+pub fn run(
+    program: &Program,
+    places: &Places,
+    limit: Option<Duration>,
+    stop: &Stop,
+    started: impl FnOnce(i32) + Send,
+) -> Result<Seen> {
+    // A thread of its own: it waits for its own children only, and what is left of the program ends with it.
+    std::thread::scope(|scope| {
+        let traced = scope.spawn(|| traced(program, places, limit, stop, started));
+        traced.join().expect("tracing does not panic")
+    })
+}
+
+fn traced(
+    program: &Program,
+    places: &Places,
+    limit: Option<Duration>,
+    stop: &Stop,
+    started: impl FnOnce(i32) + Send,
+) -> Result<Seen> {
+    let mut command = command(program, places)?;
+    let name = command.get_program().to_string_lossy().into_owned();
+    // The child is waited for below, by the calls of tracing.
+    let child = command.spawn().with_context(|| format!("{name}: cannot be started"))?;
+    let root = Pid::from_raw(child.id().cast_signed());
+    let handle = pidfd(root)?;
+    let ends_with_root = matches!(program.streams, Streams::Files { .. });
+    started(root.as_raw());
+    let (ended, wait_for_end) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let watch = scope.spawn(move || watch(&handle, limit, stop, &wait_for_end));
+        let seen = Tracer::new(root, places, ends_with_root).and_then(Tracer::run);
+        drop(ended);
+        let stopped = watch.join().expect("watching does not panic");
+        let mut seen = seen?;
+        // What ends by itself at the last moment has ended by itself.
+        if let (Some(end), End::Signal(libc::SIGKILL)) = (stopped, &seen.end) {
+            seen.end = end;
+        }
+        Ok(seen)
+    })
+}
+
+fn command(program: &Program, places: &Places) -> Result<Command> {
+    let (name, words) = program.command.split_first().context("there is no program to run")?;
+    let mut command = Command::new(name);
+    command.args(words);
+    if let Streams::Files { input, output } = &program.streams {
+        command.stdin(match input {
+            Some(path) => File::open(path).with_context(|| format!("{}: cannot be read", path.display()))?.into(),
+            None => Stdio::null(),
+        });
+        let file = File::create(output).with_context(|| format!("{}: cannot be written", output.display()))?;
+        command.stdout(file.try_clone()?).stderr(file).process_group(0);
+    }
+    if let Some(threads) = places.threads {
+        command.env("OMP_NUM_THREADS", threads.to_string());
+    }
+    if !places.seats.is_empty() {
+        for name in CONTRADICTIONS {
+            command.env_remove(name);
+        }
+    }
+    let start = places
+        .seats
+        .iter()
+        .fold(None, |all: Option<CpuSet>, seat| Some(all.map_or_else(|| seat.clone(), |all| all.with(seat))));
+    let page_nodes = (!places.page_nodes.is_empty()).then(|| NodeSet::of(&places.page_nodes));
+    // SAFETY: between fork and exec only system calls are made, on what is there already.
+    unsafe {
+        command.pre_exec(move || {
+            if let Some(cpus) = &start {
+                cpus.allow(0)?;
+            }
+            if let Some(nodes) = &page_nodes {
+                nodes.interleave_from_now_on()?;
+            }
+            Ok(ptrace::traceme()?)
+        });
+    }
+    Ok(command)
+}
+
+/// A handle of a process that never means another one.
+fn pidfd(pid: Pid) -> Result<OwnedFd> {
+    // SAFETY: takes plain numbers.
+    let handle = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) };
+    if handle < 0 {
+        return Err(std::io::Error::last_os_error()).context("the program cannot be watched");
+    }
+    // SAFETY: a new descriptor, of nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(handle as i32) })
+}
+
+/// Kills the process after `limit` or when a stop is wished; returns which, if either, before `ended` hangs up.
+fn watch(process: &OwnedFd, limit: Option<Duration>, stop: &Stop, ended: &mpsc::Receiver<()>) -> Option<End> {
+    let start = Instant::now();
+    loop {
+        let left = limit.map(|limit| limit.saturating_sub(start.elapsed()));
+        if ended.recv_timeout(left.unwrap_or(LOOK_EVERY).min(LOOK_EVERY)) == Err(RecvTimeoutError::Disconnected) {
+            return None;
+        }
+        let end = match left {
+            _ if stop.wished() => End::Stopped,
+            Some(left) if left.is_zero() => End::TooLong,
+            _ => continue,
+        };
+        // SAFETY: the descriptor is open and the other arguments are plain numbers. A process that has ended needs none.
+        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), libc::SIGKILL, 0, 0) };
+        return Some(end);
+    }
+}
+
+/// The seats of a process: by thread, its seat.
+#[derive(Default)]
+struct Process(BTreeMap<Pid, usize>);
+
+impl Process {
+    /// Gives `thread` the lowest seat that is empty.
+    fn seat(&mut self, thread: Pid) -> usize {
+        let taken: BTreeSet<usize> = self.0.values().copied().collect();
+        let seat = (0..).find(|seat| !taken.contains(seat)).expect("seats are endless");
+        self.0.insert(thread, seat);
+        seat
+    }
+}
+
+/// Follows all threads of a program.
+struct Tracer<'a> {
+    root: Pid,
+    places: &'a Places,
+    /// Whether what it left is ended with the program.
+    ends_with_root: bool,
+    /// By the process's id.
+    processes: BTreeMap<Pid, Process>,
+    /// New threads with their seats, whose first stop is to come.
+    unborn: BTreeMap<Pid, usize>,
+    /// New threads that are stopped, whose parents' words are to come.
+    stopped: BTreeSet<Pid>,
+    /// By process, where its main thread gets its seat.
+    entries: BTreeMap<Pid, Entry>,
+    start: Instant,
+    most_threads: usize,
+    all_processes: usize,
+}
+
+impl<'a> Tracer<'a> {
+    /// Takes over `root`, which stops at its exec.
+    fn new(root: Pid, places: &'a Places, ends_with_root: bool) -> Result<Self> {
+        match next_event()? {
+            (pid, Event::Signal(libc::SIGTRAP)) if pid == root => {}
+            (_, other) => bail!("the program did not stop at its start: {other:?}"),
+        }
+        let mut options = Options::PTRACE_O_TRACECLONE
+            | Options::PTRACE_O_TRACEFORK
+            | Options::PTRACE_O_TRACEVFORK
+            | Options::PTRACE_O_TRACEEXEC;
+        options.set(Options::PTRACE_O_EXITKILL, ends_with_root);
+        ptrace::setoptions(root, options).context("the program cannot be traced")?;
+        let mut tracer = Self {
+            root,
+            places,
+            ends_with_root,
+            processes: BTreeMap::new(),
+            unborn: BTreeMap::new(),
+            stopped: BTreeSet::new(),
+            entries: BTreeMap::new(),
+            start: Instant::now(),
+            most_threads: 1,
+            all_processes: 1,
+        };
+        tracer.begin(root)?;
+        go_on(root, 0)?;
+        Ok(tracer)
+    }
+
+    fn run(mut self) -> Result<Seen> {
+        loop {
+            match next_event()? {
+                (pid, Event::Ended(end)) if pid == self.root => {
+                    let seen = self.seen(end);
+                    self.forget(pid);
+                    self.end_rest()?;
+                    return Ok(seen);
+                }
+                (pid, Event::Ended(_)) => self.forget(pid),
+                (pid, Event::Exec) => {
+                    self.begin(pid)?;
+                    go_on(pid, 0)?;
+                }
+                (pid, Event::Birth) => {
+                    // A parent that was killed just now has no child.
+                    if let Ok(new) = ptrace::getevent(pid) {
+                        self.born(Pid::from_raw(new as i32))?;
+                    }
+                    go_on(pid, 0)?;
+                }
+                (pid, Event::Signal(libc::SIGSTOP)) if self.is_new(pid) => self.first_stop(pid)?,
+                (pid, Event::Signal(libc::SIGTRAP)) if self.at_entry(pid)? => go_on(pid, 0)?,
+                (pid, Event::Signal(signal)) => go_on(pid, signal)?,
+            }
+        }
+    }
+
+    /// Ends what is left of a program that is measured. Otherwise what outlives the program does so untraced from now on.
+    fn end_rest(mut self) -> Result<()> {
+        while self.ends_with_root && !self.processes.is_empty() {
+            for &process in self.processes.keys() {
+                // SAFETY: a plain system call; the process was not waited for yet, so its id is its own.
+                unsafe { libc::kill(process.as_raw(), libc::SIGKILL) };
+            }
+            match next_event()? {
+                (pid, Event::Ended(_)) => self.forget(pid),
+                (pid, Event::Birth) => {
+                    if let Ok(new) = ptrace::getevent(pid) {
+                        self.born(Pid::from_raw(new as i32))?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn is_new(&self, thread: Pid) -> bool {
+        self.unborn.contains_key(&thread) || !self.processes.values().any(|process| process.0.contains_key(&thread))
+    }
+
+    fn seen(&self, end: End) -> Seen {
+        let seconds = self.start.elapsed().as_secs_f64();
+        Seen { end, seconds, threads: self.most_threads, processes: self.all_processes }
+    }
+
+    /// A process has a new program: one thread, with the first seat.
+    fn begin(&mut self, process: Pid) -> Result<()> {
+        let mut seats = Process::default();
+        seats.seat(process);
+        self.processes.insert(process, seats);
+        if !self.places.seats.is_empty() {
+            match Entry::set(process) {
+                Some(entry) => {
+                    self.entries.insert(process, entry);
+                }
+                None => self.bind(process, 0)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the main thread just came to where the program proper begins; then it has its seat now.
+    fn at_entry(&mut self, pid: Pid) -> Result<bool> {
+        if !self.entries.get(&pid).is_some_and(|entry| entry.is_reached_by(pid)) {
+            return Ok(false);
+        }
+        self.entries.remove(&pid).expect("it was just there").remove()?;
+        self.bind(pid, 0)?;
+        Ok(true)
+    }
+
+    /// A new thread or process, in its parent's words: they come in the order of births, so seats are given now.
+    fn born(&mut self, new: Pid) -> Result<()> {
+        let process = process_of(new).unwrap_or(new);
+        self.all_processes += usize::from(process == new);
+        let threads = self.processes.entry(process).or_default();
+        let seat = threads.seat(new);
+        self.most_threads = self.most_threads.max(threads.0.len());
+        if self.stopped.remove(&new) {
+            return self.let_in(new, seat);
+        }
+        self.unborn.insert(new, seat);
+        Ok(())
+    }
+
+    /// The first stop of a new thread or process, which comes before or after its parent's words.
+    fn first_stop(&mut self, new: Pid) -> Result<()> {
+        if let Some(seat) = self.unborn.remove(&new) {
+            return self.let_in(new, seat);
+        }
+        self.stopped.insert(new);
+        Ok(())
+    }
+
+    /// Puts a new thread that is stopped onto its seat, and lets it run.
+    fn let_in(&self, new: Pid, seat: usize) -> Result<()> {
+        self.bind(new, seat)?;
+        go_on(new, 0)
+    }
+
+    fn bind(&self, thread: Pid, seat: usize) -> Result<()> {
+        let Some(at) = seat.checked_rem(self.places.seats.len()) else { return Ok(()) };
+        match self.places.seats[at].allow(thread.as_raw()) {
+            Err(error) if error.raw_os_error() != Some(libc::ESRCH) => {
+                Err(error).with_context(|| format!("thread {thread} cannot be bound to its node"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn forget(&mut self, pid: Pid) {
+        self.unborn.remove(&pid);
+        self.stopped.remove(&pid);
+        self.entries.remove(&pid);
+        self.processes.retain(|_, process| {
+            process.0.remove(&pid);
+            !process.0.is_empty()
+        });
+    }
+}
+
+/// The process of a thread.
+fn process_of(thread: Pid) -> Option<Pid> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    line.trim().parse().ok().map(Pid::from_raw)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+use std::path::Path;
+
+use tandem_machine::online_cpus;
+use tandem_policies::model::CpuId;
+
+use super::*;
+
+/// A program in C, built into `directory`.
+fn build(directory: &Path, source: &str) -> Vec<OsString> {
+    let (file, program) = (directory.join("program.c"), directory.join("program"));
+    std::fs::write(&file, source).unwrap();
+    let status =
+        Command::new("gcc").args(["-O1", "-pthread", "-fopenmp", "-o"]).arg(&program).arg(&file).status().unwrap();
+    assert!(status.success());
+    vec![program.into_os_string()]
+}
+
+/// A program without input, whose output goes to a file.
+fn program(command: Vec<OsString>, output: &Path) -> Program {
+    Program { command, streams: Streams::Files { input: None, output: output.to_owned() } }
+}
+
+fn shell(script: &str) -> Program {
+    program(["sh", "-c", script].map(OsString::from).to_vec(), "/dev/null".as_ref())
+}
+
+fn launch(program: &Program, places: &Places) -> Seen {
+    run(program, places, None, &Stop::default(), |_| ()).unwrap()
+}
+
+/// One set for each online CPU.
+fn single_cpus() -> Vec<CpuSet> {
+    online_cpus().unwrap().iter().map(|&cpu| CpuSet::of(&[cpu])).collect()
+}
+
+#[test]
+fn exit_codes_signals_and_processes_are_seen() {
+    assert_eq!(launch(&shell("exit 3"), &Places::default()).end, End::Code(3));
+    assert_eq!(launch(&shell("kill -TERM $$"), &Places::default()).end, End::Signal(libc::SIGTERM));
+    let seen = launch(&shell("true & (true); wait"), &Places::default());
+    assert_eq!((seen.end, seen.processes, seen.threads), (End::Code(0), 3, 1));
+}
+
+#[test]
+fn a_program_that_is_not_there_is_named() {
+    let program = Program { command: vec!["/no/such/program".into()], ..shell("") };
+    let said = format!("{:#}", run(&program, &Places::default(), None, &Stop::default(), |_| ()).unwrap_err());
+    assert!(said.contains("/no/such/program: cannot be started"), "{said}");
+}
+
+#[test]
+fn what_takes_too_long_is_ended_with_all_its_processes() {
+    let directory = tempfile::tempdir().unwrap();
+    let pid = directory.path().join("pid");
+    let program = shell(&format!("sleep 1000 & echo $! > {}; wait", pid.display()));
+    let limit = Some(Duration::from_millis(700));
+    let seen = run(&program, &Places::default(), limit, &Stop::default(), |_| ()).unwrap();
+    assert_eq!(seen.end, End::TooLong);
+    assert!((0.7..60.0).contains(&seen.seconds), "{seen:?}");
+    let left: i32 = std::fs::read_to_string(pid).unwrap().trim().parse().unwrap();
+    let state = std::fs::read_to_string(format!("/proc/{left}/stat")).unwrap_or_default();
+    assert!(state.is_empty() || state.contains(") Z "), "{state}");
+}
+
+#[test]
+fn it_ends_when_the_user_wishes() {
+    let stop = Stop::default();
+    stop.wish();
+    assert_eq!(run(&shell("sleep 1000"), &Places::default(), None, &stop, |_| ()).unwrap().end, End::Stopped);
+}
+
+#[test]
+fn every_thread_is_in_its_seat_from_its_first_instruction() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = r#"
+#define _GNU_SOURCE
+#include <omp.h>
+#include <sched.h>
+#include <stdio.h>
+static int first_cpu(void) {
+	cpu_set_t set;
+	sched_getaffinity(0, sizeof set, &set);
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+		if (CPU_ISSET(cpu, &set))
+			return CPU_COUNT(&set) == 1 ? cpu : -1;
+	return -1;
+}
+int main(void) {
+	int at[16], mine = first_cpu();
+	#pragma omp parallel
+	at[omp_get_thread_num()] = first_cpu();
+	printf("%d %d:", omp_get_max_threads(), mine);
+	for (int i = 0; i < omp_get_max_threads(); i++)
+		printf(" %d", at[i]);
+	printf("\n");
+}
+"#;
+    let command = build(directory.path(), source);
+    let output = directory.path().join("output");
+    let program = program(command, &output);
+    let cpus: Vec<CpuId> = online_cpus().unwrap();
+    let places = Places { threads: Some(5), seats: single_cpus(), page_nodes: vec![] };
+    let seat = |thread: usize| cpus[thread % cpus.len()].0.to_string();
+    let expected = format!("5 {}: {}\n", seat(0), (0..5).map(seat).collect::<Vec<_>>().join(" "));
+    // Births and first stops are told in any order: many times, so that all are met.
+    for _ in 0..20 {
+        let seen = launch(&program, &places);
+        assert_eq!(std::fs::read_to_string(&output).unwrap(), expected);
+        assert_eq!((seen.end, seen.threads, seen.processes), (End::Code(0), 5, 1));
+    }
+}
+
+#[test]
+fn a_seat_that_is_free_again_is_taken_first_and_signals_of_the_c_library_pass() {
+    let directory = tempfile::tempdir().unwrap();
+    // pthread_cancel works by a real-time signal.
+    let source = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+static void *wait_for_ever(void *none) { for (;;) pause(); }
+int main(void) {
+	pthread_t thread;
+	for (int i = 0; i < 20; i++) {
+		pthread_create(&thread, NULL, wait_for_ever, NULL);
+		pthread_cancel(thread);
+		pthread_join(thread, NULL);
+	}
+	return 7;
+}
+"#;
+    let program = program(build(directory.path(), source), "/dev/null".as_ref());
+    let seen = launch(&program, &Places { seats: single_cpus(), ..Places::default() });
+    assert_eq!(seen.end, End::Code(7));
+    assert!((2..5).contains(&seen.threads), "an end may be seen after the next birth: {seen:?}");
+}
+
+#[test]
+fn pages_come_from_the_nodes_that_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = directory.path().join("output");
+    let command = ["grep", "-c", "interleave:0", "/proc/self/numa_maps"].map(OsString::from).to_vec();
+    let program = program(command, &output);
+    let seen = launch(&program, &Places { page_nodes: vec![0], ..Places::default() });
+    assert_eq!(seen.end, End::Code(0));
+    assert_ne!(std::fs::read_to_string(&output).unwrap().trim(), "0");
+    assert_eq!(launch(&program, &Places::default()).end, End::Code(1), "no such line without");
+}
+
+#[test]
+fn its_input_is_the_file_that_is_named_or_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let input = directory.path().join("input");
+    std::fs::write(&input, "three\n").unwrap();
+    let reads = shell("read word && [ $word = three ]");
+    let streams = Streams::Files { input: Some(input), output: "/dev/null".into() };
+    assert_eq!(launch(&Program { streams, ..reads.clone() }, &Places::default()).end, End::Code(0));
+    assert_eq!(launch(&reads, &Places::default()).end, End::Code(1));
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Coupled tuning: the best numbers and places of threads and pages for a program on this machine, found by running it.
+//!
+//! | file | concern |
+//! |---|---|
+//! | `space` | which configurations there are |
+//! | `search` | which of them is the fastest, with few runs |
+//! | `store` | runs outlive the search |
+//! | `launch`, `entry`, `wait`, `seat` | one run with threads and pages in their places from birth |
+//! | `session` | a search from its first run to its result |
+//! | `tuned`, `axes`, `report` | the result as a file, and for eyes |
+
+pub mod axes;
+mod entry;
+pub mod launch;
+pub mod report;
+pub mod search;
+pub mod seat;
+pub mod session;
+pub mod space;
+pub mod store;
+#[cfg(test)]
+mod testing;
+pub mod tuned;
+mod wait;

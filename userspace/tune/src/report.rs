@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A result as one HTML page, in the look of the others: it needs no network and no script.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use plotters::prelude::*;
+use tandem_ab::charts::{GRID, colour, drawing, svg};
+use tandem_ab::report::{STYLE, escaped, figure, head};
+
+use crate::axes::{Axis, axes};
+use crate::session::{Outcome, name};
+use crate::tuned::{Measured, Tuned};
+
+/// So many configurations are drawn; all are in the table.
+const DRAWN: usize = 25;
+
+/// The page of a result.
+///
+/// # Errors
+/// A plot cannot be drawn.
+pub fn html(tuned: &Tuned, outcome: &Outcome) -> Result<String> {
+    let title = format!("tandem tune: {}", tuned.subject.program);
+    let mut page = head(&title, STYLE);
+    writeln!(page, "<section><h1>{}</h1>", escaped(&title))?;
+    let command = format!("{} {}", tuned.subject.program, tuned.subject.arguments.join(" "));
+    writeln!(page, "<p>{} on {}</p>", escaped(&command), escaped(&tuned.subject.machine.join("; ")))?;
+    writeln!(page, "<p><strong>{}</strong></p>", escaped(&tuned.in_words()))?;
+    for note in &tuned.notes {
+        writeln!(page, "<p>{}</p>", escaped(note))?;
+    }
+    figure(&mut page, "The fastest configurations", RANKED, &ranked(outcome)?, &[])?;
+    let axes = axes(outcome);
+    if !axes.is_empty() {
+        writeln!(page, "<h2>Which axes mattered</h2>\n<pre>{}</pre>", escaped(&axes_table(&axes, tuned)))?;
+        writeln!(page, "<p class=\"caption\">{AXES}</p>")?;
+    }
+    writeln!(page, "<h2>All configurations</h2>\n<pre>{}</pre>", escaped(&table(&tuned.measured)))?;
+    page += "</section>\n</body></html>\n";
+    Ok(page)
+}
+
+const RANKED: &str = "Dots: runs. Tick: median. The line from top to bottom is the median of the program as it is.";
+
+const AXES: &str = "For each value of an axis, the best configuration that has it. Weight: how many times slower the best \
+    configuration is with the axis' worst value.";
+
+/// All configurations that ran, the fastest first, as text.
+pub fn table(measured: &[Measured]) -> String {
+    let width = measured.iter().map(|one| one.configuration.chars().count()).max().unwrap_or(0);
+    let mut text = format!("{:<width$}  {:>4}  {:>9}  {:>18}\n", "configuration", "runs", "median s", "range s");
+    for one in measured {
+        let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.3}"));
+        let range = format!("{}..{}", number(one.least_s), number(one.greatest_s));
+        let remark = match (&one.failure, one.slower_than_s) {
+            (Some(why), _) => format!("  failed: {why}"),
+            (None, Some(limit)) => format!("  stopped after {limit:.3} s"),
+            (None, None) => String::new(),
+        };
+        let (name, median) = (&one.configuration, number(one.median_s));
+        text += &format!("{name:<width$}  {:>4}  {median:>9}  {range:>18}{remark}\n", one.runs);
+    }
+    text
+}
+
+fn axes_table(axes: &[Axis], tuned: &Tuned) -> String {
+    let as_it_is = tuned.measured.iter().find(|one| one.configuration == name(None)).and_then(|one| one.median_s);
+    let mut text = format!("{:<22}  {:>6}  best with each value\n", "axis", "weight");
+    for axis in axes {
+        let value = |(words, seconds): &(String, f64)| match as_it_is {
+            Some(as_it_is) => format!("{words} {:.2}x", as_it_is / seconds),
+            None => format!("{words} {seconds:.3} s"),
+        };
+        let values: Vec<String> = axis.best_s.iter().map(value).collect();
+        text += &format!("{:<22}  {:>6.2}  {}\n", axis.name, axis.weight(), values.join(", "));
+    }
+    text
+}
+
+/// Runs of the fastest configurations and of the program as it is.
+fn ranked(outcome: &Outcome) -> Result<String> {
+    let mut rows: Vec<(String, &[f64], f64)> = Vec::new();
+    for (one, runs) in outcome.candidates.iter().zip(&outcome.found.runs) {
+        rows.extend(runs.median().map(|median| (name(one.as_ref()), &runs.seconds[..], median)));
+    }
+    rows.sort_by(|one, other| one.2.total_cmp(&other.2));
+    let as_it_is = outcome.found.runs[0].median();
+    let place = rows.iter().position(|row| row.0 == name(None));
+    if let Some(place) = place.filter(|&place| place >= DRAWN) {
+        rows.swap(DRAWN - 1, place);
+    }
+    rows.truncate(DRAWN);
+    let greatest = rows.iter().flat_map(|row| row.1).copied().fold(0.0, f64::max);
+    if greatest <= 0.0 {
+        return Ok(String::new());
+    }
+    let count = rows.len() as i32;
+    svg((860, 60 + 26 * rows.len() as u32), |area| {
+        let mut chart = ChartBuilder::on(area)
+            .margin(8)
+            .x_label_area_size(36)
+            .y_label_area_size(430)
+            .build_cartesian_2d(0.0..greatest * 1.05, (0..count - 1).into_segmented())
+            .map_err(drawing)?;
+        let label = |row: &SegmentValue<i32>| match row {
+            SegmentValue::CenterOf(row) => rows.get((count - 1 - row) as usize).map_or("", |row| &row.0).to_owned(),
+            _ => String::new(),
+        };
+        chart
+            .configure_mesh()
+            .disable_y_mesh()
+            .bold_line_style(GRID)
+            .light_line_style(TRANSPARENT)
+            .y_labels(rows.len())
+            .y_label_formatter(&label)
+            .x_desc("seconds [s]")
+            .label_style(("sans-serif", 14))
+            .draw()
+            .map_err(drawing)?;
+        if let Some(as_it_is) = as_it_is {
+            let ends = [(as_it_is, SegmentValue::Exact(0)), (as_it_is, SegmentValue::Exact(count))];
+            chart.draw_series([PathElement::new(ends, BLACK.mix(0.5).stroke_width(1))]).map_err(drawing)?;
+        }
+        for (index, (_, seconds, median)) in rows.iter().enumerate() {
+            let row = SegmentValue::CenterOf(count - 1 - index as i32);
+            let dots = seconds.iter().map(|&value| Circle::new((value, row.clone()), 4, colour(0).filled()));
+            chart.draw_series(dots).map_err(drawing)?;
+            let tick = EmptyElement::at((*median, row)) + PathElement::new([(0, -8), (0, 8)], BLACK.stroke_width(2));
+            chart.draw_series([tick]).map_err(drawing)?;
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::search::{End, Found, Runs};
+    use crate::session::AT_BIRTH;
+    use crate::space::Space;
+    use crate::testing::machine;
+    use crate::tuned::Subject;
+
+    /// A result on two nodes in which one configuration failed and one was stopped.
+    fn page() -> String {
+        let topology = machine(2, 4);
+        let all = Space::of(&topology, 8, &AT_BIRTH).configurations(&topology);
+        let mut runs: Vec<Runs> = (0..=all.len())
+            .map(|at| Runs { seconds: vec![3.0 - 0.1 * at as f64, 3.1 - 0.1 * at as f64], ..Runs::default() })
+            .collect();
+        runs[2] = Runs { failure: Some("exit code 3, its last words: <b>oh".into()), ..Runs::default() };
+        runs[3] = Runs { slower_than: Some(6.0), ..Runs::default() };
+        let best = all.len();
+        let outcome = Outcome {
+            candidates: std::iter::once(None).chain(all.into_iter().map(Some)).collect(),
+            found: Found { best: Some(best), runs, end: End::Decided },
+            notes: vec!["a note with <i>".into()],
+        };
+        let subject = Subject::of(&["sh".into(), "<x>".into()], None, &topology).unwrap();
+        html(&Tuned::new(subject, &outcome), &outcome).unwrap()
+    }
+
+    #[test]
+    fn the_page_has_the_ranking_the_axes_and_every_configuration() {
+        let page = page();
+        assert_eq!(page.matches("<svg").count(), 1);
+        for words in [
+            "Which axes mattered",
+            "number of threads",
+            "stopped after 6.000 s",
+            "failed: exit code 3",
+            "times as fast",
+        ] {
+            assert!(page.contains(words), "{words}");
+        }
+        assert_eq!(
+            page.matches(" threads scatter on ").count() + page.matches(" threads contiguous on ").count(),
+            19 + 17 + 1
+        );
+    }
+
+    #[test]
+    fn it_needs_no_network_and_no_script_and_names_cannot_break_it() {
+        let page = page().replace("http://www.w3.org/2000/svg", "");
+        for word in ["http", "<script", "<link", "@import", "url(", "<b>", "<i>", "<x>"] {
+            assert!(!page.contains(word), "{word}");
+        }
+        assert!(page.contains("content=\"light dark\""));
+    }
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The search: which of many configurations is the fastest, with as few runs as possible.
+//!
+//! Problem: hundreds of configurations, each run takes as long as the program, and runs differ by chance. Mechanism:
+//! successive halving. Everybody runs once; the best third runs again, the best third of these as often again, and so on,
+//! up to [`Settings::repeats`] runs each. A run is stopped when it takes [`Settings::patience`] times the best median.
+//! From four runs on intervals decide too: who is worse than the best with 95 % confidence runs no more, and when all that
+//! are left are within [`Settings::near`] of the best, with confidence, it is over. Few configurations
+//! ([`Settings::few`]) are searched exhaustively: only intervals end their runs. The same readings give the same search.
+//!
+//! Terms: *candidate*: index of a configuration; *reading*: one run's result; *survivor*: still in the race.
+
+use anyhow::Result;
+use tandem_ab::statistics::{Better, Comparison, Sample, Verdict};
+
+/// One of so many goes on to the next round.
+const ONE_OF: usize = 3;
+
+/// Runs of each side from which on an interval decides: of two and two equal ones, every third pair is disjoint.
+const FEWEST: usize = 4;
+
+/// Stopping a run that takes less than this too long saves nothing, and a busy machine may delay any run as much.
+const LEAST_SAVED_S: f64 = 0.5;
+
+/// How the search goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// Runs of the last survivors.
+    pub repeats: usize,
+    /// So many candidates, or fewer, are not halved.
+    pub few: usize,
+    /// A run is stopped at so many times the best median, and no sooner than half a second after that.
+    pub patience: f64,
+    /// Candidates within this share of the best are equal to it.
+    pub near: f64,
+}
+
+impl Settings {
+    /// When a run is stopped if the best median is `seconds`.
+    pub fn limit_s(&self, seconds: f64) -> f64 {
+        (seconds * self.patience).max(seconds + LEAST_SAVED_S)
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { repeats: 10, few: 8, patience: 2.0, near: 0.02 }
+    }
+}
+
+/// What one run gave.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reading {
+    /// It took so many seconds.
+    Seconds(f64),
+    /// It was stopped after so many.
+    SlowerThan(f64),
+    /// It did not end well; why, in words.
+    Failed(String),
+    /// There is no time for it, or the user wants to stop.
+    Stop,
+}
+
+/// All runs of a candidate.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Runs {
+    /// Of the runs that ended, in their order; of later ones that were stopped, until then.
+    pub seconds: Vec<f64>,
+    /// After how long its only run was stopped.
+    pub slower_than: Option<f64>,
+    /// Why it failed.
+    pub failure: Option<String>,
+}
+
+impl Runs {
+    /// Its runs, if each one ended.
+    pub fn sample(&self) -> Option<Sample> {
+        if self.failure.is_some() || self.slower_than.is_some() { None } else { Sample::new(&self.seconds) }
+    }
+
+    /// Median in s, if each run ended.
+    pub fn median(&self) -> Option<f64> {
+        self.sample().map(|sample| sample.median())
+    }
+}
+
+/// How the search ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The last survivors had all their runs, or none but the best was left.
+    Decided,
+    /// All survivors are equal to the best.
+    Near,
+    /// A reading said so.
+    Stopped,
+    /// No run of any candidate ended well.
+    NoneWorks,
+}
+
+/// What the search found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// The candidate with the least median, among those with the most runs.
+    pub best: Option<usize>,
+    /// By candidate.
+    pub runs: Vec<Runs>,
+    /// How it ended.
+    pub end: End,
+}
+
+/// Searches among `candidates`, of which number `reference` is never dropped. `read` runs a candidate: its index, how
+/// often it has run, and after how many seconds to stop it.
+///
+/// # Errors
+/// Those of `read`.
+pub fn search(
+    candidates: usize,
+    reference: Option<usize>,
+    settings: &Settings,
+    mut read: impl FnMut(usize, usize, Option<f64>) -> Result<Reading>,
+) -> Result<Found> {
+    let mut race = Race { runs: vec![Runs::default(); candidates], settings: *settings, reference };
+    let mut survivors: Vec<usize> = (0..candidates).collect();
+    let mut goal = 1;
+    loop {
+        for &candidate in &survivors {
+            if !race.bring_to(candidate, goal, &mut read)? {
+                return Ok(race.found(End::Stopped));
+            }
+        }
+        survivors.retain(|&candidate| race.runs[candidate].sample().is_some());
+        let Some(best) = race.best(&survivors) else { return Ok(race.found(End::NoneWorks)) };
+        if goal >= FEWEST {
+            survivors = race.not_worse(&survivors, best);
+        }
+        let rivals = survivors.iter().filter(|&&one| one != best && Some(one) != reference).count();
+        if goal >= settings.repeats || (rivals == 0 && goal >= FEWEST) {
+            return Ok(race.found(End::Decided));
+        }
+        if goal >= FEWEST && race.all_near(&survivors, best) {
+            return Ok(race.found(End::Near));
+        }
+        if candidates > settings.few {
+            survivors = race.best_of(survivors);
+        }
+        goal = (goal * 2).min(settings.repeats);
+    }
+}
+
+/// About how many runs a search takes: every round as far as halving lets it come.
+pub fn expected_runs(candidates: usize, settings: &Settings) -> usize {
+    let (mut survivors, mut had, mut goal, mut runs) = (candidates, 0, 1, 0);
+    while had < settings.repeats {
+        runs += survivors * (goal - had);
+        if candidates > settings.few {
+            survivors = survivors.div_ceil(ONE_OF).max(2).min(survivors);
+        }
+        (had, goal) = (goal, (goal * 2).min(settings.repeats));
+    }
+    runs
+}
+
+struct Race {
+    runs: Vec<Runs>,
+    settings: Settings,
+    reference: Option<usize>,
+}
+
+impl Race {
+    /// Runs a candidate until it has `goal` runs or fails; false if a reading says to stop.
+    fn bring_to(
+        &mut self,
+        candidate: usize,
+        goal: usize,
+        read: &mut impl FnMut(usize, usize, Option<f64>) -> Result<Reading>,
+    ) -> Result<bool> {
+        while self.runs[candidate].seconds.len() < goal {
+            let limit = if Some(candidate) == self.reference { None } else { self.limit_s() };
+            let attempt = self.runs[candidate].seconds.len();
+            let runs = &mut self.runs[candidate];
+            match read(candidate, attempt, limit)? {
+                Reading::Seconds(seconds) => runs.seconds.push(seconds),
+                // One bad run of several is an outlier, which a median bears; it counts as what it took at least.
+                Reading::SlowerThan(seconds) if !runs.seconds.is_empty() => runs.seconds.push(seconds),
+                Reading::SlowerThan(seconds) => runs.slower_than = Some(seconds),
+                Reading::Failed(why) => runs.failure = Some(why),
+                Reading::Stop => return Ok(false),
+            }
+            if self.runs[candidate].sample().is_none() {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
+    /// When a run is stopped, in s.
+    fn limit_s(&self) -> Option<f64> {
+        let least = self.runs.iter().filter_map(Runs::median).min_by(f64::total_cmp);
+        least.map(|median| self.settings.limit_s(median))
+    }
+
+    /// The one with the least median.
+    fn best(&self, among: &[usize]) -> Option<usize> {
+        let known = among.iter().filter_map(|&one| Some((one, self.runs[one].median()?)));
+        known.min_by(|one, other| one.1.total_cmp(&other.1)).map(|(one, _)| one)
+    }
+
+    fn against(&self, one: usize, best: usize) -> Option<Comparison> {
+        Some(Comparison::of(&self.runs[one].sample()?, &self.runs[best].sample()?))
+    }
+
+    /// Those that are not worse than `best` with confidence, and the reference.
+    fn not_worse(&self, survivors: &[usize], best: usize) -> Vec<usize> {
+        let stays = |one: usize| {
+            let worse = self.against(one, best).is_none_or(|known| known.verdict(Better::Lower) == Verdict::Worse);
+            Some(one) == self.reference || one == best || !worse
+        };
+        survivors.iter().copied().filter(|&one| stays(one)).collect()
+    }
+
+    /// Whether all that are left but the reference are as good as `best`, with confidence.
+    fn all_near(&self, survivors: &[usize], best: usize) -> bool {
+        let near =
+            |one: usize| self.against(one, best).is_some_and(|known| known.interval.1 <= 1.0 + self.settings.near);
+        survivors.iter().all(|&one| Some(one) == self.reference || one == best || near(one))
+    }
+
+    /// One of [`ONE_OF`], the best ones, two at least; and the reference.
+    fn best_of(&self, mut survivors: Vec<usize>) -> Vec<usize> {
+        let median = |one: usize| self.runs[one].median().unwrap_or(f64::INFINITY);
+        survivors.sort_by(|&one, &other| median(one).total_cmp(&median(other)));
+        let many = survivors.len().div_ceil(ONE_OF).max(2);
+        let place = survivors.iter().position(|&one| Some(one) == self.reference);
+        if place.is_some_and(|place| place >= many) {
+            let reference = survivors[place.unwrap_or_default()];
+            survivors.truncate(many);
+            survivors.push(reference);
+        } else {
+            survivors.truncate(many);
+        }
+        survivors
+    }
+
+    fn found(self, end: End) -> Found {
+        let known: Vec<usize> = (0..self.runs.len()).filter(|&one| self.runs[one].sample().is_some()).collect();
+        // Few runs claim more than they know: whoever went further was as good when both had as many.
+        let most =
+            known.iter().filter(|&&one| Some(one) != self.reference).map(|&one| self.runs[one].seconds.len()).max();
+        let far = |one: &&usize| Some(self.runs[**one].seconds.len()) >= most;
+        let finalists: Vec<usize> = known.iter().filter(far).copied().collect();
+        Found { best: self.best(&finalists), runs: self.runs, end }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg64;
+
+use super::*;
+use crate::space::{PAPERS, PagePlacement, Space};
+use crate::testing::machine;
+
+/// A table of runs: by candidate, the seconds of each of its runs.
+struct Table(Vec<Vec<f64>>);
+
+impl Table {
+    /// Around these medians, runs that differ by `noise` (share, evenly).
+    fn around(medians: &[f64], noise: f64, seed: u64) -> Self {
+        let mut rng = Pcg64::seed_from_u64(seed);
+        let mut run =
+            |median: f64| median * (1.0 + noise * ((rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64 - 0.5));
+        Self(medians.iter().map(|&median| (0..11).map(|_| run(median)).collect()).collect())
+    }
+
+    fn medians(&self) -> Vec<f64> {
+        self.0.iter().map(|runs| Sample::new(runs).unwrap().median()).collect()
+    }
+
+    /// Searches it; what was found and how long that took, in s of runs.
+    fn search(&self, reference: Option<usize>) -> (Found, f64) {
+        let mut spent = 0.0;
+        let found = search(self.0.len(), reference, &Settings::default(), |candidate, attempt, limit| {
+            let seconds = self.0[candidate][attempt];
+            match limit {
+                Some(limit) if limit < seconds => {
+                    spent += limit;
+                    Ok(Reading::SlowerThan(limit))
+                }
+                _ => {
+                    spent += seconds;
+                    Ok(Reading::Seconds(seconds))
+                }
+            }
+        });
+        (found.unwrap(), spent)
+    }
+
+    /// What the source's way takes: a warm-up run and ten measured ones of everybody.
+    fn exhaustive_s(&self) -> f64 {
+        self.0.iter().flatten().sum()
+    }
+}
+
+/// Seconds of a made-up program on four nodes of eight cores, in the paper's proportions: it scales with threads until
+/// the page nodes' bandwidth is used up, remote accesses cost more, and page placements differ by a few percent.
+fn medians(balanced: bool) -> Vec<f64> {
+    let topology = machine(4, 8);
+    let all = Space::of(&topology, 32, &PAPERS).configurations(&topology);
+    let seconds = |one: &crate::space::Configuration| {
+        let compute = 24.0 / one.threads as f64;
+        let bandwidth = 2.0 / one.page_nodes as f64;
+        let remote = 1.0 - 1.0 / one.page_nodes as f64;
+        let rule = match (one.page_placement, balanced) {
+            (PagePlacement::Balance, true) | (PagePlacement::Locality, false) => 0.85,
+            (PagePlacement::Mix, _) => 0.9,
+            _ => 1.0,
+        };
+        (compute.max(bandwidth) + if balanced { 0.2 } else { 1.2 } * remote) * rule + 0.05 * one.thread_nodes as f64
+    };
+    all.iter().map(seconds).collect()
+}
+
+#[test]
+fn the_best_is_found_within_two_percent_in_an_eighth_of_the_time() {
+    for balanced in [true, false] {
+        for seed in 0..10 {
+            let table = Table::around(&medians(balanced), 0.03, seed);
+            let (found, spent) = table.search(None);
+            let medians = table.medians();
+            let least = medians.iter().copied().min_by(f64::total_cmp).unwrap();
+            let ratio = medians[found.best.unwrap()] / least;
+            assert!(ratio <= 1.02, "seed {seed}: {ratio}");
+            let share = spent / table.exhaustive_s();
+            assert!(share <= 0.125, "seed {seed}: {share}");
+        }
+    }
+}
+
+#[test]
+fn few_candidates_are_searched_exhaustively_and_end_by_intervals() {
+    let table = Table::around(&[1.0, 1.0, 1.3, 1.5], 0.06, 3);
+    let (found, _) = table.search(None);
+    assert!(found.best.unwrap() < 2, "{found:?}");
+    let runs: Vec<usize> = found.runs.iter().map(|runs| runs.seconds.len()).collect();
+    assert_eq!(runs[2..], [4, 4], "worse with confidence after four runs");
+    assert!(runs[0] > 4 && runs[1] > 4, "{runs:?}");
+}
+
+#[test]
+fn equal_candidates_end_before_they_have_all_their_runs() {
+    let table = Table::around(&[1.0; 6], 0.005, 1);
+    let (found, _) = table.search(None);
+    assert_eq!(found.end, End::Near);
+    assert!(found.runs.iter().all(|runs| runs.seconds.len() == 4), "{found:?}");
+}
+
+#[test]
+fn slow_runs_are_stopped_and_never_chosen() {
+    let table = Table::around(&[1.0, 10.0, 5.0], 0.01, 1);
+    let (found, spent) = table.search(None);
+    assert_eq!(found.best, Some(0));
+    assert!(found.runs[1].slower_than.is_some_and(|limit| (1.9..2.1).contains(&limit)), "{found:?}");
+    assert!(spent < 4.0 + 2.0 * 2.1, "{spent}");
+}
+
+#[test]
+fn one_disturbed_run_does_not_throw_the_best_out() {
+    let mut table = Table::around(&[1.0, 1.3, 1.4], 0.01, 5);
+    table.0[0][1] = 9.0;
+    let (found, _) = table.search(None);
+    assert_eq!(found.best, Some(0), "{found:?}");
+    assert!(found.runs[0].slower_than.is_none() && found.runs[0].seconds[1] < 3.0, "{found:?}");
+}
+
+#[test]
+fn the_reference_is_kept_however_bad_it_is() {
+    let mut medians = vec![1.0; 30];
+    medians[0] = 7.0;
+    let (found, _) = Table::around(&medians, 0.05, 2).search(Some(0));
+    let most = found.runs.iter().map(|runs| runs.seconds.len()).max().unwrap();
+    assert_eq!(found.runs[0].seconds.len(), most);
+    assert_ne!(found.best, Some(0));
+}
+
+#[test]
+fn a_candidate_that_fails_is_noted_and_the_search_goes_on() {
+    let found = search(3, None, &Settings::default(), |candidate, _, _| {
+        Ok(if candidate == 0 { Reading::Failed("exit code 3".into()) } else { Reading::Seconds(candidate as f64) })
+    });
+    let found = found.unwrap();
+    assert_eq!(found.best, Some(1));
+    assert_eq!(found.runs[0].failure.as_deref(), Some("exit code 3"));
+    let none = search(2, None, &Settings::default(), |_, _, _| Ok(Reading::Failed("no".into()))).unwrap();
+    assert_eq!((none.best, none.end), (None, End::NoneWorks));
+}
+
+#[test]
+fn what_was_found_until_it_is_stopped_counts() {
+    let mut left = 4;
+    let found = search(20, None, &Settings::default(), |candidate, _, _| {
+        left -= 1;
+        Ok(if left < 0 { Reading::Stop } else { Reading::Seconds(10.0 - candidate as f64) })
+    });
+    let found = found.unwrap();
+    assert_eq!((found.best, found.end), (Some(3), End::Stopped));
+}
+
+#[test]
+fn the_same_readings_give_the_same_search() {
+    let table = Table::around(&medians(true), 0.1, 9);
+    assert_eq!(table.search(Some(5)), table.search(Some(5)));
+}
+
+#[test]
+fn the_expected_number_of_runs_is_about_what_it_takes() {
+    let table = Table::around(&medians(true), 0.03, 4);
+    let (found, _) = table.search(None);
+    let took: usize = found.runs.iter().map(|runs| runs.seconds.len() + usize::from(runs.slower_than.is_some())).sum();
+    let expected = expected_runs(table.0.len(), &Settings::default());
+    assert!((0.7..=1.3).contains(&(took as f64 / expected as f64)), "{took} runs, {expected} expected");
+    assert_eq!(expected_runs(4, &Settings::default()), 40, "few candidates run as often as the last survivors");
+}

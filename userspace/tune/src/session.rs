@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Tuning one program on one machine, from the first run to the result.
+//!
+//! Order: one run as it is, which tells how long one takes and how many threads there are; one with another number of
+//! threads, which tells whether the program follows; then the space, its count and the expected time; then the search.
+//! Every run is looked up in the store first and kept there as soon as it has ended. The program as it is takes part in
+//! the search as its reference, so that the result is compared with it by as many runs.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use tandem_ab::stop::Stop;
+use tandem_policies::model::Topology;
+
+use crate::launch::{End, Places, Seen};
+use crate::search::{self, Found, Reading, Settings};
+use crate::seat::CpuSet;
+use crate::space::{Configuration, PagePlacement, Space};
+use crate::store::{Row, Store};
+
+/// What can be applied while a program starts, without its help: where threads are born, and the kernel's own rules for
+/// pages.
+pub const AT_BIRTH: [PagePlacement; 2] = [PagePlacement::FirstTouch, PagePlacement::Interleave];
+
+/// Programs that end sooner say nothing about placement: starting a process takes milliseconds.
+const SHORTEST_S: f64 = 0.02;
+
+/// What the store calls the program without placement.
+pub const AS_IT_IS: &str = "as it is";
+
+/// Runs the program: with this configuration's number of threads, in these places, for so long at most. Returns what was
+/// seen, and the last words of the program.
+pub type Runner<'a> = dyn Fn(Option<&Configuration>, &Places, Option<Duration>) -> Result<(Seen, String)> + 'a;
+
+/// What a session needs.
+pub struct Session<'a> {
+    /// The machine.
+    pub topology: &'a Topology,
+    /// Its cores, whatever their hardware threads.
+    pub cores: usize,
+    /// Where runs are kept.
+    pub store: &'a Store,
+    /// How the search goes.
+    pub settings: Settings,
+    /// How long the session may take, at most.
+    pub budget: Option<Duration>,
+    /// The user's wish to stop.
+    pub stop: &'a Stop,
+    /// Takes sentences for the user.
+    pub say: &'a dyn Fn(&str),
+    /// Runs the program.
+    pub run: &'a Runner<'a>,
+}
+
+/// What a session found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// All configurations, the program as it is first (`None`).
+    pub candidates: Vec<Option<Configuration>>,
+    /// What the search found among them.
+    pub found: Found,
+    /// What the user should know, one sentence each.
+    pub notes: Vec<String>,
+}
+
+impl Outcome {
+    /// The best configuration, and the index of its runs; `None` when the program as it is is the best.
+    pub fn best(&self) -> Option<(Configuration, usize)> {
+        let best = self.found.best?;
+        Some((self.candidates[best]?, best))
+    }
+}
+
+impl Session<'_> {
+    /// Finds the best configuration.
+    ///
+    /// # Errors
+    /// One sentence: the program cannot be run, fails as it is or is too short, or the store cannot be used.
+    pub fn tune(&self) -> Result<Option<Outcome>> {
+        let start = Instant::now();
+        let Some(first) = self.row(None, 0, None)? else { return Ok(None) };
+        let usual_s = self.judge_first(&first)?;
+        let mut notes = Vec::new();
+        let Some(space) = self.space(&first, &mut notes)? else { return Ok(None) };
+        let configurations = space.configurations(self.topology);
+        self.announce(&space, &configurations, usual_s);
+        if first.processes > 1 {
+            let processes = first.processes;
+            notes
+                .push(format!("the program starts {processes} processes: each one's threads are placed by themselves"));
+        }
+        let candidates: Vec<Option<Configuration>> =
+            std::iter::once(None).chain(configurations.into_iter().map(Some)).collect();
+        let deadline = self.budget.map(|budget| start + budget);
+        let found = search::search(candidates.len(), Some(0), &self.settings, |candidate, attempt, limit| {
+            let late = deadline.is_some_and(|deadline| Instant::now() + Duration::from_secs_f64(usual_s) > deadline);
+            let kept = self.store.run(&name(candidates[candidate].as_ref()), attempt)?;
+            if late && kept.is_none() {
+                return Ok(Reading::Stop);
+            }
+            let row = self.row(candidates[candidate].as_ref(), attempt, limit)?;
+            Ok(row.map_or(Reading::Stop, |row| row.reading))
+        })?;
+        notes.extend(self.notes_of(&candidates, &found));
+        Ok(Some(Outcome { candidates, found, notes }))
+    }
+
+    /// Seconds of the first run, if the program can be tuned.
+    fn judge_first(&self, first: &Row) -> Result<f64> {
+        match &first.reading {
+            Reading::Seconds(seconds) if *seconds >= SHORTEST_S => Ok(*seconds),
+            Reading::Seconds(seconds) => bail!(
+                "the program ends after {:.1} ms: too short to tell configurations apart (it should take {} ms at least); \
+                 give it more to do",
+                seconds * 1e3,
+                SHORTEST_S * 1e3
+            ),
+            Reading::Failed(why) => {
+                bail!("the program fails as it is: {why}. If it reads its standard input, give that with --stdin FILE")
+            }
+            _ => bail!("the program was stopped before it ended"),
+        }
+    }
+
+    /// The axes that this program follows. `None`: the user stopped.
+    fn space(&self, first: &Row, notes: &mut Vec<String>) -> Result<Option<Space>> {
+        let space = Space::of(self.topology, self.cores, &AT_BIRTH);
+        let other = space.threads.iter().find(|&&threads| !fits(threads, first.threads));
+        let probe = other.and_then(|&threads| {
+            let space = Space { threads: vec![threads], page_placements: AT_BIRTH.to_vec() };
+            space.configurations(self.topology).into_iter().next()
+        });
+        let Some(probe) = probe else { return Ok(Some(space)) };
+        let limit = self.settings.limit_s(first.seconds) * first.threads.max(1) as f64;
+        let Some(row) = self.row(Some(&probe), 0, Some(limit))? else { return Ok(None) };
+        if fits(probe.threads, row.threads) {
+            return Ok(Some(space));
+        }
+        let cpus: usize = self.topology.nodes.values().map(|node| node.cpus.len()).sum();
+        let threads = row.threads.clamp(1, cpus);
+        notes.push(format!(
+            "the program has {} at a time, whether OMP_NUM_THREADS is {} or not set: their number was not varied (write \
+             {{threads}} where the command takes it)",
+            if row.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", row.threads) },
+            probe.threads
+        ));
+        Ok(Some(Space { threads: vec![threads], ..space }))
+    }
+
+    fn announce(&self, space: &Space, configurations: &[Configuration], usual_s: f64) {
+        let (different, combinations) = (configurations.len(), space.combinations(self.topology));
+        let runs = search::expected_runs(different + 1, &self.settings);
+        let expected = in_words(runs as f64 * usual_s);
+        (self.say)(&format!(
+            "{different} configurations ({combinations} combinations, less duplicates and what does not fit); about {runs} \
+             runs of {usual_s:.3} s: {expected}{}",
+            self.budget.map_or(String::new(), |budget| format!(", {} at most", in_words(budget.as_secs_f64())))
+        ));
+        if self.topology.len() == 1 {
+            (self.say)("this machine has one node: there is nothing to place, only the number of threads is tuned");
+        }
+    }
+
+    /// A run from the store, or else of the program; `None` when the user stopped.
+    fn row(&self, one: Option<&Configuration>, attempt: usize, limit_s: Option<f64>) -> Result<Option<Row>> {
+        let name = name(one);
+        match self.store.run(&name, attempt)? {
+            // Stopped sooner than it would be now, it says too little.
+            Some(Row { reading: Reading::SlowerThan(at), .. }) if limit_s.is_none_or(|limit| limit > at * 1.001) => {}
+            Some(row) => return Ok(Some(row)),
+            None => {}
+        }
+        if self.stop.wished() {
+            return Ok(None);
+        }
+        let places = one.map_or_else(Places::default, |one| places(one, self.topology));
+        let (seen, last_words) = (self.run)(one, &places, limit_s.map(Duration::from_secs_f64))?;
+        let reading = match seen.end {
+            End::Code(0) => Reading::Seconds(seen.seconds),
+            End::TooLong => Reading::SlowerThan(limit_s.unwrap_or(seen.seconds)),
+            End::Stopped => return Ok(None),
+            End::Code(code) => Reading::Failed(failure(&format!("exit code {code}"), &last_words)),
+            End::Signal(signal) => Reading::Failed(failure(&format!("ended by signal {signal}"), &last_words)),
+        };
+        (self.say)(&format!("{name}: {}", reading_in_words(&reading)));
+        // One that was stopped is known to take longer than its limit, whenever it was found to be dead.
+        let seconds = if let Reading::SlowerThan(limit) = reading { limit } else { seen.seconds };
+        let row = Row { reading, seconds, threads: seen.threads, processes: seen.processes };
+        self.store.keep(&name, attempt, &row)?;
+        Ok(Some(row))
+    }
+
+    fn notes_of(&self, candidates: &[Option<Configuration>], found: &Found) -> Vec<String> {
+        let mut notes = Vec::new();
+        for (one, runs) in candidates.iter().zip(&found.runs) {
+            notes.extend(runs.failure.as_ref().map(|why| format!("{}: it failed: {why}", name(one.as_ref()))));
+        }
+        if let Some(as_it_is) = found.runs[0].sample() {
+            let (least, greatest) = as_it_is.range();
+            if greatest > tandem_ab::statistics::BAD_BOOT_FACTOR * least {
+                notes.push(format!(
+                    "as it is, its runs take {least:.3} to {greatest:.3} s: where the kernel puts its main thread decides by \
+                     chance; a configuration puts it in its place before it initialises"
+                ));
+            }
+        }
+        let waiting = found.runs.iter().filter(|runs| **runs == search::Runs::default()).count();
+        if waiting > 0 {
+            notes.push(format!("{waiting} configurations were not measured yet: the same command goes on"));
+        }
+        notes
+    }
+}
+
+/// The name of a configuration in the store and in tables.
+pub fn name(one: Option<&Configuration>) -> String {
+    one.map_or(AS_IT_IS.to_owned(), Configuration::to_string)
+}
+
+/// Where threads and pages of a configuration go.
+pub fn places(one: &Configuration, topology: &Topology) -> Places {
+    let seats = one.seats(topology).into_iter().map(|node| CpuSet::of_node(topology, node)).collect();
+    let nodes = one.nodes_of_pages(topology).into_iter().map(|node| topology.nodes[node].id.0);
+    let page_nodes = if one.page_placement.follows_threads() { Vec::new() } else { nodes.collect() };
+    Places { threads: Some(one.threads), seats, page_nodes }
+}
+
+/// Whether a program that was asked for so many threads has followed. One more waits for the others in many programs.
+fn fits(asked: usize, seen: usize) -> bool {
+    seen == asked || seen == asked + 1
+}
+
+fn failure(end: &str, last_words: &str) -> String {
+    if last_words.is_empty() { end.to_owned() } else { format!("{end}, its last words: {last_words}") }
+}
+
+fn reading_in_words(reading: &Reading) -> String {
+    match reading {
+        Reading::Seconds(seconds) => format!("{seconds:.3} s"),
+        Reading::SlowerThan(seconds) => format!("more than {seconds:.3} s"),
+        Reading::Failed(why) => format!("failed: {why}"),
+        Reading::Stop => "not run".to_owned(),
+    }
+}
+
+/// A time in the unit that one would say it in.
+pub fn in_words(seconds: f64) -> String {
+    match seconds {
+        _ if seconds < 1.0 => format!("{:.0} ms", seconds * 1e3),
+        _ if seconds < 120.0 => format!("{seconds:.0} s"),
+        _ if seconds < 7200.0 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.1} h", seconds / 3600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests;

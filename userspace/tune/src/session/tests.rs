@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::*;
+use crate::testing::machine;
+
+/// A made-up program on two nodes of four CPUs: seconds and threads by configuration.
+type Program<'a> = &'a dyn Fn(Option<&Configuration>) -> (End, f64, usize);
+
+struct Run {
+    outcome: Result<Option<Outcome>>,
+    /// How often each configuration was really run.
+    ran: BTreeMap<String, usize>,
+    said: Vec<String>,
+}
+
+/// A session with this store that is stopped at the `last` run.
+fn session(store: &Path, program: Program, last: usize) -> Run {
+    let (topology, stop) = (machine(2, 4), Stop::default());
+    let store = Store::open(store, &"experiment").unwrap();
+    let (ran, said, left) = (RefCell::new(BTreeMap::new()), RefCell::new(Vec::new()), Cell::new(last));
+    let run = |one: Option<&Configuration>, places: &Places, limit: Option<Duration>| {
+        assert_eq!(places.seats.len(), one.map_or(0, |one| one.threads));
+        if left.get() == 0 {
+            stop.wish();
+            return Ok((Seen { end: End::Stopped, seconds: 0.1, threads: 1, processes: 1 }, String::new()));
+        }
+        left.set(left.get() - 1);
+        *ran.borrow_mut().entry(name(one)).or_default() += 1;
+        let (end, seconds, threads) = program(one);
+        let late = limit.is_some_and(|limit| seconds > limit.as_secs_f64());
+        Ok((Seen { end: if late { End::TooLong } else { end }, seconds, threads, processes: 1 }, "oh no".to_owned()))
+    };
+    let outcome = Session {
+        topology: &topology,
+        cores: 8,
+        store: &store,
+        settings: Settings::default(),
+        budget: None,
+        stop: &stop,
+        say: &|sentence: &str| said.borrow_mut().push(sentence.to_owned()),
+        run: &run,
+    }
+    .tune();
+    Run { outcome, ran: ran.into_inner(), said: said.into_inner() }
+}
+
+/// Seconds: best with four threads on one node.
+fn four_are_best(one: Option<&Configuration>) -> (End, f64, usize) {
+    let seconds = one.map_or(3.0, |one| {
+        2.0 + (one.threads as f64 - 4.0).abs() * 0.1 + one.thread_nodes as f64 * 0.5 + one.page_nodes as f64 * 0.01
+    });
+    (End::Code(0), seconds, one.map_or(8, |one| one.threads))
+}
+
+#[test]
+fn the_best_is_found_and_compared_with_the_program_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = session(&directory.path().join("s"), &four_are_best, 10_000);
+    let outcome = run.outcome.unwrap().unwrap();
+    let (best, at) = outcome.best().unwrap();
+    assert_eq!((best.threads, best.thread_nodes, best.page_nodes), (4, 1, 1), "{best}");
+    assert_eq!(outcome.found.runs[0].seconds.len(), outcome.found.runs[at].seconds.len());
+    let counted = run.said.iter().find(|said| said.contains("configurations (")).unwrap();
+    assert!(counted.starts_with("19 configurations (48 combinations"), "{counted}");
+    assert!(outcome.notes.is_empty(), "{:?}", outcome.notes);
+}
+
+#[test]
+fn what_was_measured_is_not_measured_again_wherever_it_was_stopped() {
+    let directory = tempfile::tempdir().unwrap();
+    let whole = session(&directory.path().join("whole"), &four_are_best, 10_000);
+    let all: usize = whole.ran.values().sum();
+    for last in [0, 1, 2, 7, all - 1] {
+        let store = directory.path().join(format!("{last}"));
+        let mut ran = session(&store, &four_are_best, last).ran;
+        let rest = session(&store, &four_are_best, 10_000);
+        for (name, times) in rest.ran {
+            *ran.entry(name).or_default() += times;
+        }
+        assert_eq!(ran, whole.ran, "stopped after {last} runs");
+        assert_eq!(rest.outcome.unwrap(), *whole.outcome.as_ref().unwrap());
+    }
+}
+
+#[test]
+fn a_stopped_run_is_kept_with_its_limit() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = |one: Option<&Configuration>| {
+        let (end, seconds, threads) = four_are_best(one);
+        (end, if one.is_some_and(|one| one.thread_nodes == 2) { 60.0 } else { seconds }, threads)
+    };
+    let runs = ["s", "s"].map(|store| session(&directory.path().join(store), &program, 10_000).outcome.unwrap());
+    assert!(runs[0].as_ref().unwrap().found.runs.iter().any(|runs| runs.slower_than.is_some_and(|limit| limit < 7.0)));
+    assert_eq!(runs[0], runs[1]);
+}
+
+#[test]
+fn a_configuration_that_fails_is_told_and_the_search_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = |one: Option<&Configuration>| match one {
+        Some(one) if one.threads == 8 => (End::Code(3), 0.1, 8),
+        _ => four_are_best(one),
+    };
+    let outcome = session(&directory.path().join("s"), &program, 10_000).outcome.unwrap().unwrap();
+    assert_eq!(outcome.best().unwrap().0.threads, 4);
+    let told = outcome.notes.iter().filter(|note| note.contains("exit code 3, its last words: oh no")).count();
+    assert_eq!(told, 6, "{:?}", outcome.notes);
+}
+
+#[test]
+fn a_program_with_its_own_number_of_threads_is_tuned_with_that() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = |one: Option<&Configuration>| (End::Code(0), four_are_best(one).1, 6);
+    let outcome = session(&directory.path().join("s"), &program, 10_000).outcome.unwrap().unwrap();
+    assert!(outcome.candidates.iter().flatten().all(|one| one.threads == 6), "{:?}", outcome.candidates);
+    assert!(
+        outcome.notes[0].contains("6 threads at a time") && outcome.notes[0].contains("{threads}"),
+        "{:?}",
+        outcome.notes
+    );
+}
+
+#[test]
+fn programs_that_cannot_be_tuned_are_refused_in_words() {
+    let directory = tempfile::tempdir().unwrap();
+    let said = |program: Program, store: &str| {
+        session(&directory.path().join(store), program, 10_000).outcome.unwrap_err().to_string()
+    };
+    let at_once = said(&|_| (End::Code(0), 0.003, 1), "at once");
+    assert!(at_once.contains("ends after 3.0 ms: too short"), "{at_once}");
+    let fails = said(&|_| (End::Code(1), 1.0, 1), "fails");
+    assert!(
+        fails.contains("fails as it is: exit code 1, its last words: oh no") && fails.contains("--stdin"),
+        "{fails}"
+    );
+}
+
+#[test]
+fn a_lottery_is_told_and_what_ends_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let draws = Cell::new(0);
+    let program = |one: Option<&Configuration>| {
+        draws.set(draws.get() + usize::from(one.is_none()));
+        let (end, seconds, threads) = four_are_best(one);
+        (end, if one.is_none() && draws.get().is_multiple_of(2) { 2.0 * seconds } else { seconds }, threads)
+    };
+    let outcome = session(&directory.path().join("s"), &program, 10_000).outcome.unwrap().unwrap();
+    assert!(
+        outcome.notes.iter().any(|note| note.contains("3.000 to 6.000 s") && note.contains("chance")),
+        "{:?}",
+        outcome.notes
+    );
+}
+
+#[test]
+fn places_are_those_of_the_configuration() {
+    let topology = machine(2, 2);
+    let all = Space::of(&topology, 4, &AT_BIRTH).configurations(&topology);
+    for one in &all {
+        let places = places(one, &topology);
+        assert_eq!((places.threads, places.seats.len()), (Some(one.threads), one.threads));
+        let bound = one.page_placement == PagePlacement::Interleave;
+        assert_eq!(places.page_nodes, if bound { (0..one.page_nodes as u32).collect() } else { vec![] });
+    }
+}

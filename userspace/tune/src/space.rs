@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The space of configurations, and how it is enumerated.
+//!
+//! Problem: threads, pages and parallelism help or hurt each other, so they are varied together (Popov et al., ICS 2019),
+//! and different words for one and the same placement must not be measured twice. Mechanism: all combinations of the
+//! axes below that make sense, one for each effect.
+//!
+//! | axis | values | rules |
+//! |---|---|---|
+//! | threads | 2, 4, 8, ..., all cores, all CPUs | at least one for each thread node, at most one a CPU of these |
+//! | thread nodes (the source's TND) | 1 to all nodes with CPUs | the first one and always the nearest to those taken |
+//! | thread placement (TPP) | scatter, contiguous | the same on one node, and when each thread has a node of its own |
+//! | page nodes (PND) | 1 to all nodes with memory | as many as thread nodes where pages follow threads |
+//! | page placement (PPP) | see [`PagePlacement`] | all the same on one page node |
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use tandem_policies::model::{NodeIndex, Topology};
+
+/// How threads are dealt to their nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ThreadPlacement {
+    /// Round robin.
+    Scatter,
+    /// In equal consecutive blocks.
+    Contiguous,
+}
+
+/// Where pages are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PagePlacement {
+    /// On the node of the thread that touched it first: what the kernel does by itself.
+    FirstTouch,
+    /// On the node of the thread that accesses it most.
+    Locality,
+    /// Such that the page nodes serve equally much.
+    Balance,
+    /// Locality until a node would be overloaded.
+    Mix,
+    /// Each allocation in equal chunks, chunk i by thread i.
+    Dataset,
+    /// Page by page in turn: the source's dataset in blocks of one page.
+    Interleave,
+}
+
+/// The page placements of the source.
+pub const PAPERS: [PagePlacement; 5] = [
+    PagePlacement::FirstTouch,
+    PagePlacement::Locality,
+    PagePlacement::Balance,
+    PagePlacement::Mix,
+    PagePlacement::Dataset,
+];
+
+impl PagePlacement {
+    /// Whether pages can only be where the threads are.
+    pub fn follows_threads(self) -> bool {
+        matches!(self, Self::FirstTouch | Self::Locality)
+    }
+
+    /// Its name, as files and tables have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FirstTouch => "first-touch",
+            Self::Locality => "locality",
+            Self::Balance => "balance",
+            Self::Mix => "mix",
+            Self::Dataset => "dataset",
+            Self::Interleave => "interleave",
+        }
+    }
+}
+
+impl ThreadPlacement {
+    /// Its name, as files and tables have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Scatter => "scatter",
+            Self::Contiguous => "contiguous",
+        }
+    }
+}
+
+/// One point of the space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Configuration {
+    /// Number of threads.
+    pub threads: usize,
+    /// Number of nodes that run them.
+    pub thread_nodes: usize,
+    /// How they are dealt to these.
+    pub thread_placement: ThreadPlacement,
+    /// Number of nodes that hold pages.
+    pub page_nodes: usize,
+    /// How pages are dealt to these.
+    pub page_placement: PagePlacement,
+}
+
+impl fmt::Display for Configuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes = |count: usize| if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") };
+        let (threads, pages) = (self.thread_placement.name(), self.page_placement.name());
+        let (thread_nodes, page_nodes) = (nodes(self.thread_nodes), nodes(self.page_nodes));
+        write!(f, "{} threads {threads} on {thread_nodes}, pages {pages} on {page_nodes}", self.threads)
+    }
+}
+
+impl Configuration {
+    /// The node of each of its threads, by their order.
+    pub fn seats(&self, topology: &Topology) -> Vec<NodeIndex> {
+        let nodes = nodes_of_threads(topology, self.thread_nodes);
+        let cpus = |node: NodeIndex| topology.nodes[node].cpus.len();
+        match self.thread_placement {
+            ThreadPlacement::Scatter => {
+                let most = nodes.iter().map(|&node| cpus(node)).max().unwrap_or(0);
+                let round = |round: usize| nodes.iter().copied().filter(move |&node| cpus(node) > round);
+                (0..most).flat_map(round).take(self.threads).collect()
+            }
+            ThreadPlacement::Contiguous => {
+                let room: usize = nodes.iter().map(|&node| cpus(node)).sum();
+                let in_order = nodes.iter().flat_map(|&node| std::iter::repeat_n(node, cpus(node)));
+                let in_order: Vec<NodeIndex> = in_order.collect();
+                let last = self.threads.min(room);
+                (0..last).map(|thread| in_order[thread * room / last]).collect()
+            }
+        }
+    }
+
+    /// The nodes that hold its pages: the first ones with memory.
+    pub fn nodes_of_pages(&self, topology: &Topology) -> Vec<NodeIndex> {
+        memory_nodes(topology).take(self.page_nodes).collect()
+    }
+
+    /// What it amounts to: configurations with the same effect are one.
+    fn effect(&self, topology: &Topology) -> Effect {
+        let seats = self.seats(topology);
+        let nodes: BTreeSet<NodeIndex> = if self.page_placement.follows_threads() {
+            seats.iter().copied().collect()
+        } else {
+            self.nodes_of_pages(topology).into_iter().collect()
+        };
+        let rule = (nodes.len() > 1).then_some(self.page_placement);
+        Effect { seats, nodes, rule }
+    }
+
+    /// Whether its parts fit each other and the machine.
+    fn makes_sense(&self, topology: &Topology) -> bool {
+        let seats = self.seats(topology);
+        let nodes: BTreeSet<NodeIndex> = seats.iter().copied().collect();
+        let fits = nodes.len() == self.thread_nodes && seats.len() == self.threads;
+        fits && (!self.page_placement.follows_threads() || self.page_nodes == self.thread_nodes)
+    }
+}
+
+/// What a configuration amounts to.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Effect {
+    /// Node by thread.
+    seats: Vec<NodeIndex>,
+    /// Nodes of pages.
+    nodes: BTreeSet<NodeIndex>,
+    /// How pages are dealt to these; one node takes all, by whatever rule.
+    rule: Option<PagePlacement>,
+}
+
+/// The axes of a machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Space {
+    /// Numbers of threads.
+    pub threads: Vec<usize>,
+    /// Page placements that can be applied.
+    pub page_placements: Vec<PagePlacement>,
+}
+
+impl Space {
+    /// 2, 4, 8, ... threads up to all CPUs, and all `cores`, with these page placements. A machine with one CPU has one thread.
+    pub fn of(topology: &Topology, cores: usize, page_placements: &[PagePlacement]) -> Self {
+        let cpus: usize = topology.nodes.values().map(|node| node.cpus.len()).sum();
+        let powers = std::iter::successors(Some(2), |threads| Some(threads * 2)).take_while(|&threads| threads <= cpus);
+        let threads: BTreeSet<usize> = powers.chain([cores.clamp(1, cpus.max(1)), cpus.max(1)]).collect();
+        Self { threads: threads.into_iter().collect(), page_placements: page_placements.to_vec() }
+    }
+
+    /// How many combinations there are before rules and duplicates are looked at.
+    pub fn combinations(&self, topology: &Topology) -> usize {
+        let (thread_nodes, page_nodes) = (topology.nodes_with_cpus().count(), memory_nodes(topology).count());
+        self.threads.len() * thread_nodes * 2 * page_nodes * self.page_placements.len()
+    }
+
+    /// All configurations that make sense, each once: most threads first, then in the order of the axes.
+    pub fn configurations(&self, topology: &Topology) -> Vec<Configuration> {
+        let (mut all, mut known) = (Vec::new(), BTreeSet::new());
+        for &threads in self.threads.iter().rev() {
+            for thread_nodes in 1..=topology.nodes_with_cpus().count() {
+                for thread_placement in [ThreadPlacement::Scatter, ThreadPlacement::Contiguous] {
+                    for page_nodes in 1..=memory_nodes(topology).count() {
+                        for &page_placement in &self.page_placements {
+                            let one =
+                                Configuration { threads, thread_nodes, thread_placement, page_nodes, page_placement };
+                            if one.makes_sense(topology) && known.insert(one.effect(topology)) {
+                                all.push(one);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        all
+    }
+}
+
+/// So many nodes with CPUs: the first one, then always the one nearest to those taken, as policies `scatter` and
+/// `contiguous` take them.
+fn nodes_of_threads(topology: &Topology, count: usize) -> Vec<NodeIndex> {
+    let mut left: Vec<NodeIndex> = topology.nodes_with_cpus().collect();
+    let mut taken: Vec<NodeIndex> = Vec::new();
+    while taken.len() < count && !left.is_empty() {
+        let away = |to: NodeIndex| taken.iter().map(|&from| u64::from(topology.distance(from, to))).sum::<u64>();
+        let nearest = (0..left.len()).min_by_key(|&at| away(left[at])).expect("not empty");
+        taken.push(left.remove(nearest));
+    }
+    taken
+}
+
+/// Nodes with memory, in the order in which they are taken for pages.
+fn memory_nodes(topology: &Topology) -> impl Iterator<Item = NodeIndex> + '_ {
+    topology.nodes.iter().filter(|(_, node)| node.memory_pages > 0).map(|(index, _)| index)
+}
+
+#[cfg(test)]
+mod tests;

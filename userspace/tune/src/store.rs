@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The store of runs: an SQLite file in which each run is a row of its own as soon as it has ended.
+//!
+//! Problem: a search takes long, and may be interrupted at any moment. Mechanism: a run is found again by its
+//! experiment, its configuration and its attempt, so the same command goes on where it was, whatever ended it, and what
+//! was measured is never measured twice. An experiment is what makes runs comparable: machine, program, arguments.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rusqlite::{Connection, OptionalExtension as _, params};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+use crate::search::Reading;
+
+/// Version of the tables.
+const VERSION: i64 = 1;
+
+/// How long another process may hold the file.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const TABLES: &str = "
+CREATE TABLE IF NOT EXISTS experiment (
+	id TEXT PRIMARY KEY, -- hash of what
+	what TEXT NOT NULL   -- JSON: machine, program, arguments
+) STRICT;
+CREATE TABLE IF NOT EXISTS run (
+	experiment TEXT NOT NULL REFERENCES experiment (id),
+	configuration TEXT NOT NULL,
+	attempt INTEGER NOT NULL,
+	outcome TEXT NOT NULL CHECK (outcome IN ('ended', 'stopped', 'failed')),
+	seconds REAL NOT NULL, -- until the end, or until it was stopped
+	threads INTEGER NOT NULL, -- most threads of one process at a time
+	processes INTEGER NOT NULL,
+	words TEXT NOT NULL, -- why it failed
+	finished TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP,
+	PRIMARY KEY (experiment, configuration, attempt)
+) STRICT;
+";
+
+/// One run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// What it gave; never [`Reading::Stop`].
+    pub reading: Reading,
+    /// From start to end, or until it was stopped or failed.
+    pub seconds: f64,
+    /// Most threads that one of its processes had at a time.
+    pub threads: usize,
+    /// Number of its processes.
+    pub processes: usize,
+}
+
+/// The runs of one experiment in an SQLite file.
+#[derive(Debug)]
+pub struct Store {
+    connection: Connection,
+    experiment: String,
+}
+
+impl Store {
+    /// The runs of the experiment `what` in the file at `path`, which is made when it is not there.
+    ///
+    /// # Errors
+    /// The file cannot be opened or made, or is no store of this version.
+    pub fn open(path: &Path, what: &impl Serialize) -> Result<Self> {
+        Self::try_open(path, what).with_context(|| format!("{}: cannot be used as a store of runs", path.display()))
+    }
+
+    fn try_open(path: &Path, what: &impl Serialize) -> Result<Self> {
+        let connection = Connection::open(path)?;
+        connection.busy_timeout(PATIENCE)?;
+        let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+        match version {
+            0 => connection
+                .execute_batch(&format!("BEGIN IMMEDIATE; {TABLES} PRAGMA user_version = {VERSION}; COMMIT"))?,
+            VERSION => {}
+            other => bail!("it is of version {other}, this is version {VERSION}: name another file with --store"),
+        }
+        let what = serde_json::to_string(what)?;
+        let experiment: String = Sha256::digest(what.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        connection.execute("INSERT OR IGNORE INTO experiment (id, what) VALUES (?1, ?2)", params![experiment, what])?;
+        Ok(Self { connection, experiment })
+    }
+
+    /// A run, if it is there.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn run(&self, configuration: &str, attempt: usize) -> Result<Option<Row>> {
+        let query = "SELECT outcome, seconds, threads, processes, words FROM run \
+            WHERE experiment = ?1 AND configuration = ?2 AND attempt = ?3";
+        let row = self.connection.query_row(query, params![self.experiment, configuration, attempt as i64], |row| {
+            let seconds: f64 = row.get(1)?;
+            let reading = match row.get::<_, String>(0)?.as_str() {
+                "ended" => Reading::Seconds(seconds),
+                "stopped" => Reading::SlowerThan(seconds),
+                _ => Reading::Failed(row.get(4)?),
+            };
+            let count = |column: usize| row.get::<_, u32>(column).map(|count| count as usize);
+            Ok(Row { reading, seconds, threads: count(2)?, processes: count(3)? })
+        });
+        row.optional().context("the store of runs cannot be read")
+    }
+
+    /// Keeps a run, in place of an older one.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn keep(&self, configuration: &str, attempt: usize, row: &Row) -> Result<()> {
+        let (outcome, words) = match &row.reading {
+            Reading::Seconds(_) => ("ended", ""),
+            Reading::SlowerThan(_) => ("stopped", ""),
+            Reading::Failed(words) => ("failed", words.as_str()),
+            Reading::Stop => bail!("a run that did not take place is not kept"),
+        };
+        let insert = "INSERT OR REPLACE INTO run \
+            (experiment, configuration, attempt, outcome, seconds, threads, processes, words) \
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+        let [attempt, threads, processes] = [attempt, row.threads, row.processes].map(|count| count as i64);
+        let seconds = row.seconds;
+        let values = params![self.experiment, configuration, attempt, outcome, seconds, threads, processes, words];
+        self.connection.execute(insert, values).context("the store of runs cannot be written")?;
+        Ok(())
+    }
+
+    /// Number of runs of this experiment.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn len(&self) -> Result<usize> {
+        let count = "SELECT count(*) FROM run WHERE experiment = ?1";
+        let count = self.connection.query_row(count, [&self.experiment], |row| row.get::<_, u32>(0));
+        Ok(count.context("the store of runs cannot be read")? as usize)
+    }
+
+    /// Whether this experiment has no run.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(seconds: f64) -> Row {
+        Row { reading: Reading::Seconds(seconds), seconds, threads: 8, processes: 1 }
+    }
+
+    #[test]
+    fn a_run_is_found_by_experiment_configuration_and_attempt_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("runs.sqlite");
+        let store = Store::open(&path, &"one").unwrap();
+        assert!(store.is_empty().unwrap());
+        let failed = Row { reading: Reading::Failed("exit code 3".into()), ..ended(0.5) };
+        let stopped = Row { reading: Reading::SlowerThan(7.0), ..ended(7.0) };
+        for (attempt, row) in [ended(1.25), failed, stopped].iter().enumerate() {
+            store.keep("8 threads", attempt, row).unwrap();
+            assert_eq!(store.run("8 threads", attempt).unwrap().as_ref(), Some(row));
+        }
+        drop(store);
+        let again = Store::open(&path, &"one").unwrap();
+        assert_eq!((again.run("8 threads", 0).unwrap(), again.len().unwrap()), (Some(ended(1.25)), 3));
+        assert_eq!(again.run("8 threads", 3).unwrap(), None);
+        assert_eq!(again.run("4 threads", 0).unwrap(), None);
+        assert_eq!(Store::open(&path, &"other").unwrap().run("8 threads", 0).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_no_store_is_refused_with_its_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notes");
+        std::fs::write(&path, "no database, but more than enough text to be none: ".repeat(20)).unwrap();
+        let said = format!("{:#}", Store::open(&path, &"one").unwrap_err());
+        assert!(said.contains("notes: cannot be used as a store of runs"), "{said}");
+        let newer = directory.path().join("newer");
+        Connection::open(&newer).unwrap().execute_batch("PRAGMA user_version = 7").unwrap();
+        let said = format!("{:#}", Store::open(&newer, &"one").unwrap_err());
+        assert!(said.contains("version 7") && said.contains("--store"), "{said}");
+    }
+
+    #[test]
+    fn a_run_that_did_not_take_place_is_not_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("runs"), &"one").unwrap();
+        assert!(store.keep("8", 0, &Row { reading: Reading::Stop, ..ended(1.0) }).is_err());
+        assert!(store.is_empty().unwrap());
+    }
+}
