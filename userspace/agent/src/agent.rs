@@ -230,6 +230,7 @@ impl Agent {
     fn pass_interval(&mut self, orders: &Receiver<Order>, start_ns: u64, report: &mut Report) -> Result<Option<Ended>> {
         let end_ns = start_ns + self.pace.interval().as_nanos() as u64;
         let mut next_look_ns = self.pace.early_look().map(|after| start_ns + after.as_nanos() as u64);
+        let mut next_turn_ns = self.pace.turn_look().map(|after| start_ns + after.as_nanos() as u64);
         loop {
             let now_ns = monotonic_ns();
             if now_ns >= end_ns {
@@ -238,10 +239,16 @@ impl Agent {
             if let (Some(look_ns), Some(after)) = (next_look_ns, self.pace.early_look())
                 && now_ns >= look_ns
             {
-                if self.new_threads_work()? || self.sensor.sees_turn() {
+                if self.new_threads_work()? {
                     return Ok(None);
                 }
                 next_look_ns = Some(now_ns + after.as_nanos() as u64);
+            }
+            if next_turn_ns.is_some_and(|turn_ns| now_ns >= turn_ns) {
+                if self.sees_turn() {
+                    return Ok(None);
+                }
+                next_turn_ns = self.pace.turn_look().map(|after| now_ns + after.as_nanos() as u64);
             }
             if now_ns >= self.alive_ns + SIGN_OF_LIFE_NS {
                 self.alive_ns = now_ns;
@@ -281,6 +288,14 @@ impl Agent {
             !self.pace.knows(id) && task.run_ns.iter().sum::<u64>() >= before_ns + WORKS_NS
         };
         Ok(tasks.iter().any(|task| managed.contains(&task.process) && works(task)))
+    }
+
+    /// Whether samples show that a thread turned to other memory.
+    fn sees_turn(&mut self) -> bool {
+        let before_ns = thread_cpu_ns();
+        let turned = self.sensor.sees_turn();
+        self.pace.note_turn_look(thread_cpu_ns() - before_ns);
+        turned
     }
 
     /// What every task did since the last call, and which processes are managed.

@@ -17,8 +17,10 @@ use tandem_policies::model::ThreadId;
 const SHORTEST: Duration = Duration::from_millis(100);
 /// Share of the time that short intervals may take of one CPU while threads settle, as a divisor.
 const COST_DIVISOR: u64 = 20;
-/// The same for looking whether new threads work.
+/// The same for looking whether new threads work, and whether threads turned to other memory.
 const LOOK_DIVISOR: u64 = 100;
+/// Time in which samples show that a thread turned to other memory, where samples are many.
+const TURN: Duration = Duration::from_millis(200);
 /// Nothing was moved for this long: all is settled.
 const QUIET_NS: u64 = 1_000_000_000;
 /// Longest time of short intervals, and the time from their end until they may begin again.
@@ -50,6 +52,8 @@ pub struct Pace {
     waited: bool,
     /// CPU time of the last interval's sensing and deciding.
     cost_ns: u64,
+    /// CPU time of the last look for threads that turned.
+    turn_cost_ns: u64,
 }
 
 impl Pace {
@@ -57,12 +61,37 @@ impl Pace {
     pub fn new(usual: Duration, quick: bool) -> Self {
         let quick = quick && usual > SHORTEST;
         let (known, settling) = (BTreeSet::new(), None);
-        Self { usual, quick, known, settling, rests_until_ns: 0, turning: false, waited: false, cost_ns: 0 }
+        Self {
+            usual,
+            quick,
+            known,
+            settling,
+            rests_until_ns: 0,
+            turning: false,
+            waited: false,
+            cost_ns: 0,
+            turn_cost_ns: 0,
+        }
     }
 
     /// The length of the next interval.
     pub fn interval(&self) -> Duration {
-        if self.settling.is_some() || self.waited { self.short(COST_DIVISOR) } else { self.usual }
+        match self.settling {
+            _ if self.waited => TURN.min(self.usual),
+            Some(_) => self.short(COST_DIVISOR),
+            None => self.usual,
+        }
+    }
+
+    /// The time from one look for threads that turned to the next; `None`: never.
+    pub fn turn_look(&self) -> Option<Duration> {
+        let dear = Duration::from_nanos(self.turn_cost_ns.saturating_mul(LOOK_DIVISOR));
+        Some(TURN.max(dear)).filter(|look| self.quick && self.settling.is_none() && *look < self.usual)
+    }
+
+    /// A look for threads that turned took so much CPU time.
+    pub fn note_turn_look(&mut self, cost_ns: u64) {
+        self.turn_cost_ns = cost_ns;
     }
 
     /// Whether to wait for one interval more, given whether threads `turned` to other memory in this one: little was seen
@@ -179,11 +208,25 @@ mod tests {
         let mut pace = pace();
         assert!(!pace.waits_for_more(false));
         assert!(pace.waits_for_more(true));
-        assert_eq!(pace.interval(), SHORTEST);
+        assert_eq!(pace.interval(), TURN);
         assert!(!pace.waits_for_more(true), "it turned again");
         assert_eq!(pace.interval(), USUAL);
         assert!(!pace.waits_for_more(true) && !pace.waits_for_more(false) && pace.waits_for_more(true));
         assert!(!Pace::new(USUAL, false).waits_for_more(true), "other policies have a whole interval");
+    }
+
+    #[test]
+    fn looks_for_threads_that_turned_are_as_rare_as_they_are_dear() {
+        let mut pace = pace();
+        assert_eq!(pace.turn_look(), Some(TURN));
+        pace.note_turn_look(4 * MS);
+        assert_eq!(pace.turn_look(), Some(Duration::from_millis(400)));
+        pace.note_turn_look(10 * MS);
+        assert_eq!(pace.turn_look(), None, "an interval's end is early enough");
+        pace.note_turn_look(MS);
+        pace.note(0, threads(&[1]), Step::Moving, MS);
+        assert_eq!(pace.turn_look(), None, "intervals are short");
+        assert_eq!(Pace::new(USUAL, false).turn_look(), None);
     }
 
     #[test]
