@@ -146,7 +146,10 @@ fn show(arguments: &Arguments, tuned: &Tuned, output: &Path) -> Result<()> {
         let notes: String = tuned.notes.iter().map(|note| format!("note: {note}\n")).collect();
         let apply = format!("apply it: tandem run --tuned {} -- {}\n", output.display(), arguments.command.join(" "));
         let apply = if tuned.configuration.is_some() { apply } else { String::new() };
-        format!("{}\n{}\n{notes}{apply}", report::table(&tuned.measured), tuned.in_words())
+        let regions = tuned.regions_in_words();
+        let between = if regions.is_empty() { "" } else { "\n" };
+        let table = report::table(&tuned.measured);
+        format!("{table}\n{regions}{between}{}\n{notes}{apply}", tuned.in_words())
     };
     std::io::stdout().write_all(text.as_bytes()).context("standard output cannot be written")
 }

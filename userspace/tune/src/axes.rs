@@ -73,6 +73,7 @@ mod tests {
                 runs: std::iter::once(Runs::default()).chain(runs).collect(),
                 end: End::Decided,
             },
+            regions: vec![],
             notes: vec![],
         };
         let axes = axes(&outcome);

@@ -5,10 +5,10 @@
 //! places before they run, and the main thread before it initialises anything; in any program, without its help.
 //! Mechanism: the program is traced (ptrace). A new thread is stopped before its first instruction; then it gets the
 //! lowest seat of its process that is empty, and may run on the CPUs of that seat's node. Only births, ends and signals
-//! stop a thread; between them it runs untouched. Pages follow by first touch, or by the memory policy that
+//! stop a thread, and where parallel regions begin and end ([`crate::regions`]). Pages follow by first touch, or by the memory policy that
 //! the program starts with. What is left when a measured program ends is ended with it.
 //!
-//! The main thread gets its seat when the program proper begins ([`Entry`]): until then libraries initialise, and the
+//! The main thread gets its seat when the program proper begins: until then libraries initialise, and the
 //! OpenMP runtimes count the CPUs they may use.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,8 @@ use nix::sys::ptrace::{self, Options};
 use nix::unistd::Pid;
 use tandem_ab::stop::Stop;
 
-use crate::entry::Entry;
+use crate::breakpoint::{Breakpoint, Stand, entry_point};
+use crate::regions::{Region, Regions};
 use crate::seat::{CpuSet, NodeSet};
 use crate::wait::{Event, go_on, next_event};
 
@@ -94,6 +95,8 @@ pub struct Seen {
     pub threads: usize,
     /// Number of its processes, itself included.
     pub processes: usize,
+    /// Its parallel regions, those with the most time first; only of a program that is measured.
+    pub regions: Vec<Region>,
 }
 
 /// Runs `program` in `places`, for `limit` at most, until a stop is wished. `started` is told its process.
@@ -127,12 +130,12 @@ fn traced(
     let child = command.spawn().with_context(|| format!("{name}: cannot be started"))?;
     let root = Pid::from_raw(child.id().cast_signed());
     let handle = pidfd(root)?;
-    let ends_with_root = matches!(program.streams, Streams::Files { .. });
+    let is_measured = matches!(program.streams, Streams::Files { .. });
     started(root.as_raw());
     let (ended, wait_for_end) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
         let watch = scope.spawn(move || watch(&handle, limit, stop, &wait_for_end));
-        let seen = Tracer::new(root, places, ends_with_root).and_then(Tracer::run);
+        let seen = Tracer::new(root, places, is_measured).and_then(Tracer::run);
         drop(ended);
         let stopped = watch.join().expect("watching does not panic");
         let mut seen = seen?;
@@ -232,16 +235,20 @@ impl Process {
 struct Tracer<'a> {
     root: Pid,
     places: &'a Places,
-    /// Whether what it left is ended with the program.
-    ends_with_root: bool,
+    /// Whether the program is measured: its regions are, and what it left is ended with it.
+    is_measured: bool,
     /// By the process's id.
     processes: BTreeMap<Pid, Process>,
     /// New threads with their seats, whose first stop is to come.
     unborn: BTreeMap<Pid, usize>,
     /// New threads that are stopped, whose parents' words are to come.
     stopped: BTreeSet<Pid>,
-    /// By process, where its main thread gets its seat.
-    entries: BTreeMap<Pid, Entry>,
+    /// By process, where the program proper begins.
+    entries: BTreeMap<Pid, Breakpoint>,
+    /// By process.
+    regions: BTreeMap<Pid, Regions>,
+    /// Those of processes that have ended.
+    past_regions: Vec<Region>,
     start: Instant,
     most_threads: usize,
     all_processes: usize,
@@ -249,7 +256,7 @@ struct Tracer<'a> {
 
 impl<'a> Tracer<'a> {
     /// Takes over `root`, which stops at its exec.
-    fn new(root: Pid, places: &'a Places, ends_with_root: bool) -> Result<Self> {
+    fn new(root: Pid, places: &'a Places, is_measured: bool) -> Result<Self> {
         match next_event()? {
             (pid, Event::Signal(libc::SIGTRAP)) if pid == root => {}
             (_, other) => bail!("the program did not stop at its start: {other:?}"),
@@ -258,16 +265,18 @@ impl<'a> Tracer<'a> {
             | Options::PTRACE_O_TRACEFORK
             | Options::PTRACE_O_TRACEVFORK
             | Options::PTRACE_O_TRACEEXEC;
-        options.set(Options::PTRACE_O_EXITKILL, ends_with_root);
+        options.set(Options::PTRACE_O_EXITKILL, is_measured);
         ptrace::setoptions(root, options).context("the program cannot be traced")?;
         let mut tracer = Self {
             root,
             places,
-            ends_with_root,
+            is_measured,
             processes: BTreeMap::new(),
             unborn: BTreeMap::new(),
             stopped: BTreeSet::new(),
             entries: BTreeMap::new(),
+            regions: BTreeMap::new(),
+            past_regions: Vec::new(),
             start: Instant::now(),
             most_threads: 1,
             all_processes: 1,
@@ -282,7 +291,6 @@ impl<'a> Tracer<'a> {
             match next_event()? {
                 (pid, Event::Ended(end)) if pid == self.root => {
                     let seen = self.seen(end);
-                    self.forget(pid);
                     self.end_rest()?;
                     return Ok(seen);
                 }
@@ -294,12 +302,12 @@ impl<'a> Tracer<'a> {
                 (pid, Event::Birth) => {
                     // A parent that was killed just now has no child.
                     if let Ok(new) = ptrace::getevent(pid) {
-                        self.born(Pid::from_raw(new as i32))?;
+                        self.born(pid, Pid::from_raw(new as i32))?;
                     }
                     go_on(pid, 0)?;
                 }
                 (pid, Event::Signal(libc::SIGSTOP)) if self.is_new(pid) => self.first_stop(pid)?,
-                (pid, Event::Signal(libc::SIGTRAP)) if self.at_entry(pid)? => go_on(pid, 0)?,
+                (pid, Event::Signal(libc::SIGTRAP)) if self.at_breakpoint(pid)? => go_on(pid, 0)?,
                 (pid, Event::Signal(signal)) => go_on(pid, signal)?,
             }
         }
@@ -307,7 +315,7 @@ impl<'a> Tracer<'a> {
 
     /// Ends what is left of a program that is measured. Otherwise what outlives the program does so untraced from now on.
     fn end_rest(mut self) -> Result<()> {
-        while self.ends_with_root && !self.processes.is_empty() {
+        while self.is_measured && !self.processes.is_empty() {
             for &process in self.processes.keys() {
                 // SAFETY: a plain system call; the process was not waited for yet, so its id is its own.
                 unsafe { libc::kill(process.as_raw(), libc::SIGKILL) };
@@ -316,7 +324,7 @@ impl<'a> Tracer<'a> {
                 (pid, Event::Ended(_)) => self.forget(pid),
                 (pid, Event::Birth) => {
                     if let Ok(new) = ptrace::getevent(pid) {
-                        self.born(Pid::from_raw(new as i32))?;
+                        self.born(pid, Pid::from_raw(new as i32))?;
                     }
                 }
                 _ => {}
@@ -329,9 +337,13 @@ impl<'a> Tracer<'a> {
         self.unborn.contains_key(&thread) || !self.processes.values().any(|process| process.0.contains_key(&thread))
     }
 
-    fn seen(&self, end: End) -> Seen {
+    /// What was seen, as the program ends now.
+    fn seen(&mut self, end: End) -> Seen {
         let seconds = self.start.elapsed().as_secs_f64();
-        Seen { end, seconds, threads: self.most_threads, processes: self.all_processes }
+        self.forget(self.root);
+        let open = self.regions.values().flat_map(Regions::regions);
+        let regions = together(self.past_regions.drain(..).chain(open));
+        Seen { end, seconds, threads: self.most_threads, processes: self.all_processes, regions }
     }
 
     /// A process has a new program: one thread, with the first seat.
@@ -339,8 +351,9 @@ impl<'a> Tracer<'a> {
         let mut seats = Process::default();
         seats.seat(process);
         self.processes.insert(process, seats);
-        if !self.places.seats.is_empty() {
-            match Entry::set(process) {
+        self.note_regions(process);
+        if self.is_measured || !self.places.seats.is_empty() {
+            match entry_point(process).and_then(|address| Breakpoint::set(process, address)) {
                 Some(entry) => {
                     self.entries.insert(process, entry);
                 }
@@ -350,20 +363,40 @@ impl<'a> Tracer<'a> {
         Ok(())
     }
 
-    /// Whether the main thread just came to where the program proper begins; then it has its seat now.
-    fn at_entry(&mut self, pid: Pid) -> Result<bool> {
-        if !self.entries.get(&pid).is_some_and(|entry| entry.is_reached_by(pid)) {
-            return Ok(false);
+    /// Deals with a thread that stands at a breakpoint; false if it does not.
+    fn at_breakpoint(&mut self, thread: Pid) -> Result<bool> {
+        if let Some(entry) = self.entries.get(&thread).copied()
+            && Stand::of(thread).is_some_and(|stand| stand.at == entry.address)
+        {
+            self.entries.remove(&thread);
+            entry.remove(thread)?;
+            self.bind(thread, 0)?;
+            if let Some(regions) = self.is_measured.then(|| Regions::of(thread)).flatten() {
+                self.regions.insert(thread, regions);
+            }
+            return Ok(true);
         }
-        self.entries.remove(&pid).expect("it was just there").remove()?;
-        self.bind(pid, 0)?;
-        Ok(true)
+        let process = process_of(thread).unwrap_or(thread);
+        match self.regions.get_mut(&process) {
+            Some(regions) => regions.stopped(thread, thread == process),
+            None => Ok(false),
+        }
+    }
+
+    /// Keeps the regions of a process that has ended or has a new program.
+    fn note_regions(&mut self, process: Pid) {
+        self.past_regions.extend(self.regions.remove(&process).iter().flat_map(Regions::regions));
     }
 
     /// A new thread or process, in its parent's words: they come in the order of births, so seats are given now.
-    fn born(&mut self, new: Pid) -> Result<()> {
+    fn born(&mut self, parent: Pid, new: Pid) -> Result<()> {
         let process = process_of(new).unwrap_or(new);
-        self.all_processes += usize::from(process == new);
+        if process == new {
+            self.all_processes += 1;
+            // Its memory is a copy, breakpoints included.
+            let same = process_of(parent).and_then(|parent| self.regions.get(&parent)).map(Regions::of_a_copy);
+            self.regions.extend(same.map(|regions| (new, regions)));
+        }
         let threads = self.processes.entry(process).or_default();
         let seat = threads.seat(new);
         self.most_threads = self.most_threads.max(threads.0.len());
@@ -402,12 +435,29 @@ impl<'a> Tracer<'a> {
     fn forget(&mut self, pid: Pid) {
         self.unborn.remove(&pid);
         self.stopped.remove(&pid);
+        self.note_regions(pid);
         self.entries.remove(&pid);
         self.processes.retain(|_, process| {
             process.0.remove(&pid);
             !process.0.is_empty()
         });
     }
+}
+
+/// Regions of the same name as one, those with the most time first.
+fn together(regions: impl Iterator<Item = Region>) -> Vec<Region> {
+    let mut all: Vec<Region> = Vec::new();
+    for region in regions {
+        match all.iter_mut().find(|known| known.name == region.name) {
+            Some(known) => {
+                known.entries += region.entries;
+                known.seconds += region.seconds;
+            }
+            None => all.push(region),
+        }
+    }
+    all.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
+    all
 }
 
 /// The process of a thread.

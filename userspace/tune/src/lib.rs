@@ -6,19 +6,24 @@
 //! | `space` | which configurations there are |
 //! | `search` | which of them is the fastest, with few runs |
 //! | `store` | runs outlive the search |
-//! | `launch`, `entry`, `wait`, `seat` | one run with threads and pages in their places from birth |
+//! | `launch`, `wait`, `seat` | one run with threads and pages in their places from birth |
+//! | `regions`, `breakpoint`, `symbols`, `apart`, `conflicts` | how long a run is in each parallel region, and what they want |
 //! | `session` | a search from its first run to its result |
 //! | `tuned`, `axes`, `report` | the result as a file, and for eyes |
 
+pub mod apart;
 pub mod axes;
-mod entry;
+mod breakpoint;
+pub mod conflicts;
 pub mod launch;
+pub mod regions;
 pub mod report;
 pub mod search;
 pub mod seat;
 pub mod session;
 pub mod space;
 pub mod store;
+mod symbols;
 #[cfg(test)]
 mod testing;
 pub mod tuned;

@@ -35,6 +35,9 @@ pub fn html(tuned: &Tuned, outcome: &Outcome) -> Result<String> {
         writeln!(page, "<h2>Which axes mattered</h2>\n<pre>{}</pre>", escaped(&axes_table(&axes, tuned)))?;
         writeln!(page, "<p class=\"caption\">{AXES}</p>")?;
     }
+    if !tuned.regions.is_empty() {
+        writeln!(page, "<h2>Parallel regions</h2>\n<pre>{}</pre>", escaped(&tuned.regions_in_words()))?;
+    }
     writeln!(page, "<h2>All configurations</h2>\n<pre>{}</pre>", escaped(&table(&tuned.measured)))?;
     page += "</section>\n</body></html>\n";
     Ok(page)
@@ -154,6 +157,7 @@ mod tests {
         let outcome = Outcome {
             candidates: std::iter::once(None).chain(all.into_iter().map(Some)).collect(),
             found: Found { best: Some(best), runs, end: End::Decided },
+            regions: vec![],
             notes: vec!["a note with <i>".into()],
         };
         let subject = Subject::of(&["sh".into(), "<x>".into()], None, &topology).unwrap();

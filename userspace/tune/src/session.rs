@@ -13,6 +13,7 @@ use tandem_ab::stop::Stop;
 use tandem_policies::model::Topology;
 
 use crate::launch::{End, Places, Seen};
+use crate::regions::Region;
 use crate::search::{self, Found, Reading, Settings};
 use crate::seat::CpuSet;
 use crate::space::{Configuration, PagePlacement, Space};
@@ -59,6 +60,8 @@ pub struct Outcome {
     pub candidates: Vec<Option<Configuration>>,
     /// What the search found among them.
     pub found: Found,
+    /// Their parallel regions by candidate and run that ended.
+    pub regions: Vec<Vec<Vec<Region>>>,
     /// What the user should know, one sentence each.
     pub notes: Vec<String>,
 }
@@ -89,9 +92,14 @@ impl Session<'_> {
             notes
                 .push(format!("the program starts {processes} processes: each one's threads are placed by themselves"));
         }
+        if first.regions.is_empty() {
+            notes
+                .push("it has no parallel regions of an OpenMP runtime, or too short ones to be told apart".to_owned());
+        }
         let candidates: Vec<Option<Configuration>> =
             std::iter::once(None).chain(configurations.into_iter().map(Some)).collect();
         let deadline = self.budget.map(|budget| start + budget);
+        let mut regions = vec![Vec::new(); candidates.len()];
         let found = search::search(candidates.len(), Some(0), &self.settings, |candidate, attempt, limit| {
             let late = deadline.is_some_and(|deadline| Instant::now() + Duration::from_secs_f64(usual_s) > deadline);
             let kept = self.store.run(&name(candidates[candidate].as_ref()), attempt)?;
@@ -99,10 +107,14 @@ impl Session<'_> {
                 return Ok(Reading::Stop);
             }
             let row = self.row(candidates[candidate].as_ref(), attempt, limit)?;
-            Ok(row.map_or(Reading::Stop, |row| row.reading))
+            let Some(row) = row else { return Ok(Reading::Stop) };
+            if matches!(row.reading, Reading::Seconds(_)) {
+                regions[candidate].push(row.regions);
+            }
+            Ok(row.reading)
         })?;
         notes.extend(self.notes_of(&candidates, &found));
-        Ok(Some(Outcome { candidates, found, notes }))
+        Ok(Some(Outcome { candidates, found, regions, notes }))
     }
 
     /// Seconds of the first run, if the program can be tuned.
@@ -185,9 +197,29 @@ impl Session<'_> {
         (self.say)(&format!("{name}: {}", reading_in_words(&reading)));
         // One that was stopped is known to take longer than its limit, whenever it was found to be dead.
         let seconds = if let Reading::SlowerThan(limit) = reading { limit } else { seen.seconds };
-        let row = Row { reading, seconds, threads: seen.threads, processes: seen.processes };
+        let Seen { threads, processes, regions, .. } = seen;
+        let row = Row { reading, seconds, threads, processes, regions };
         self.store.keep(&name, attempt, &row)?;
         Ok(Some(row))
+    }
+
+    /// What is to be said when runs of the program as it is differ much.
+    fn note_of_chance(&self, found: &Found) -> Option<String> {
+        let varies = |(least, greatest): (f64, f64)| greatest > tandem_ab::statistics::BAD_BOOT_FACTOR * least;
+        let (least, greatest) = found.runs[0].sample()?.range();
+        if !varies((least, greatest)) {
+            return None;
+        }
+        let as_it_is = format!("as it is, its runs take {least:.3} to {greatest:.3} s");
+        let best =
+            found.best.filter(|&best| best != 0).and_then(|best| found.runs[best].sample()).map(|best| best.range());
+        Some(match best.filter(|&best| self.topology.len() > 1 && !varies(best)) {
+            Some((least, greatest)) => format!(
+                "{as_it_is}, with every thread in its place before the program initialises {least:.3} to {greatest:.3} s: \
+                 placement by chance is what differs"
+            ),
+            None => format!("{as_it_is}: more of them (--repeats), or a machine with less other work, would tell more"),
+        })
     }
 
     fn notes_of(&self, candidates: &[Option<Configuration>], found: &Found) -> Vec<String> {
@@ -195,15 +227,7 @@ impl Session<'_> {
         for (one, runs) in candidates.iter().zip(&found.runs) {
             notes.extend(runs.failure.as_ref().map(|why| format!("{}: it failed: {why}", name(one.as_ref()))));
         }
-        if let Some(as_it_is) = found.runs[0].sample() {
-            let (least, greatest) = as_it_is.range();
-            if greatest > tandem_ab::statistics::BAD_BOOT_FACTOR * least {
-                notes.push(format!(
-                    "as it is, its runs take {least:.3} to {greatest:.3} s: where the kernel puts its main thread decides by \
-                     chance; a configuration puts it in its place before it initialises"
-                ));
-            }
-        }
+        notes.extend(self.note_of_chance(found));
         let waiting = found.runs.iter().filter(|runs| **runs == search::Runs::default()).count();
         if waiting > 0 {
             notes.push(format!("{waiting} configurations were not measured yet: the same command goes on"));

@@ -13,10 +13,11 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
+use crate::regions::Region;
 use crate::search::Reading;
 
 /// Version of the tables.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 /// How long another process may hold the file.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -34,6 +35,7 @@ CREATE TABLE IF NOT EXISTS run (
 	seconds REAL NOT NULL, -- until the end, or until it was stopped
 	threads INTEGER NOT NULL, -- most threads of one process at a time
 	processes INTEGER NOT NULL,
+	regions TEXT NOT NULL, -- JSON: name, entries and seconds of each
 	words TEXT NOT NULL, -- why it failed
 	finished TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP,
 	PRIMARY KEY (experiment, configuration, attempt)
@@ -51,6 +53,8 @@ pub struct Row {
     pub threads: usize,
     /// Number of its processes.
     pub processes: usize,
+    /// Its parallel regions.
+    pub regions: Vec<Region>,
 }
 
 /// The runs of one experiment in an SQLite file.
@@ -90,19 +94,22 @@ impl Store {
     /// # Errors
     /// The file cannot be read.
     pub fn run(&self, configuration: &str, attempt: usize) -> Result<Option<Row>> {
-        let query = "SELECT outcome, seconds, threads, processes, words FROM run \
+        let query = "SELECT outcome, seconds, threads, processes, words, regions FROM run \
             WHERE experiment = ?1 AND configuration = ?2 AND attempt = ?3";
-        let row = self.connection.query_row(query, params![self.experiment, configuration, attempt as i64], |row| {
-            let seconds: f64 = row.get(1)?;
-            let reading = match row.get::<_, String>(0)?.as_str() {
+        let row = self.connection.query_row(query, params![self.experiment, configuration, attempt as i64], |record| {
+            let seconds: f64 = record.get(1)?;
+            let reading = match record.get::<_, String>(0)?.as_str() {
                 "ended" => Reading::Seconds(seconds),
                 "stopped" => Reading::SlowerThan(seconds),
-                _ => Reading::Failed(row.get(4)?),
+                _ => Reading::Failed(record.get(4)?),
             };
-            let count = |column: usize| row.get::<_, u32>(column).map(|count| count as usize);
-            Ok(Row { reading, seconds, threads: count(2)?, processes: count(3)? })
+            let count = |column: usize| record.get::<_, u32>(column).map(|count| count as usize);
+            let row = Row { reading, seconds, threads: count(2)?, processes: count(3)?, regions: Vec::new() };
+            Ok((row, record.get::<_, String>(5)?))
         });
-        row.optional().context("the store of runs cannot be read")
+        let Some((row, regions)) = row.optional().context("the store of runs cannot be read")? else { return Ok(None) };
+        let regions = serde_json::from_str(&regions).context("the store of runs is damaged")?;
+        Ok(Some(Row { regions, ..row }))
     }
 
     /// Keeps a run, in place of an older one.
@@ -117,11 +124,13 @@ impl Store {
             Reading::Stop => bail!("a run that did not take place is not kept"),
         };
         let insert = "INSERT OR REPLACE INTO run \
-            (experiment, configuration, attempt, outcome, seconds, threads, processes, words) \
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+            (experiment, configuration, attempt, outcome, seconds, threads, processes, words, regions) \
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
         let [attempt, threads, processes] = [attempt, row.threads, row.processes].map(|count| count as i64);
         let seconds = row.seconds;
-        let values = params![self.experiment, configuration, attempt, outcome, seconds, threads, processes, words];
+        let regions = serde_json::to_string(&row.regions)?;
+        let values =
+            params![self.experiment, configuration, attempt, outcome, seconds, threads, processes, words, regions];
         self.connection.execute(insert, values).context("the store of runs cannot be written")?;
         Ok(())
     }
@@ -150,7 +159,8 @@ mod tests {
     use super::*;
 
     fn ended(seconds: f64) -> Row {
-        Row { reading: Reading::Seconds(seconds), seconds, threads: 8, processes: 1 }
+        let regions = vec![Region { name: "main._omp_fn.0".into(), entries: 3, seconds: 0.5 }];
+        Row { reading: Reading::Seconds(seconds), seconds, threads: 8, processes: 1, regions }
     }
 
     #[test]

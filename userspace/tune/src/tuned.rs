@@ -12,11 +12,12 @@ use tandem_ab::statistics::{Better, Comparison};
 use tandem_machine::format_cpu_list;
 use tandem_policies::model::Topology;
 
+use crate::apart::{self, RegionResult, regions};
 use crate::session::{Outcome, name};
 use crate::space::Configuration;
 
 /// Version of the file.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The machine and the program that a result is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,6 +132,9 @@ pub struct Tuned {
     pub evidence: Option<Evidence>,
     /// What the user should know.
     pub notes: Vec<String>,
+    /// Its parallel regions above 5 % of its time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub regions: Vec<RegionResult>,
     /// All configurations that ran, the fastest first.
     pub measured: Vec<Measured>,
 }
@@ -162,6 +166,7 @@ impl Tuned {
             configuration: best.map(|(configuration, _)| configuration),
             evidence,
             notes: outcome.notes.clone(),
+            regions: regions(outcome),
             measured,
         }
     }
@@ -181,6 +186,21 @@ impl Tuned {
             "{configuration}: {:.3} s, as it is {:.3} s: {:.2} times as fast (95 %: {low:.2} to {high:.2}, {} and {} runs){so}",
             evidence.tuned_s, evidence.as_it_is_s, evidence.speed_up, evidence.runs[1], evidence.runs[0]
         )
+    }
+
+    /// What is known of its regions, as text; empty if it has none.
+    pub fn regions_in_words(&self) -> String {
+        if self.regions.is_empty() {
+            return String::new();
+        }
+        let whole = self.measured.iter().find(|one| one.configuration == name(self.configuration.as_ref()));
+        let bound = whole.and_then(|one| one.median_s).map_or(String::new(), |tuned_s| {
+            let at_best_s = apart::at_best_s(tuned_s, &self.regions);
+            format!(
+                "with a configuration for each region, alike for pages: {at_best_s:.3} s at best, not {tuned_s:.3} s\n"
+            )
+        });
+        apart::table(&self.regions) + &bound
     }
 
     /// The file's text.
@@ -279,6 +299,7 @@ mod tests {
                 runs: vec![runs(&[4.0, 4.2, 4.1]), runs(&[2.0, 2.1, 2.05]), runs(&[])],
                 end: End::Decided,
             },
+            regions: vec![],
             notes: vec!["careful".into()],
         }
     }
@@ -324,7 +345,7 @@ mod tests {
         fs::write(&path, "interval_ms = 5\n").unwrap();
         let said = format!("{:#}", Tuned::read(&path).unwrap_err());
         assert!(said.contains("x.toml: is no result of tandem tune"), "{said}");
-        let newer = Tuned::new(subject(), &outcome()).text().unwrap().replace("version = 1", "version = 9");
+        let newer = Tuned::new(subject(), &outcome()).text().unwrap().replace("version = 2", "version = 9");
         fs::write(&path, newer).unwrap();
         assert!(Tuned::read(&path).unwrap_err().to_string().contains("version 9"));
     }

@@ -5,6 +5,7 @@
 use std::io::Error;
 
 use anyhow::{Context, Result};
+use nix::sys::ptrace;
 use nix::unistd::Pid;
 
 use crate::launch::End;
@@ -66,6 +67,48 @@ pub fn go_on(thread: Pid, signal: i32) -> Result<()> {
     }
     let error = Error::last_os_error();
     if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error).context("the program cannot go on") }
+}
+
+/// Waits until `thread`, which was told to make one step, has made it; false if it ended instead, which is told as an
+/// event then. Signals that come meanwhile come again after it.
+///
+/// # Errors
+/// The thread cannot be waited for.
+pub fn has_stepped(thread: Pid) -> Result<bool> {
+    let mut held = Vec::new();
+    loop {
+        if has_ended(thread)? {
+            return Ok(false);
+        }
+        let mut status = 0;
+        // SAFETY: the status lives through the call.
+        if unsafe { libc::waitpid(thread.as_raw(), &mut status, libc::__WALL) } < 0 {
+            return Err(Error::last_os_error()).context("the program cannot be waited for");
+        }
+        match event(status) {
+            Event::Signal(libc::SIGTRAP) => break,
+            Event::Signal(signal) => held.push(signal),
+            _ => {}
+        }
+        ptrace::step(thread, None).context("the program cannot be stepped")?;
+    }
+    for signal in held {
+        // SAFETY: a plain system call, on a thread that is stopped.
+        unsafe { libc::syscall(libc::SYS_tkill, thread.as_raw(), signal) };
+    }
+    Ok(true)
+}
+
+/// Waits until `thread` is stopped or has ended, and says which; that is not taken from the events.
+fn has_ended(thread: Pid) -> Result<bool> {
+    // SAFETY: all zeroes is a value of this plain structure.
+    let mut told: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: the structure lives through the call.
+    if unsafe { libc::waitid(libc::P_PID, thread.as_raw().cast_unsigned(), &mut told, flags) } != 0 {
+        return Err(Error::last_os_error()).context("the program cannot be waited for");
+    }
+    Ok(matches!(told.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED))
 }
 
 #[cfg(test)]

@@ -159,3 +159,102 @@ fn its_input_is_the_file_that_is_named_or_nothing() {
     assert_eq!(launch(&Program { streams, ..reads.clone() }, &Places::default()).end, End::Code(0));
     assert_eq!(launch(&reads, &Places::default()).end, End::Code(1));
 }
+
+/// Two regions of different lengths, of which the second has one inside; and signals meanwhile.
+const TWO_REGIONS: &str = r#"
+#include <omp.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/time.h>
+#include <time.h>
+static volatile long ticks;
+static void tick(int signal) { ticks++; }
+static void pass(long milliseconds) {
+	struct timespec start, now;
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	do
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	while ((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 < milliseconds);
+}
+__attribute__((noinline)) void brief(void) {
+	#pragma omp parallel num_threads(2)
+	pass(5);
+}
+__attribute__((noinline)) void lengthy(void) {
+	#pragma omp parallel num_threads(2)
+	{
+		#pragma omp parallel num_threads(1)
+		pass(20);
+	}
+}
+int main(void) {
+	struct itimerval every = { { 0, 1000 }, { 0, 1000 } };
+	signal(SIGALRM, tick);
+	setitimer(ITIMER_REAL, &every, NULL);
+	for (int i = 0; i < 10; i++)
+		brief(), lengthy();
+	return ticks > 20 ? 0 : 9;
+}
+"#;
+
+#[test]
+fn regions_are_told_by_their_functions_with_entries_and_times() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = program(build(directory.path(), TWO_REGIONS), "/dev/null".as_ref());
+    let seen = launch(&program, &Places::default());
+    assert_eq!(seen.end, End::Code(0), "every signal arrives");
+    let [lengthy, brief] = &seen.regions[..] else { panic!("{:?}", seen.regions) };
+    assert!(lengthy.name.starts_with("lengthy._omp_fn") && brief.name.starts_with("brief._omp_fn"), "{seen:?}");
+    assert_eq!((lengthy.entries, brief.entries), (10, 10));
+    assert!(lengthy.seconds >= 0.2 && brief.seconds >= 0.05, "{seen:?}");
+    assert!(lengthy.seconds + brief.seconds <= seen.seconds, "{seen:?}");
+    let seats = launch(&program, &Places { seats: single_cpus(), ..Places::default() });
+    assert_eq!((seats.end, seats.regions.len()), (End::Code(0), 2));
+}
+
+#[test]
+fn regions_that_are_too_short_are_let_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = r#"
+int main(void) {
+	volatile int passes = 0;
+	for (int i = 0; i < 100000; i++) {
+		#pragma omp parallel num_threads(1)
+		passes++;
+	}
+	return passes != 100000;
+}
+"#;
+    let program = program(build(directory.path(), source), "/dev/null".as_ref());
+    let seen = launch(&program, &Places::default());
+    assert_eq!((seen.end, seen.regions), (End::Code(0), vec![]));
+    assert!(seen.seconds < 20.0, "{} s: 200,000 stops would take longer", seen.seconds);
+}
+
+#[test]
+fn a_program_that_forks_within_its_regions_lives() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = r#"
+#include <sys/wait.h>
+#include <unistd.h>
+static void region(void) {
+	#pragma omp parallel num_threads(1)
+	usleep(1000);
+}
+int main(void) {
+	int status = 0;
+	region();
+	if (!fork()) {
+		region();
+		_exit(5);
+	}
+	wait(&status);
+	region();
+	return WEXITSTATUS(status);
+}
+"#;
+    let program = program(build(directory.path(), source), "/dev/null".as_ref());
+    let seen = launch(&program, &Places::default());
+    assert_eq!((seen.end, seen.processes), (End::Code(5), 2));
+    assert_eq!(seen.regions.iter().map(|region| region.entries).sum::<u64>(), 3, "{:?}", seen.regions);
+}

@@ -26,13 +26,19 @@ fn session(store: &Path, program: Program, last: usize) -> Run {
         assert_eq!(places.seats.len(), one.map_or(0, |one| one.threads));
         if left.get() == 0 {
             stop.wish();
-            return Ok((Seen { end: End::Stopped, seconds: 0.1, threads: 1, processes: 1 }, String::new()));
+            return Ok((
+                Seen { end: End::Stopped, seconds: 0.1, threads: 1, processes: 1, regions: vec![] },
+                String::new(),
+            ));
         }
         left.set(left.get() - 1);
         *ran.borrow_mut().entry(name(one)).or_default() += 1;
         let (end, seconds, threads) = program(one);
         let late = limit.is_some_and(|limit| seconds > limit.as_secs_f64());
-        Ok((Seen { end: if late { End::TooLong } else { end }, seconds, threads, processes: 1 }, "oh no".to_owned()))
+        Ok((
+            Seen { end: if late { End::TooLong } else { end }, seconds, threads, processes: 1, regions: vec![] },
+            "oh no".to_owned(),
+        ))
     };
     let outcome = Session {
         topology: &topology,
@@ -66,7 +72,8 @@ fn the_best_is_found_and_compared_with_the_program_as_it_is() {
     assert_eq!(outcome.found.runs[0].seconds.len(), outcome.found.runs[at].seconds.len());
     let counted = run.said.iter().find(|said| said.contains("configurations (")).unwrap();
     assert!(counted.starts_with("19 configurations (48 combinations"), "{counted}");
-    assert!(outcome.notes.is_empty(), "{:?}", outcome.notes);
+    assert_eq!(outcome.notes.len(), 1, "{:?}", outcome.notes);
+    assert!(outcome.notes[0].starts_with("it has no parallel regions"), "{:?}", outcome.notes);
 }
 
 #[test]

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What each parallel region did under each configuration, from the same runs as the whole program's times.
+//!
+//! A region above [`LEAST_SHARE`] of the time is judged by itself: by its median over a configuration's runs. Regions use
+//! the same pages, so they can have configurations of their own only as far as these agree about pages ([`resolve`]).
+//! What that would bring is a bound: a configuration that ran once may have been lucky.
+
+use serde::{Deserialize, Serialize};
+use tandem_ab::statistics::median;
+
+use crate::conflicts::resolve;
+use crate::regions::Region;
+use crate::session::{Outcome, name};
+use crate::space::{Configuration, PagePlacement};
+
+/// Regions below this share of the program's time, as it is, are left out.
+const LEAST_SHARE: f64 = 0.05;
+
+/// A region under the configurations that ran.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RegionResult {
+    /// Its function.
+    pub name: String,
+    /// How often a run enters it, as it is.
+    pub entries: u64,
+    /// Share of the program's time as it is.
+    pub share: f64,
+    /// Time in it, as it is.
+    pub as_it_is_s: f64,
+    /// Time in it under the configuration that is best for the program.
+    pub tuned_s: f64,
+    /// The configuration that is best for it.
+    pub best: String,
+    /// Time in it under that.
+    pub best_s: f64,
+    /// Runs of that.
+    pub best_runs: usize,
+    /// The configuration that it has when all regions agree about pages and are as fast as they can be together.
+    pub together: String,
+    /// Time in it under that.
+    pub together_s: f64,
+}
+
+/// The regions that matter, those with the most time first; none if the program as it is has none, or nothing is best.
+pub fn regions(outcome: &Outcome) -> Vec<RegionResult> {
+    let (Some(best), Some(whole_s)) = (outcome.found.best, outcome.found.runs[0].median()) else { return Vec::new() };
+    let Some(first) = outcome.regions.first().and_then(|runs| runs.first()) else { return Vec::new() };
+    let mut matter: Vec<(&Region, Vec<Option<f64>>)> =
+        first.iter().map(|region| (region, seconds(outcome, &region.name))).collect();
+    matter.retain(|(_, seconds)| {
+        seconds[0].is_some_and(|as_it_is| as_it_is >= LEAST_SHARE * whole_s) && seconds[best].is_some()
+    });
+    matter.sort_by(|one, other| other.1[0].unwrap_or(0.0).total_cmp(&one.1[0].unwrap_or(0.0)));
+    let times: Vec<Vec<Option<f64>>> = matter.iter().map(|(_, seconds)| seconds.clone()).collect();
+    let pages: Vec<_> = outcome.candidates.iter().map(|one| one.as_ref().map(pages)).collect();
+    let together = resolve(&times, |one, other| pages[one.1] == pages[other.1]).unwrap_or_default();
+    let result = |((region, seconds), together): ((&Region, Vec<Option<f64>>), usize)| {
+        let known = seconds.iter().enumerate().filter_map(|(candidate, seconds)| Some((candidate, (*seconds)?)));
+        let (own, best_s) = known.min_by(|one, other| one.1.total_cmp(&other.1))?;
+        Some(RegionResult {
+            name: region.name.clone(),
+            entries: region.entries,
+            share: seconds[0]? / whole_s,
+            as_it_is_s: seconds[0]?,
+            tuned_s: seconds[best]?,
+            best: name(outcome.candidates[own].as_ref()),
+            best_s,
+            best_runs: outcome.regions[own].len(),
+            together: name(outcome.candidates[together].as_ref()),
+            together_s: seconds[together]?,
+        })
+    };
+    matter.into_iter().zip(together).filter_map(result).collect()
+}
+
+/// By candidate, the median time in the region of this name.
+fn seconds(outcome: &Outcome, region: &str) -> Vec<Option<f64>> {
+    let of_run = |run: &Vec<Region>| run.iter().find(|one| one.name == region).map(|one| one.seconds);
+    outcome.regions.iter().map(|runs| median(runs.iter().filter_map(of_run))).collect()
+}
+
+/// What decides where pages are: with first touch, where threads are too.
+fn pages(one: &Configuration) -> (PagePlacement, usize, Option<Configuration>) {
+    (one.page_placement, one.page_nodes, one.page_placement.follows_threads().then_some(*one))
+}
+
+/// Time of the program at best, if each region had a configuration of its own, as far as all agree about pages; `tuned_s`
+/// is under the one that is best for the whole program.
+pub fn at_best_s(tuned_s: f64, regions: &[RegionResult]) -> f64 {
+    tuned_s - regions.iter().map(|region| region.tuned_s - region.together_s).sum::<f64>()
+}
+
+/// The regions as text.
+pub fn table(regions: &[RegionResult]) -> String {
+    let width = regions.iter().map(|region| region.name.chars().count()).max().unwrap_or(0).max("region".len());
+    let mut text = format!(
+        "{:<width$}  {:>5}  {:>7}  {:>10}  {:>8}  {:>6}  its own best\n",
+        "region", "share", "entries", "as it is s", "chosen s", "best s"
+    );
+    for one in regions {
+        let (share, runs) = (one.share * 100.0, one.best_runs);
+        let (name, own, runs) = (&one.name, &one.best, if runs == 1 { "1 run".into() } else { format!("{runs} runs") });
+        text += &format!(
+            "{name:<width$}  {share:>3.0} %  {:>7}  {:>10.3}  {:>8.3}  {:>6.3}  {own} ({runs})\n",
+            one.entries, one.as_it_is_s, one.tuned_s, one.best_s
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::search::{End, Found, Runs};
+    use crate::session::AT_BIRTH;
+    use crate::space::Space;
+    use crate::testing::machine;
+
+    /// Two regions that want different configurations, and one that is too small.
+    fn outcome() -> Outcome {
+        let topology = machine(2, 2);
+        let all = Space { threads: vec![2], page_placements: AT_BIRTH.to_vec() }.configurations(&topology);
+        let region = |name: &str, seconds: f64| Region { name: name.into(), entries: 3, seconds };
+        let run = |at: usize, noise: f64| {
+            let at = at as f64;
+            vec![region("a", 1.0 + at + noise), region("b", 3.0 - 0.5 * at + noise), region("small", 0.1)]
+        };
+        let candidates: Vec<_> = std::iter::once(None).chain(all.into_iter().map(Some)).take(4).collect();
+        let seconds = vec![4.2, 4.3, 4.1];
+        Outcome {
+            found: Found { best: Some(1), runs: vec![Runs { seconds, ..Runs::default() }; 4], end: End::Decided },
+            regions: (0..4).map(|at| [0.0, 0.5, -0.25].map(|noise| run(at, noise)).to_vec()).collect(),
+            candidates,
+            notes: vec![],
+        }
+    }
+
+    #[test]
+    fn each_region_has_its_own_best_and_small_ones_are_left_out() {
+        let outcome = outcome();
+        let results = regions(&outcome);
+        let own: Vec<_> =
+            results.iter().map(|one| (one.name.as_str(), one.best_s, one.tuned_s, one.best_runs)).collect();
+        assert_eq!(own, [("b", 1.5, 2.5, 3), ("a", 1.0, 2.0, 3)], "medians, by the time as it is");
+        assert_eq!((results[1].best.as_str(), &results[0].best), ("as it is", &name(outcome.candidates[3].as_ref())));
+        assert!((results[0].share - 3.0 / 4.2).abs() < 1e-12);
+        // As it is is a placement of its own. Candidates 1 (first touch) and 2 and 3 (one page node, two) disagree too, so
+        // both regions have the same one: 2.0 + 2.5, 3.0 + 2.0 or 4.0 + 1.5 s, and 1.0 + 3.0 as it is.
+        assert_eq!(results.iter().map(|one| one.together.as_str()).collect::<Vec<_>>(), ["as it is"; 2]);
+        assert!((at_best_s(4.2, &results) - 3.7).abs() < 1e-12);
+        let text = table(&results);
+        assert!(
+            text.lines().nth(1).unwrap().starts_with("b        71 %        3       3.000     2.500   1.500  "),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_program_without_regions_has_none() {
+        let mut outcome = outcome();
+        outcome.regions = vec![vec![vec![]]; 4];
+        assert!(regions(&outcome).is_empty());
+        outcome.regions = vec![vec![]; 4];
+        assert!(regions(&outcome).is_empty());
+    }
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Breakpoints in traced programs. For 64-bit x86 only: elsewhere none can be set.
+
+use anyhow::{Context, Result};
+use nix::sys::ptrace::{self, AddressType};
+use nix::unistd::Pid;
+
+/// The instruction that stops a traced thread.
+#[cfg(target_arch = "x86_64")]
+const BREAKPOINT: i64 = 0xcc;
+
+/// Entry of the auxiliary vector (linux/auxvec.h): the program's entry point.
+#[cfg(target_arch = "x86_64")]
+const AT_ENTRY: u64 = 9;
+
+/// A breakpoint at an address of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Breakpoint {
+    /// Where it is.
+    pub address: u64,
+    /// What was there.
+    word: i64,
+}
+
+impl Breakpoint {
+    /// Sets it in the process of `thread`, which is stopped; `None` where that cannot be done.
+    #[cfg(target_arch = "x86_64")]
+    pub fn set(thread: Pid, address: u64) -> Option<Self> {
+        let word = ptrace::read(thread, address as AddressType).ok()?;
+        let breakpoint = Self { address, word };
+        breakpoint.write(thread, (word & !0xff) | BREAKPOINT).ok()?;
+        Some(breakpoint)
+    }
+
+    /// Sets it in the process of `thread`, which is stopped; `None` where that cannot be done.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub fn set(_: Pid, _: u64) -> Option<Self> {
+        None
+    }
+
+    /// Takes it out of the process of `thread`, which is stopped anywhere.
+    ///
+    /// # Errors
+    /// The process cannot be changed any more.
+    pub fn take_out(&self, thread: Pid) -> Result<()> {
+        self.write(thread, self.word)
+    }
+
+    /// Takes it out of the process of `thread`, which stands at it and goes on from there.
+    ///
+    /// # Errors
+    /// The process cannot be changed any more.
+    pub fn remove(&self, thread: Pid) -> Result<()> {
+        self.take_out(thread)?;
+        self.stand_before(thread)
+    }
+
+    /// Brings `thread`, which stands at it, behind the instruction in its place; false if the thread ended by that.
+    ///
+    /// # Errors
+    /// The process cannot be changed any more.
+    pub fn step_over(&self, thread: Pid) -> Result<bool> {
+        self.remove(thread)?;
+        ptrace::step(thread, None).context("the program cannot be stepped")?;
+        if !crate::wait::has_stepped(thread)? {
+            return Ok(false);
+        }
+        let word = ptrace::read(thread, self.address as AddressType).context("the program cannot be read")?;
+        #[cfg(target_arch = "x86_64")]
+        self.write(thread, (word & !0xff) | BREAKPOINT)?;
+        #[cfg(not(target_arch = "x86_64"))]
+        self.write(thread, word)?;
+        Ok(true)
+    }
+
+    fn write(&self, thread: Pid, word: i64) -> Result<()> {
+        ptrace::write(thread, self.address as AddressType, word).context("the program's code cannot be changed")
+    }
+
+    /// Lets `thread` go on at its address.
+    #[cfg(target_arch = "x86_64")]
+    fn stand_before(&self, thread: Pid) -> Result<()> {
+        let mut registers = ptrace::getregs(thread).context("the program's registers cannot be read")?;
+        registers.rip = self.address;
+        ptrace::setregs(thread, registers).context("the program's registers cannot be written")
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn stand_before(&self, _: Pid) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What a stopped thread has in the registers that matter here.
+#[derive(Clone, Copy, Debug)]
+pub struct Stand {
+    /// The address of the breakpoint that it may stand at.
+    pub at: u64,
+    /// Its stack.
+    pub stack: u64,
+    /// First argument of the function that it is about to enter.
+    pub first: u64,
+    /// Third argument of that.
+    pub third: u64,
+}
+
+impl Stand {
+    /// Where `thread`, which is stopped, stands; `None` if it is gone.
+    #[cfg(target_arch = "x86_64")]
+    pub fn of(thread: Pid) -> Option<Self> {
+        let registers = ptrace::getregs(thread).ok()?;
+        let (first, third) = (registers.rdi, registers.rdx);
+        Some(Self { at: registers.rip.wrapping_sub(1), stack: registers.rsp, first, third })
+    }
+
+    /// Where `thread`, which is stopped, stands; `None` if it is gone.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub fn of(_: Pid) -> Option<Self> {
+        None
+    }
+}
+
+/// Where the program of a process that is stopped at its exec begins, which its libraries' initialisation comes before.
+#[cfg(target_arch = "x86_64")]
+pub fn entry_point(process: Pid) -> Option<u64> {
+    let vector = std::fs::read(format!("/proc/{process}/auxv")).ok()?;
+    let number = |bytes: &[u8]| Some(u64::from_ne_bytes(bytes.try_into().ok()?));
+    let entry = vector.chunks_exact(16).find(|pair| number(&pair[..8]) == Some(AT_ENTRY))?;
+    number(&entry[8..])
+}
+
+/// Where the program of a process that is stopped at its exec begins, which its libraries' initialisation comes before.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn entry_point(_: Pid) -> Option<u64> {
+    None
+}

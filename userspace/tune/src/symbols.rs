@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Functions of a running program by address, and addresses by name: the files that it has mapped, and their symbols.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::Pid;
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
+
+/// A mapped part of a file that has code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Part {
+    start: u64,
+    end: u64,
+    offset: u64,
+    path: PathBuf,
+}
+
+/// The code that a process has mapped.
+#[derive(Clone, Debug, Default)]
+pub struct Code {
+    parts: Vec<Part>,
+}
+
+/// A function of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Function {
+    /// Where it is in the file.
+    offset: u64,
+    bytes: u64,
+    name: String,
+}
+
+impl Code {
+    /// What `process` has mapped now; nothing if it is gone.
+    pub fn of(process: Pid) -> Self {
+        Self { parts: parts(&fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default()) }
+    }
+
+    /// Addresses and names of the functions that `wanted` chooses.
+    pub fn find(&self, wanted: impl Fn(&str) -> bool) -> Vec<(u64, String)> {
+        let mut found = Vec::new();
+        for part in &self.parts {
+            for function in functions(&part.path).into_iter().filter(|function| wanted(&function.name)) {
+                let inside = function.offset.checked_sub(part.offset).filter(|&inside| inside < part.end - part.start);
+                found.extend(inside.map(|inside| (part.start + inside, function.name)));
+            }
+        }
+        found.sort();
+        found.dedup_by_key(|function| function.0);
+        found
+    }
+
+    /// The name of the function at `address`: its symbol, else the file and the offset in it.
+    pub fn name(&self, address: u64) -> String {
+        let Some(part) = self.parts.iter().find(|part| (part.start..part.end).contains(&address)) else {
+            return format!("{address:#x}");
+        };
+        let offset = address - part.start + part.offset;
+        let of = |function: &Function| (function.offset..function.offset + function.bytes.max(1)).contains(&offset);
+        let file = part.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        functions(&part.path)
+            .into_iter()
+            .find(of)
+            .map_or_else(|| format!("{file}+{offset:#x}"), |function| function.name)
+    }
+}
+
+/// The parts in a text like that of /proc/PID/maps.
+fn parts(maps: &str) -> Vec<Part> {
+    let part = |line: &str| {
+        // start-end rwxp offset device inode path
+        let mut words = line.splitn(6, ' ');
+        let (start, end) = words.next()?.split_once('-')?;
+        let code = words.next()?.contains('x');
+        let offset = words.next()?;
+        let path = words.nth(2)?.trim();
+        let number = |word: &str| u64::from_str_radix(word, 16).ok();
+        let part = Part { start: number(start)?, end: number(end)?, offset: number(offset)?, path: path.into() };
+        (code && path.starts_with('/')).then_some(part)
+    };
+    maps.lines().filter_map(part).collect()
+}
+
+/// All functions of a file; none if it is no program or library.
+fn functions(path: &Path) -> Vec<Function> {
+    let Ok(content) = fs::read(path) else { return Vec::new() };
+    let Ok(file) = object::File::parse(&content[..]) else { return Vec::new() };
+    let segments: Vec<(u64, u64, u64)> =
+        file.segments().map(|segment| (segment.address(), segment.size(), segment.file_range().0)).collect();
+    let offset = |address: u64| {
+        let inside = segments.iter().find(|(start, bytes, _)| (*start..start + bytes).contains(&address));
+        inside.map(|(start, _, offset)| address - start + offset)
+    };
+    let mut functions: BTreeMap<(u64, String), u64> = BTreeMap::new();
+    for symbol in file.symbols().chain(file.dynamic_symbols()) {
+        if symbol.kind() == SymbolKind::Text
+            && symbol.is_definition()
+            && let (Ok(name), Some(offset)) = (symbol.name(), offset(symbol.address()))
+        {
+            functions.insert((offset, name.to_owned()), symbol.size());
+        }
+    }
+    functions.into_iter().map(|((offset, name), bytes)| Function { offset, bytes, name }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mapped_code_is_read_with_its_offsets() {
+        let maps = "\
+55d0-55d8 r--p 00000000 fe:00 12 /usr/bin/with space
+55d8-55e0 r-xp 00001000 fe:00 12 /usr/bin/with space
+7f00-7f01 r-xp 00000000 00:00 0 [vdso]
+7f02-7f03 r-xp 00000000 00:00 0 
+";
+        let part = Part { start: 0x55d8, end: 0x55e0, offset: 0x1000, path: "/usr/bin/with space".into() };
+        assert_eq!(parts(maps), [part]);
+    }
+
+    #[test]
+    fn a_function_of_this_program_is_found_by_name_and_by_address() {
+        let code = Code::of(Pid::this());
+        let address = functions as *const () as u64;
+        let name = code.name(address + 1);
+        assert!(name.contains("symbols") && name.contains("functions"), "{name}");
+        assert!(code.find(|other| other == name).iter().any(|found| found.0 == address));
+        assert_eq!(code.name(0x10), "0x10");
+    }
+}
