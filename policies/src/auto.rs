@@ -145,9 +145,8 @@ fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
             let pair = state.pair;
             let memories = state.memories.entry(pair).or_default();
             let mut plan = PAIRS[pair].ask(inputs, memories);
-            for planned in &mut plan.moves {
-                planned.reason = format!("{} ({}): {}", PAIRS[pair].name(), state.why, planned.reason);
-            }
+            let who = format!("{} ({}): ", PAIRS[pair].name(), state.why);
+            plan.moves.iter_mut().for_each(|planned| planned.reason.insert_str(0, &who));
             state.judge(snapshot, plan.is_empty(), parameters);
             Ok(plan)
         }

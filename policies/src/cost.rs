@@ -21,14 +21,13 @@ pub fn thread_gain_ns_per_s(topology: &Topology, thread: &Thread, to: NodeIndex)
 
 /// Stall of all accesses to `group` where its pages are, in ns per second; `None` if none is resident.
 pub fn group_stall_ns_per_s(topology: &Topology, group: &PageGroup) -> Option<f64> {
-    let resident: u64 = group.resident_pages.values().sum();
-    if resident == 0 {
-        return None;
-    }
     // Most groups are on one node and used from few: nodes times nodes would be dear on large machines.
-    if let Some(home) = group.home().filter(|&home| group.resident_pages[home] == resident) {
-        return Some(group_stall_at_ns_per_s(topology, group, home));
+    let mut homes = group.resident_pages.iter().filter(|home| *home.1 > 0);
+    let first = homes.next()?.0;
+    if homes.next().is_none() {
+        return Some(group_stall_at_ns_per_s(topology, group, first));
     }
+    let resident: u64 = group.resident_pages.values().sum();
     let stall = |run: NodeIndex| -> f64 {
         let weighted = |(memory, &pages): (NodeIndex, &u64)| pages as f64 * topology.latency_ns(run, memory);
         group.resident_pages.iter().map(weighted).sum::<f64>() / resident as f64

@@ -105,11 +105,9 @@ impl Pass<'_> {
         let slow = Slow { latency_ns, mean_ns };
         let went = if self.is_busy(preferred) {
             self.send_to_alternative(group, preferred, slow)
-        } else if self.moves.pays(group, preferred) {
-            let reason = |moves: &PageMoves| format!("{slow}; {}", moves.reason(group, accessor));
-            self.moves.send(group, preferred, reason).then_some(preferred)
         } else {
-            None
+            let reason = |moves: &PageMoves| format!("{slow}; {}", moves.reason(group, accessor));
+            self.moves.send_if_it_pays(group, preferred, reason).then_some(preferred)
         };
         went.map_or(at + 1, |to| self.moves.preload(at, to))
     }

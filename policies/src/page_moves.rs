@@ -152,17 +152,20 @@ impl<'a> PageMoves<'a> {
         Some(stall - stall_at(to))
     }
 
-    /// Whether the samples there are let expect `min_gain_percent` of the move; nothing speaks against a group
-    /// without any.
-    pub fn pays(&self, group: &PageGroup, to: NodeIndex) -> bool {
+    /// What the samples tell that the move saves, if they let expect `min_gain_percent` of it; nothing speaks against a
+    /// group without any.
+    fn worth(&self, group: &PageGroup, to: NodeIndex) -> Option<Option<f64>> {
         let topology = &self.snapshot.topology;
-        match group_stall_ns_per_s(topology, group) {
-            Some(stall) if stall > 0.0 => {
-                let gain = stall - group_stall_at_ns_per_s(topology, group, to);
-                gain >= self.parameters.get("min_gain_percent") / 100.0 * stall
-            }
-            _ => true,
-        }
+        let Some(stall) = group_stall_ns_per_s(topology, group) else { return Some(None) };
+        let gain = stall - group_stall_at_ns_per_s(topology, group, to);
+        let pays = if stall > 0.0 { gain >= self.parameters.get("min_gain_percent") / 100.0 * stall } else { true };
+        pays.then(|| self.seen_destination(group).map(|_| gain))
+    }
+
+    /// Sends `group` to `to` if `min_gain_percent` may be expected of the move, as without samples, it is away
+    /// from there and there is room; whether it goes.
+    pub fn send_if_it_pays(&mut self, group: &PageGroup, to: NodeIndex, reason: impl FnOnce(&Self) -> String) -> bool {
+        self.worth(group, to).is_some_and(|gain_ns_per_s| self.send_for(group, to, gain_ns_per_s, reason))
     }
 
     /// Stall that the move saves as far as the samples tell.
@@ -214,10 +217,12 @@ impl<'a> PageMoves<'a> {
             if self.seen_destination(follower).is_some_and(|seen| seen != to) {
                 break;
             }
-            if self.is_away(follower, to) && self.pays(follower, to) {
+            if self.is_away(follower, to)
+                && let Some(gain_ns_per_s) = self.worth(follower, to)
+            {
                 let node = snapshot.topology.nodes[to].id;
                 let reason = |_: &Self| format!("follows {:#x}, which goes to node {node}", groups[at].id.start);
-                if !self.send(follower, to, reason) {
+                if !self.send_for(follower, to, gain_ns_per_s, reason) {
                     break;
                 }
             }

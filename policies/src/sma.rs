@@ -76,16 +76,21 @@ pub fn decide(snapshot: &Snapshot, parameters: &Parameters, seed: u64, steps: u6
 fn problem(snapshot: &Snapshot, threads: &[&Thread]) -> Problem {
     let topology = &snapshot.topology;
     let nodes = || (0..topology.len()).map(NodeIndex);
-    let value = |t: &Thread, node| {
-        let torn = relocation::may_run(snapshot, t, t.node) && is_torn(topology, t, node);
-        points(topology, t, t.node, if torn { t.node } else { node })
+    let values = |t: &Thread| {
+        let stays = points(topology, t, t.node, t.node);
+        let may_stay = relocation::may_run(snapshot, t, t.node);
+        let value = |node| {
+            let goes = points(topology, t, t.node, node);
+            if may_stay && is_torn(topology, t, node, goes - stays) { stays } else { goes }
+        };
+        nodes().map(value).collect()
     };
     let demands = capacity::demands(snapshot, threads);
     let mut problem = Problem {
         rooms: capacity::rooms(topology, &demands),
         demands,
         present: threads.iter().map(|thread| thread.node.0).collect(),
-        value: threads.iter().map(|t| nodes().map(|node| value(t, node)).collect()).collect(),
+        value: threads.iter().map(|t| values(t)).collect(),
         allowed: threads.iter().map(|t| nodes().map(|node| may_go(snapshot, t, node)).collect()).collect(),
     };
     placing::settle_strays(&mut problem, snapshot, threads);
@@ -97,10 +102,10 @@ fn points(topology: &Topology, thread: &Thread, present: NodeIndex, node: NodeIn
     score::preferred(topology, thread, node) + score::remembered_from(thread, present, node)
 }
 
-/// Whether `node` looks better to `thread` from where it is, and its present node would from there.
-fn is_torn(topology: &Topology, thread: &Thread, node: NodeIndex) -> bool {
-    let gain = |from, to| points(topology, thread, from, to) - points(topology, thread, from, from);
-    gain(thread.node, node) > ROUNDING && gain(node, thread.node) > ROUNDING
+/// Whether `node` looks better to `thread` by `gain` from where it is, and its present node would from there.
+fn is_torn(topology: &Topology, thread: &Thread, node: NodeIndex, gain: f64) -> bool {
+    let back = || points(topology, thread, node, thread.node) - points(topology, thread, node, node);
+    gain > ROUNDING && back() > ROUNDING
 }
 
 /// Why `thread` goes to `to`, in words.

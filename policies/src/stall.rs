@@ -2,9 +2,8 @@
 //! The stall that threads suffered: from where they really ran and where the pages that they access really are, not
 //! from what was ordered. An assignment that was not followed and a page that did not move do not count.
 
-use std::collections::BTreeSet;
-
-use crate::model::{Action, Plan, Snapshot, Thread, ThreadId};
+use crate::model::{Action, GroupId, Plan, Snapshot, Thread};
+use crate::users::Users;
 
 /// Least share of their users' stall that moving pages must save. Small pages that several nodes use about equally would
 /// else follow every change of who uses them a little more.
@@ -38,17 +37,21 @@ pub fn latency_ns(snapshot: &Snapshot) -> Option<f64> {
 /// Whether a plan for pages should save enough of the stall of the threads that use them to be noticed at all. Where the
 /// signal or the prediction is missing, nothing speaks against it.
 pub fn is_worth_a_trial(plan: &Plan, snapshot: &Snapshot) -> bool {
-    let moved: BTreeSet<_> = plan
-        .moves
-        .iter()
-        .filter_map(|planned| match planned.action {
-            Action::MovePages { group, .. } => Some(group),
-            _ => None,
-        })
-        .collect();
-    let groups = snapshot.groups.iter().filter(|group| moved.contains(&group.id));
-    let users: BTreeSet<ThreadId> = groups.flat_map(|group| &group.users).map(|&(thread, _)| thread).collect();
-    let stalls = users.iter().filter_map(|&user| stall_of(snapshot, snapshot.thread(user)?));
+    let group = |action: &Action| if let Action::MovePages { group, .. } = action { Some(*group) } else { None };
+    let mut moved: Vec<GroupId> = plan.moves.iter().filter_map(|planned| group(&planned.action)).collect();
+    // Both in the order of addresses, so that they can be gone through side by side: plans may name all groups.
+    moved.sort_unstable();
+    let mut moved = moved.into_iter().peekable();
+    let threads = Users::positions(snapshot);
+    let mut uses = vec![false; snapshot.threads.len()];
+    for group in &snapshot.groups {
+        while moved.next_if(|&id| id < group.id).is_some() {}
+        if moved.peek() == Some(&group.id) {
+            group.users.iter().filter_map(|user| threads.seat(user.0)).for_each(|(at, _)| uses[at] = true);
+        }
+    }
+    let users = snapshot.threads.iter().zip(uses).filter(|user| user.1);
+    let stalls = users.filter_map(|(thread, _)| stall_of(snapshot, thread));
     let stall_ns_per_s: f64 = stalls.map(|(_, stall_ns_per_s)| stall_ns_per_s).sum();
     let gains: Option<f64> = plan.moves.iter().map(|planned| planned.gain_ns_per_s).sum();
     stall_ns_per_s == 0.0 || gains.is_none_or(|gain_ns_per_s| gain_ns_per_s >= stall_ns_per_s * FAINTEST_GAIN)

@@ -62,10 +62,11 @@ fn examine(moves: &mut PageMoves, at: usize, threshold: f64, min_samples: f64) -
     let Some(to) = moves.destination(accessor) else { return at + 1 };
     let share = group.accesses_per_s[accessor] / group.accesses_per_s.total();
     let enough = group.samples >= min_samples && share > threshold;
-    if !enough || !moves.is_away(group, to) || !moves.pays(group, to) {
+    if !enough || !moves.is_away(group, to) {
         return at + 1;
     }
-    if moves.send(group, to, |moves| moves.reason(group, accessor)) { moves.preload(at, to) } else { at + 1 }
+    let goes = moves.send_if_it_pays(group, to, |moves| moves.reason(group, accessor));
+    if goes { moves.preload(at, to) } else { at + 1 }
 }
 
 #[cfg(test)]

@@ -116,8 +116,17 @@ struct Entry<'a> {
     load: f64,
     home: Option<NodeIndex>,
     resident: u64,
-    parts: Range<usize>,
-    accesses: Range<usize>,
+    parts: Range<u32>,
+    accesses: Range<u32>,
+}
+
+/// Positions as a ledger keeps them: entries are gone through in any order, and the smaller they are the more of them are near.
+fn short(range: Range<usize>) -> Range<u32> {
+    range.start as u32..range.end as u32
+}
+
+fn long(range: &Range<u32>) -> Range<usize> {
+    range.start as usize..range.end as usize
 }
 
 /// One group of a [`Ledger`].
@@ -159,14 +168,14 @@ impl<'a> Ledger<'a> {
             }
         }
         let load = sound(self.accesses[access..].iter().fold(0.0, |sum, access| sum + access.1));
-        let (parts, accesses) = (part..self.parts.len(), access..self.accesses.len());
+        let (parts, accesses) = (short(part..self.parts.len()), short(access..self.accesses.len()));
         self.entries.push(Entry { group, load, home, resident, parts, accesses });
     }
 
     /// The group at position `at`.
     pub fn weighed(&self, at: usize) -> Weighed<'_> {
         let Entry { group, load, home, resident, ref parts, ref accesses } = self.entries[at];
-        let (pages, accesses) = (&self.parts[parts.clone()], &self.accesses[accesses.clone()]);
+        let (pages, accesses) = (&self.parts[long(parts)], &self.accesses[long(accesses)]);
         Weighed { group, load, home, resident, pages, accesses }
     }
 

@@ -149,22 +149,30 @@ fn names(weighed: &Weighed, seat: Seat) -> Option<Names> {
     name(users[..count].iter().map(|user| user.0), seat)
 }
 
-/// How many of the users, the most frequent first, own a group.
-fn count_owners(weighed: &Weighed) -> Option<usize> {
-    let mut rates = [0.0; MOST_OWNERS + 1];
-    for &(_, per_s) in &weighed.group.users {
+/// The greatest rates of a group's users, descending; 0 where there are fewer.
+pub fn greatest<const COUNT: usize>(group: &PageGroup) -> [f64; COUNT] {
+    let mut rates = [0.0f64; COUNT];
+    for &(_, per_s) in &group.users {
         let mut rate = sound(per_s);
+        // Without branches, which nothing could foretell.
         for slot in &mut rates {
-            if rate > *slot {
-                std::mem::swap(&mut rate, slot);
-            }
+            (*slot, rate) = (slot.max(rate), slot.min(rate));
         }
     }
+    rates
+}
+
+/// How many of the users, the most frequent first, own a group.
+fn count_owners(weighed: &Weighed) -> Option<usize> {
+    let rates = greatest::<{ MOST_OWNERS + 1 }>(weighed.group);
     let samples = sound(weighed.group.samples).min(1e9);
     let mut best = None;
     let mut owned = 0.0;
     for owners in 1..=MOST_OWNERS.min(weighed.group.users.len()) {
         owned += rates[owners - 1] / weighed.load;
+        if owned < LEAST_SHARE {
+            continue;
+        }
         let [k, next] = [rates[owners - 1], rates[owners]].map(|rate| rate / weighed.load * samples);
         let errors = (k - next) / libm::sqrt((k + next).max(1.0));
         if errors > OWNER_ERRORS && owned >= OWNED_SHARE {

@@ -258,6 +258,7 @@ impl Planner<'_> {
         let is_meant = |at: usize| owners[at].is_some() && ledger.weighed(at).group.unmovable.is_none();
         let order = ledger.heaviest_first(is_meant);
         let mut loads = Loads::of(self.problem);
+        let all_stay = self.place.iter().zip(&self.facts.snapshot.threads).all(|(&at, thread)| at == thread.node.0);
         let (mut granted, mut denied) = (Vec::new(), 0.0);
         let mut goes = vec![false; owners.len()];
         let passes: &[bool] = if self.problem.knee.is_some() { &[false, true] } else { &[false] };
@@ -265,7 +266,15 @@ impl Planner<'_> {
             for &at in &order {
                 let Some(owner) = owners[at].filter(|_| !goes[at]) else { continue };
                 let weighed = ledger.weighed(at);
-                let Some(verdict) = self.verdict(&weighed, owner, &sources, &loads, for_relief) else { continue };
+                let mut verdict = self.verdict(&weighed, owner, &sources, &mut loads, for_relief);
+                if verdict.is_none()
+                    && !for_relief
+                    && all_stay
+                    && let Owner::Common(number) = owner
+                {
+                    verdict = sources.1[number].as_ref().and_then(|of| self.judge_alone(&weighed, of, &loads));
+                }
+                let Some(verdict) = verdict else { continue };
                 if moves.grant(&weighed, NodeIndex(verdict.to)) {
                     goes[at] = true;
                     loads.go(self.problem, &weighed, verdict.scale, verdict.to);
@@ -280,27 +289,32 @@ impl Planner<'_> {
         (granted, denied)
     }
 
-    /// Where a group should go as one of what it belongs to, or else by itself.
+    /// Where a group should go as one of what it belongs to.
     fn verdict(
         &self,
         weighed: &Weighed,
         owner: Owner,
         (parts, common): &(Vec<Source>, Vec<Option<Source>>),
-        loads: &Loads,
+        loads: &mut Loads,
         for_relief: bool,
     ) -> Option<Verdict> {
         let source = match owner {
             Owner::Part(part) => &parts[part],
             Owner::Common(number) => common[number].as_ref()?,
         };
+        let to = if for_relief {
+            let number = match owner {
+                Owner::Part(part) => part,
+                Owner::Common(number) => parts.len() + number,
+            };
+            loads.best_of(number, |loads| loads.best_for(source, self.facts.memory_of))?
+        } else {
+            source.nearest?
+        };
         let errors =
             |home: usize, to: usize| self.facts.prices.errors * self.error_ns(source, home, to, source.samples);
-        let judged = self.judge(weighed, source, errors, loads, for_relief);
-        let stays = || self.place.iter().zip(&self.facts.snapshot.threads).all(|(&at, thread)| at == thread.node.0);
-        if judged.is_none() && !for_relief && matches!(owner, Owner::Common(_)) && stays() {
-            return self.judge_alone(weighed, source, loads);
-        }
-        judged
+        let least = self.facts.prices.least_gain + if for_relief { LEAST_RELIEF } else { 0.0 };
+        self.judge(weighed, source, to, errors, loads, least)
     }
 
     /// Where a group should go by its own accesses, if most of them come from one node. They err as much as those of the
@@ -317,34 +331,37 @@ impl Planner<'_> {
         let error_ns = |home: usize, to: usize| {
             ALONE_ERRORS * self.error_ns(&own, home, to, samples).max(self.error_ns(of, home, to, samples))
         };
-        self.judge(weighed, &own, error_ns, loads, false)
+        self.judge(weighed, &own, own.nearest?, error_ns, loads, self.facts.prices.least_gain)
     }
 
-    /// The nearest memory for a group, or the one with the least wait, if it gains enough there.
+    /// Whether a group goes to a memory: if it gains enough there, at `least` that share of its stall.
     fn judge(
         &self,
         weighed: &Weighed,
         source: &Source,
+        to: usize,
         error_ns: impl Fn(usize, usize) -> f64,
         loads: &Loads,
-        for_relief: bool,
+        least: f64,
     ) -> Option<Verdict> {
-        let to = if for_relief { loads.best_for(source, self.facts.memory_of)? } else { source.nearest? };
         let away = (weighed.resident - weighed.pages_on(NodeIndex(to))) as f64;
         if away <= 0.0 {
             return None;
         }
         // What is there already does not move, and errs in nothing.
         let elsewhere = weighed.pages().filter(|(node, _)| node.0 != to).max_by_key(|part| part.1)?.0.0;
-        let error_ns = error_ns(elsewhere, to) * away / weighed.resident as f64;
         let here = |(node, pages): (NodeIndex, u64)| pages as f64 * source.latency_ns[node.0];
         let stay_ns = weighed.pages().map(here).sum::<f64>() / weighed.resident as f64;
         let waited_per_s = weighed.load * source.scale;
-        let nearer = waited_per_s * (stay_ns - source.latency_ns[to] - error_ns);
-        let gain_ns_per_s = nearer + loads.relief(self.problem, weighed, source.scale, to);
-        let least = self.facts.prices.least_gain + if for_relief { LEAST_RELIEF } else { 0.0 };
-        let enough = gain_ns_per_s > self.facts.prices.pages(away) + least * waited_per_s * stay_ns;
-        enough.then_some(Verdict { to, gain_ns_per_s, scale: source.scale })
+        let relief = loads.relief(self.problem, weighed, source.scale, to);
+        let gain = |error_ns: f64| waited_per_s * (stay_ns - source.latency_ns[to] - error_ns) + relief;
+        let wanted = self.facts.prices.pages(away) + least * waited_per_s * stay_ns;
+        // How far samples err is dear to tell, and can only speak against it.
+        if gain(0.0) <= wanted {
+            return None;
+        }
+        let gain_ns_per_s = gain(error_ns(elsewhere, to) * away / weighed.resident as f64);
+        (gain_ns_per_s > wanted).then_some(Verdict { to, gain_ns_per_s, scale: source.scale })
     }
 }
 
@@ -361,11 +378,15 @@ struct Loads {
     now: Vec<Load>,
     /// What one more access that is waited for costs, waits of the others included; empty if nobody waits.
     marginal_ns: Vec<f64>,
+    /// Groups that went.
+    gone: usize,
+    /// By owner, the memory with the least latency and wait when so many had gone.
+    best: Vec<(usize, Option<usize>)>,
 }
 
 impl Loads {
     fn of(problem: &Problem) -> Self {
-        let mut loads = Self { now: problem.loads.clone(), marginal_ns: vec![] };
+        let mut loads = Self { now: problem.loads.clone(), marginal_ns: vec![], gone: 0, best: vec![] };
         if problem.knee.is_some() {
             loads.marginal_ns = vec![0.0; problem.nodes];
             (0..problem.nodes).for_each(|node| loads.weigh(problem, node));
@@ -378,6 +399,21 @@ impl Loads {
         let load = self.now[node];
         let more = Load { per_s: 1e-3 * load.per_s + 1.0, waited_per_s: 1e-3 * load.waited_per_s + 1.0 };
         self.marginal_ns[node] = (knee.cost(node, load.plus(more, 1.0)) - knee.cost(node, load)) / more.waited_per_s;
+    }
+
+    /// The `best` memory of an owner; as told before if nothing went since.
+    fn best_of(&mut self, owner: usize, best: impl FnOnce(&Self) -> Option<usize>) -> Option<usize> {
+        match self.best.get(owner) {
+            Some(&(told_at, known)) if told_at == self.gone => known,
+            _ => {
+                let told = best(self);
+                if self.best.len() <= owner {
+                    self.best.resize(owner + 1, (usize::MAX, None));
+                }
+                self.best[owner] = (self.gone, told);
+                told
+            }
+        }
     }
 
     /// The memory with the least latency and wait.
@@ -415,5 +451,6 @@ impl Loads {
             self.weigh(problem, node.0);
         }
         self.weigh(problem, to);
+        self.gone += 1;
     }
 }

@@ -146,6 +146,11 @@ impl Problem {
         self.latency_ns[from * self.nodes + to]
     }
 
+    /// Latencies from a node's CPUs, by memory.
+    pub fn latencies_ns(&self, from: usize) -> &[f64] {
+        &self.latency_ns[from * self.nodes..][..self.nodes]
+    }
+
     /// Row of the table of a thread.
     pub fn row(&self, thread: usize) -> &[f64] {
         &self.value[thread * self.nodes..][..self.nodes]

@@ -11,7 +11,7 @@
 //! k_least - k_others >= RUN_ERRORS sqrt(k_least + k_others)
 //! ```
 
-use super::owners::{MOST_OWNERS, NOBODY, Names, OWNED_SHARE, Seat};
+use super::owners::{MOST_OWNERS, NOBODY, Names, OWNED_SHARE, Seat, greatest};
 use super::sound;
 use crate::model::{PageGroup, ThreadId};
 use crate::users::{Ledger, Weighed};
@@ -68,6 +68,14 @@ impl Likely {
     fn of(weighed: &Weighed) -> Option<Self> {
         let all_users = &weighed.group.users;
         if weighed.load <= 0.0 || all_users.is_empty() {
+            return None;
+        }
+        // Most groups of many users have none: told by the rates alone, in the same order of sums as below.
+        let mut left = 1.0;
+        for rate in greatest::<MOST_OWNERS>(weighed.group) {
+            left -= if left > 1.0 - OWNED_SHARE { rate / weighed.load } else { 0.0 };
+        }
+        if left > 1.0 - OWNED_SHARE {
             return None;
         }
         let nobody = ThreadId { tid: 0, start_boottime_ns: 0 };

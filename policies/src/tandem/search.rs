@@ -18,6 +18,8 @@ const EXACT: u64 = 4096;
 const FEW_NODES: usize = 8;
 /// Threads of a node with which an exchange is tried, those that lose least by it.
 const EXCHANGES: usize = 4;
+/// Threads whose places are changed at a time, at most.
+const MOST_CHANGES: usize = 2;
 /// Gains below this share of the cost are rounding.
 const ROUNDING: f64 = 1e-9;
 /// Annealing: steps of a thread, and temperatures in shares of what a thread's place matters.
@@ -41,6 +43,8 @@ pub struct State<'p> {
     /// By pool: cost of its memory where it is, and by node where it may go.
     stay: Vec<f64>,
     follow: Vec<Vec<f64>>,
+    /// The least of each pool's `follow`.
+    least: Vec<f64>,
     loads: Vec<Load>,
     /// Changes that were looked at.
     pub steps: u64,
@@ -77,6 +81,7 @@ impl<'p> State<'p> {
             wanted: vec![0.0; problem.nodes],
             stay: vec![0.0; problem.pools.len()],
             follow: problem.pools.iter().map(|pool| pool.base.clone()).collect(),
+            least: vec![],
             loads: problem.loads.clone(),
             steps: 0,
             place,
@@ -91,6 +96,7 @@ impl<'p> State<'p> {
                 state.follow[pool].iter_mut().enumerate().for_each(|(to, cost)| *cost += latency(to));
             }
         }
+        state.least = state.follow.iter().map(|follow| least(follow.iter().copied())).collect();
         if problem.knee.is_some() {
             let all: Vec<Change> = state.place.iter().copied().enumerate().collect();
             state.move_loads(&all, |_| None);
@@ -103,7 +109,7 @@ impl<'p> State<'p> {
         let problem = self.problem;
         let own: f64 = problem.movable.iter().map(|&thread| problem.row(thread)[self.place[thread]]).sum();
         let shared: f64 = problem.shared.iter().map(|part| problem.shared_cost(part, |user| self.place[user])).sum();
-        let pools: f64 = (0..self.stay.len()).map(|pool| least(&self.follow[pool]).min(self.stay[pool])).sum();
+        let pools: f64 = self.least.iter().zip(&self.stay).map(|(least, &stay)| least.min(stay)).sum();
         let crowds: f64 = self.wanted.iter().enumerate().map(|(node, &wanted)| problem.crowd(node, wanted)).sum();
         let waits: f64 = problem
             .knee
@@ -159,10 +165,14 @@ impl<'p> State<'p> {
             let wanted = self.wanted[node];
             self.problem.crowd(node, wanted + more(node)) - self.problem.crowd(node, wanted)
         };
-        let mut nodes: Vec<usize> = changes.iter().flat_map(|&(thread, to)| [self.place[thread], to]).collect();
+        // Of two threads at most, hence on the stack: this is asked for each change that is looked at.
+        let mut nodes = [usize::MAX; 2 * MOST_CHANGES];
+        for (pair, &(thread, to)) in nodes.chunks_exact_mut(2).zip(changes) {
+            pair.copy_from_slice(&[self.place[thread], to]);
+        }
         nodes.sort_unstable();
-        nodes.dedup();
-        nodes.into_iter().map(cost).sum()
+        let is_first = |at: &usize| *at == 0 || nodes[at - 1] != nodes[*at];
+        (0..2 * changes.len()).filter(is_first).map(|at| cost(nodes[at])).sum()
     }
 
     fn pool_change(&self, changes: &[Change]) -> f64 {
@@ -174,17 +184,23 @@ impl<'p> State<'p> {
                 continue;
             }
             let mut stay = self.stay[pool];
-            let mut best = f64::INFINITY;
-            let mine: Vec<Change> = changes.iter().filter(same).copied().collect();
-            for &(thread, to) in &mine {
-                let Some((_, number, _)) = self.problem.threads[thread].pool else { continue };
-                let row = &self.problem.pools[pool].stay[number];
-                stay += row[to] - row[self.place[thread]];
+            let mut mine = [(0.0, &[][..], &[][..]); MOST_CHANGES];
+            let mut count = 0;
+            for &(thread, to) in changes.iter().filter(same) {
+                let Some((_, number, per_s)) = self.problem.threads[thread].pool else { continue };
+                let (row, from) = (&self.problem.pools[pool].stay[number], self.place[thread]);
+                stay += row[to] - row[from];
+                mine[count] = (per_s, self.problem.latencies_ns(to), self.problem.latencies_ns(from));
+                count += 1;
             }
-            for (node, &follow) in self.follow[pool].iter().enumerate() {
-                best = best.min(mine.iter().fold(follow, |sum, change| sum + self.follow_change(change, node)));
-            }
-            cost += best.min(stay) - least(&self.follow[pool]).min(self.stay[pool]);
+            let nearer = |of: usize| {
+                let (per_s, then, now) = mine[of];
+                then.iter().zip(now).map(move |(then, now)| per_s * (then - now))
+            };
+            let follow = self.follow[pool].iter().zip(nearer(0)).map(|(follow, nearer)| follow + nearer);
+            let best =
+                if count == 1 { least(follow) } else { least(follow.zip(nearer(1)).map(|(one, other)| one + other)) };
+            cost += best.min(stay) - self.least[pool].min(self.stay[pool]);
         }
         cost
     }
@@ -196,6 +212,9 @@ impl<'p> State<'p> {
 
     fn wait_change(&self, changes: &[Change]) -> f64 {
         let Some(knee) = &self.problem.knee else { return 0.0 };
+        if changes.iter().all(|change| self.problem.threads[change.0].followers.is_empty()) {
+            return 0.0;
+        }
         let mut moved: Vec<(usize, Load)> = Vec::new();
         self.shifts(
             changes,
@@ -252,6 +271,7 @@ impl<'p> State<'p> {
                 for node in 0..self.problem.nodes {
                     self.follow[pool][node] += self.follow_change(&(thread, to), node);
                 }
+                self.least[pool] = least(self.follow[pool].iter().copied());
             }
             self.wanted[from] -= unknown.demand;
             self.wanted[to] += unknown.demand;
@@ -427,7 +447,8 @@ impl<'p> State<'p> {
                 self.apply(changes);
                 cost += change;
                 if cost < least {
-                    (least, best) = (cost, self.place.clone());
+                    least = cost;
+                    best.clone_from(&self.place);
                 }
             }
         }
@@ -451,6 +472,6 @@ impl<'p> State<'p> {
 }
 
 /// The least of some costs.
-fn least(costs: &[f64]) -> f64 {
-    costs.iter().copied().fold(f64::INFINITY, f64::min)
+fn least(costs: impl Iterator<Item = f64>) -> f64 {
+    costs.fold(f64::INFINITY, |least, cost| if cost < least { cost } else { least })
 }
