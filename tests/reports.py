@@ -17,8 +17,10 @@ from browser import SCHEMES, Browser, pixels
 ROOT = Path(__file__).resolve().parent.parent
 BUILD, PICTURES = ROOT / "build", None
 PROFILE_PLOTS = ["Who shares with whom", "Phases", "Amount of sharing", "Exclusivity of pages", "Local accesses over time",
-                 "Balance of memories", "Footprint"]
+                 "Memory by node over time", "Balance of memories", "Footprint"]
 AB_PLOTS = ["seconds per arm", "Remote share of memory accesses over time", "Load per node over time"]
+SIM_PLOTS = ["Seconds per arm", "Remote share of memory accesses", "Moved memory"]
+REPLAY_PLOTS = ["Remote share of memory accesses over time", "Mean latency over time", "Predicted gain", "Moves"]
 # As userspace/ab/src/charts.rs has them.
 COLOURS = [(43, 131, 217), (226, 106, 32), (47, 158, 82), (196, 62, 87), (139, 98, 208)]
 # A browser rounds colours by a little where it blends.
@@ -67,6 +69,21 @@ def experiment(page):
         "--workload", "crossed", "--arms", "stock,oracle", "--boots", 2, "--html", page)
 
 
+def simulation(page):
+    """The report of a simulation."""
+    run(BUILD / "bin/tandem", "sim", "--machine", ROOT / "vm/machines/2node.toml", "--scenario", "ring", "--policies",
+        "eevdf,oracle,sma+tmma", "--seconds", "2", "--html", page)
+
+
+def replay(page):
+    """The report of a recording that is replayed with other policies."""
+    recording = ROOT / "userspace/trace/tests/version-1.trace"
+    run(BUILD / "bin/tandem", "replay", recording, "--policy", "none+locality", "--html", page)
+
+
+REPORTS = {"profile": profile, "ab": experiment, "sim": simulation, "replay": replay}
+
+
 def near(one, other):
     """Whether two colours are the same but for rounding."""
     return all(abs(a - b) <= NEAR for a, b in zip(one, other))
@@ -76,9 +93,9 @@ class Reports(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
-        cls.pages = {name: Path(cls.folder.name) / f"{name}.html" for name in ("profile", "ab")}
-        profile(cls.pages["profile"])
-        experiment(cls.pages["ab"])
+        cls.pages = {name: Path(cls.folder.name) / f"{name}.html" for name in REPORTS}
+        for name, report in REPORTS.items():
+            report(cls.pages[name])
 
     @classmethod
     def tearDownClass(cls):
@@ -89,6 +106,12 @@ class Reports(unittest.TestCase):
 
     def test_every_plot_of_an_experiment_is_drawn_and_legible(self):
         self.judge("ab", AB_PLOTS)
+
+    def test_every_plot_of_a_simulation_is_drawn_and_legible(self):
+        self.judge("sim", SIM_PLOTS)
+
+    def test_every_plot_of_a_replay_is_drawn_and_legible(self):
+        self.judge("replay", REPLAY_PLOTS)
 
     def judge(self, name, plots):
         for scheme in SCHEMES:

@@ -43,19 +43,45 @@ pub fn colour(index: usize) -> RGBColor {
     RGBColor(red, green, blue)
 }
 
+/// One row of a plot of dots.
+pub struct Row {
+    /// What it is of.
+    pub name: String,
+    /// A dot each.
+    pub values: Vec<f64>,
+    /// Where its tick is.
+    pub tick: Option<f64>,
+    /// From where to where its bar goes.
+    pub bar: Option<[f64; 2]>,
+}
+
 /// Every run of every arm as a dot, its median as a tick, its interval (scaled by the best stock arm's median) as a bar,
 /// and the best stock arm as a line through all.
 ///
 /// # Errors
 /// The plot cannot be drawn.
 pub fn values(experiment: &Experiment) -> Result<String> {
-    let arms: Vec<&ArmResult> = experiment.arms.iter().collect();
-    let (rows, height) = (arms.len() as i32, 60 + 34 * arms.len() as u32);
-    let greatest = arms.iter().flat_map(|arm| &arm.runs).copied().fold(0.0, f64::max);
+    let reference = experiment.best_stock().and_then(|arm| arm.median);
+    let row = |arm: &ArmResult| Row {
+        name: arm.name.clone(),
+        values: arm.runs.clone(),
+        tick: arm.median,
+        bar: arm.interval.zip(reference).map(|(ends, reference)| ends.map(|end| end * reference)),
+    };
+    let rows: Vec<Row> = experiment.arms.iter().map(row).collect();
+    dots(&rows, &format!("{} [{}]", experiment.metric, experiment.unit), reference)
+}
+
+/// Rows of dots from 0 on, below each other, and a line through all at `reference`. Empty if nothing is above 0.
+///
+/// # Errors
+/// The plot cannot be drawn.
+pub fn dots(all: &[Row], x_name: &str, reference: Option<f64>) -> Result<String> {
+    let (rows, height) = (all.len() as i32, 60 + 34 * all.len() as u32);
+    let greatest = all.iter().flat_map(|row| &row.values).copied().fold(0.0, f64::max);
     if greatest <= 0.0 {
         return Ok(String::new());
     }
-    let reference = experiment.best_stock().and_then(|arm| arm.median);
     svg((860, height), |area| {
         let mut chart = ChartBuilder::on(area)
             .margin(8)
@@ -64,7 +90,7 @@ pub fn values(experiment: &Experiment) -> Result<String> {
             .build_cartesian_2d(0.0..greatest * 1.05, (0..rows - 1).into_segmented())
             .map_err(drawing)?;
         let name = |row: &SegmentValue<i32>| match row {
-            SegmentValue::CenterOf(row) => arms.get((rows - 1 - row) as usize).map_or("", |arm| &arm.name).to_owned(),
+            SegmentValue::CenterOf(row) => all.get((rows - 1 - row) as usize).map_or("", |row| &row.name).to_owned(),
             _ => String::new(),
         };
         chart
@@ -72,9 +98,9 @@ pub fn values(experiment: &Experiment) -> Result<String> {
             .disable_y_mesh()
             .bold_line_style(GRID)
             .light_line_style(TRANSPARENT)
-            .y_labels(arms.len())
+            .y_labels(all.len())
             .y_label_formatter(&name)
-            .x_desc(format!("{} [{}]", experiment.metric, experiment.unit))
+            .x_desc(x_name)
             .label_style(("sans-serif", 16))
             .draw()
             .map_err(drawing)?;
@@ -82,17 +108,17 @@ pub fn values(experiment: &Experiment) -> Result<String> {
             let ends = [(reference, SegmentValue::Exact(0)), (reference, SegmentValue::Exact(rows))];
             chart.draw_series([PathElement::new(ends, BLACK.mix(0.5).stroke_width(1))]).map_err(drawing)?;
         }
-        for (index, arm) in arms.iter().enumerate() {
-            let row = SegmentValue::CenterOf(rows - 1 - index as i32);
+        for (index, row) in all.iter().enumerate() {
+            let place = SegmentValue::CenterOf(rows - 1 - index as i32);
             let style = colour(index);
-            if let (Some([low, high]), Some(reference)) = (arm.interval, reference) {
-                let ends = [(low * reference, row.clone()), (high * reference, row.clone())];
+            if let Some([low, high]) = row.bar {
+                let ends = [(low, place.clone()), (high, place.clone())];
                 chart.draw_series([PathElement::new(ends, style.mix(0.35).stroke_width(9))]).map_err(drawing)?;
             }
-            let dots = arm.runs.iter().map(|&value| Circle::new((value, row.clone()), 4, style.filled()));
+            let dots = row.values.iter().map(|&value| Circle::new((value, place.clone()), 4, style.filled()));
             chart.draw_series(dots).map_err(drawing)?;
-            let tick = arm.median.map(|median| {
-                EmptyElement::at((median, row.clone())) + PathElement::new([(0, -10), (0, 10)], BLACK.stroke_width(2))
+            let tick = row.tick.map(|tick| {
+                EmptyElement::at((tick, place.clone())) + PathElement::new([(0, -10), (0, 10)], BLACK.stroke_width(2))
             });
             chart.draw_series(tick).map_err(drawing)?;
         }
@@ -117,7 +143,7 @@ pub fn over_time(lines: &[Line], y_name: &str, size: (u32, u32)) -> Result<Strin
             // The last label on the time axis is centred on the end of the plot.
             .margin_right(28)
             .x_label_area_size(34)
-            .y_label_area_size(48)
+            .y_label_area_size(if top < 1e3 { 48 } else { 68 })
             .build_cartesian_2d(0.0..end, 0.0..top)
             .map_err(drawing)?;
         chart
@@ -126,6 +152,7 @@ pub fn over_time(lines: &[Line], y_name: &str, size: (u32, u32)) -> Result<Strin
             .light_line_style(TRANSPARENT)
             .x_labels(6)
             .y_labels(5)
+            .y_label_formatter(&|value| if top < 1e3 { format!("{value:.1}") } else { format!("{value:.0}") })
             .x_desc("time [s]")
             .y_desc(y_name)
             .label_style(("sans-serif", 15))

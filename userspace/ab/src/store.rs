@@ -106,6 +106,15 @@ pub fn write_whole(path: &Path, content: &[u8]) -> Result<()> {
     written.map(drop).with_context(|| format!("{} cannot be written", path.display()))
 }
 
+/// Whether [`write_whole`] could write this file: for what takes long before there is something to write.
+///
+/// # Errors
+/// It could not.
+pub fn check_writable(path: &Path) -> Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    tempfile::tempfile_in(directory).map(drop).with_context(|| format!("{} cannot be written", path.display()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -169,8 +169,11 @@ impl Observer {
     }
 }
 
-/// The processes to observe: no kernel threads, and not this one.
-fn observed(tree: Option<u32>) -> Result<BTreeMap<u32, Process>> {
+/// The processes to observe: no kernel threads, and not this one; all, or `tree` and its descendants.
+///
+/// # Errors
+/// /proc cannot be read.
+pub fn observed(tree: Option<u32>) -> Result<BTreeMap<u32, Process>> {
     let mut parents = BTreeMap::new();
     let mut processes = BTreeMap::new();
     for process in all_processes().context("/proc cannot be read")?.flatten() {

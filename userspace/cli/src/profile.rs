@@ -1,37 +1,58 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `tandem profile`: who shares with whom and who uses which pages, by running a program in an emulator.
+//! `tandem profile`: who shares with whom and who uses which pages, by samples of a program that runs or by running it in an
+//! emulator.
+
+mod sampled;
 
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use tandem_ab::stop::Stop;
-use tandem_ab::store::write_whole;
+use tandem_ab::stop::{self, Stop};
+use tandem_ab::store::{check_writable, write_whole};
+use tandem_config::SamplerName;
 use tandem_machine::MachineFile;
 use tandem_profile::emulator::{self, Emulator};
 use tandem_profile::machine::Machine;
 use tandem_profile::profile::Profile;
 use tandem_profile::trace::Trace;
 use tandem_profile::{report, table};
+use tandem_sense::{SamplerChoice, SamplerKind};
+
+use sampled::Watch;
 
 /// What to run, for which machine, and what to do with the result.
 #[derive(Args)]
 #[command(after_help = "\
-The program runs in qemu-x86_64, about 50 times slower than without, with as many threads as it starts itself. Time is
-counted in instructions. Ctrl-C ends the program, and what it did until then is shown. docs/profile.md explains method,
-metrics and fields.
+Without --exact, accesses of the program are sampled while it runs on this machine at its own speed; with it, the program runs in
+qemu-x86_64, about 50 times slower, with as many threads as it starts itself, and time is counted in instructions. Ctrl-C ends
+the profile (and the program, if it was started here), and what was seen until then is shown. docs/profile.md explains method, metrics
+and fields.
 
 Exit codes: that of the program, 128 + signal if it was killed, 2 bad input.")]
 pub struct Arguments {
     /// See every access of the program: it runs in an emulator
-    #[arg(long, required = true)]
+    #[arg(long, conflicts_with = "pid")]
     exact: bool,
+    /// Profile this process and its descendants, which run already
+    #[arg(short, long, value_name = "PID", conflicts_with = "command")]
+    pid: Option<u32>,
+    /// Time after which the profile of a process ends [s]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "pid", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+    /// What sees the accesses of a program that runs
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = SamplerName::Lookahead, conflicts_with = "exact")]
+    sampler: SamplerName,
+    /// CPU time for sampling with lookahead, in percent of one CPU
+    #[arg(long, value_name = "PERCENT", default_value_t = 10, conflicts_with = "exact", value_parser = clap::value_parser!(u32).range(1..=100))]
+    sampler_budget: u32,
     /// Place threads on the nodes of this machine file instead of those of the running machine
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "exact", conflicts_with = "pid")]
     machine: Option<PathBuf>,
     /// Write the profile as JSON, to standard output if FILE is `-` (what the program prints goes to standard error then)
     #[arg(long, value_name = "FILE")]
@@ -39,17 +60,17 @@ pub struct Arguments {
     /// Write the report as one HTML file with plots
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Length of a slice: two threads meet on a line if they touch it in the same one
-    #[arg(long, value_name = "MS", default_value_t = 10.0, value_parser = slice_ms)]
-    slice_ms: f64,
+    /// Length of a slice: two threads meet if they touch the same in the same one [default: 1000, 10 with --exact]
+    #[arg(long, value_name = "MS", value_parser = slice_ms)]
+    slice_ms: Option<f64>,
     /// Instructions of the farthest thread that count as a millisecond
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, requires = "exact", conflicts_with = "pid", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     instructions_per_ms: u64,
     /// The emulator; by default one that is fetched from Debian, or qemu-x86_64 in PATH
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "exact", conflicts_with = "pid")]
     qemu: Option<PathBuf>,
     /// The trace plugin; by default vm/trace.so in the build folder
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "exact", conflicts_with = "pid")]
     plugin: Option<PathBuf>,
     /// The program and its arguments
     #[arg(last = true, value_name = "CMD")]
@@ -66,34 +87,96 @@ fn slice_ms(text: &str) -> Result<f64, String> {
 /// # Errors
 /// Bad input, or a file that cannot be read or written.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let Some(name) = arguments.command.first() else { bail!("no command: name the program to profile after --") };
-    emulator::program(name)?;
+    for file in [&arguments.json, &arguments.html].into_iter().flatten().filter(|file| *file != Path::new("-")) {
+        check_writable(file)?;
+    }
+    let stop = Stop::default();
+    let wish = stop.clone();
+    ctrlc::set_handler(move || wish.wish()).context("signals cannot be handled")?;
+    let (profile, code) = match arguments.pid {
+        Some(pid) => (running(arguments, pid, &stop)?, ExitCode::SUCCESS),
+        None if arguments.exact => exact(arguments, &stop)?,
+        None => started(arguments, &stop)?,
+    };
+    show(arguments, &profile)?;
+    Ok(code)
+}
+
+/// The first word of the command.
+fn program(arguments: &Arguments) -> Result<&OsString> {
+    let Some(name) = arguments.command.first() else {
+        bail!("no command: name the program to profile after --, or a process with --pid");
+    };
+    Ok(name)
+}
+
+fn words(command: &[OsString]) -> Vec<String> {
+    command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+/// The profile of a program that runs in the emulator.
+fn exact(arguments: &Arguments, stop: &Stop) -> Result<(Profile, ExitCode)> {
+    emulator::program(program(arguments)?)?;
     let machine = match &arguments.machine {
         Some(path) => Machine::of_file(&MachineFile::load(path)?)?,
         None => Machine::running()?,
     };
-    for file in [&arguments.json, &arguments.html].into_iter().flatten().filter(|file| *file != Path::new("-")) {
-        check_writable(file)?;
-    }
     let emulator = find_emulator(arguments)?;
     let folder = tempfile::tempdir().context("there is no folder for the trace")?;
-    let stop = Stop::default();
-    let wish = stop.clone();
-    ctrlc::set_handler(move || wish.wish()).context("signals cannot be handled")?;
-    let slice = (arguments.slice_ms * arguments.instructions_per_ms as f64).max(1.0) as u64;
-    let to_stdout = arguments.json.as_deref() == Some(Path::new("-"));
-    let status = emulator.run(&arguments.command, slice, folder.path(), to_stdout, &stop)?;
-    let command: Vec<String> = arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let slice = (arguments.slice_ms.unwrap_or(10.0) * arguments.instructions_per_ms as f64).max(1.0) as u64;
+    let status = emulator.run(&arguments.command, slice, folder.path(), json_to_stdout(arguments), stop)?;
     let trace = Trace::read(folder.path())?;
-    let profile = Profile::of(&trace, &command, &machine, arguments.instructions_per_ms)?;
-    show(arguments, &profile)?;
-    Ok(exit_code(status))
+    let profile = Profile::of(&trace, &words(&arguments.command), &machine, arguments.instructions_per_ms)?;
+    Ok((profile, exit_code(status)))
 }
 
-/// Before the program runs, which may take long.
-fn check_writable(file: &Path) -> Result<()> {
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    tempfile::tempfile_in(folder).map(drop).with_context(|| format!("{} cannot be written", file.display()))
+/// The profile of a process that runs already.
+fn running(arguments: &Arguments, pid: u32, stop: &Stop) -> Result<Profile> {
+    let command =
+        std::fs::read(format!("/proc/{pid}/cmdline")).with_context(|| format!("there is no process {pid}"))?;
+    let command: Vec<String> = command
+        .split(|byte| *byte == 0)
+        .filter(|word| !word.is_empty())
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect();
+    let mut watch = Watch::open(pid, &settings(arguments))?;
+    let end = Instant::now() + Duration::from_secs(arguments.seconds);
+    watch.run(|| Ok(stop.wished() || Instant::now() >= end))?;
+    watch.profile(&command)
+}
+
+/// The profile of a program that is started here and runs on this machine.
+fn started(arguments: &Arguments, stop: &Stop) -> Result<(Profile, ExitCode)> {
+    let name = program(arguments)?;
+    let mut command = Command::new(name);
+    command.args(&arguments.command[1..]);
+    if json_to_stdout(arguments) {
+        command.stdout(std::io::stderr());
+    }
+    let mut child = stop::start(&mut command).with_context(|| format!("{} does not start", name.to_string_lossy()))?;
+    let mut watched = Watch::open(child.id(), &settings(arguments));
+    if let Ok(watch) = &mut watched {
+        watch.run(|| Ok(stop.wished() || child.try_wait()?.is_some()))?;
+    } else {
+        stop.wish();
+    }
+    let status = stop::wait(child, stop)?;
+    Ok((watched?.profile(&words(&arguments.command))?, exit_code(status)))
+}
+
+fn settings(arguments: &Arguments) -> sampled::Settings {
+    let sampler = match arguments.sampler {
+        SamplerName::Auto => SamplerChoice::Auto,
+        SamplerName::Lookahead => SamplerChoice::Named(SamplerKind::Lookahead),
+        SamplerName::Pmu => SamplerChoice::Named(SamplerKind::Pmu),
+        SamplerName::Device => SamplerChoice::Named(SamplerKind::Device),
+    };
+    let slice = Duration::from_secs_f64(arguments.slice_ms.unwrap_or(1000.0) / 1e3);
+    sampled::Settings { sampler, budget: f64::from(arguments.sampler_budget) / 100.0, slice }
+}
+
+fn json_to_stdout(arguments: &Arguments) -> bool {
+    arguments.json.as_deref() == Some(Path::new("-"))
 }
 
 fn show(arguments: &Arguments, profile: &Profile) -> Result<()> {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `tandem replay`: decides again from a recording and compares with what was decided then.
 
+mod page;
 mod report;
 
 use std::fs::File;
@@ -10,10 +11,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use tandem_ab::store::{check_writable, write_whole};
 use tandem_policies::decider::PolicyChoice;
 use tandem_policies::registry::{self, Kind};
 use tandem_trace::{Entry, Policies, Replay, TraceReader};
 
+use page::Courses;
 use report::{Report, Words};
 
 /// What to replay, and with which policies.
@@ -37,6 +40,9 @@ pub struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Write a report as one HTML file with plots
+    #[arg(long, value_name = "OUT")]
+    html: Option<PathBuf>,
 }
 
 /// Exit code when the recorded policies did not decide as they had.
@@ -50,6 +56,9 @@ const DIFFERENT: u8 = 1;
 /// The recording cannot be read at all, or policies are not known.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let policies = policies(arguments)?;
+    if let Some(file) = &arguments.html {
+        check_writable(file)?;
+    }
     let other = arguments.seed.is_some() || !matches!(policies, Policies::Recorded);
     let mut replay = Replay::new(policies, arguments.seed);
     let input: Box<dyn Read> = match arguments.file.to_str() {
@@ -62,16 +71,24 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let name = || arguments.file.display().to_string();
     let reader = TraceReader::new(BufReader::new(input)).with_context(name)?;
     let mut report = Report::new(name());
-    let mut words = (!arguments.json).then(Words::new);
+    let mut words = Words::new(!arguments.json, arguments.html.is_some());
+    let mut courses = Courses::default();
     for entry in reader {
         match entry {
             Ok(Entry::Settings(settings)) => {
                 let asked = replay.begin(&settings).with_context(name)?;
-                report.begin(&settings, asked, words.as_mut())?;
+                words.begin(&settings, &asked)?;
+                report.begin(&settings, asked);
             }
             Ok(Entry::Interval(interval)) => {
                 let replayed = replay.decide(&interval);
-                report.interval(&interval, replayed, words.as_mut())?;
+                courses.add(&interval, replayed.as_ref());
+                let number = report.interval(&interval, replayed.as_ref());
+                let Some(replayed) = replayed else { continue };
+                words.decision(number, &interval, &replayed, report.replayed_with())?;
+                if arguments.json {
+                    report.keep(number, &interval, replayed);
+                }
             }
             Err(damage) => report.warning = Some(damage.to_string()),
         }
@@ -82,12 +99,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(warning) = &report.warning {
         eprintln!("tandem: warning: {}: {warning}", name());
     }
-    match words {
-        Some(words) => words.totals(&report.totals)?,
-        None => {
-            let json = serde_json::to_string_pretty(&report)? + "\n";
-            std::io::stdout().write_all(json.as_bytes()).context("standard output cannot be written")?;
-        }
+    words.totals(&report.totals)?;
+    if let Some(file) = &arguments.html {
+        write_whole(file, page::html(&report, &courses, words.kept())?.as_bytes())?;
+    }
+    if arguments.json {
+        let json = serde_json::to_string_pretty(&report)? + "\n";
+        std::io::stdout().write_all(json.as_bytes()).context("standard output cannot be written")?;
     }
     Ok(if report.totals.different > 0 && !other { ExitCode::from(DIFFERENT) } else { ExitCode::SUCCESS })
 }

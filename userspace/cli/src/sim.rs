@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `tandem sim`: placement policies judged on the machine model.
 
+mod page;
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -11,6 +13,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use tandem_ab::store::{check_writable, write_whole};
 use tandem_config::set_parameter;
 use tandem_machine::MachineFile;
 use tandem_model::arm::Arm;
@@ -63,6 +66,9 @@ pub struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Write a report as one HTML file with plots
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "show"])]
+    html: Option<PathBuf>,
 }
 
 fn number(text: &str, least: f64, most: f64, what: &str) -> Result<f64, String> {
@@ -172,6 +178,9 @@ fn scenario(text: &str) -> Result<Scenario> {
 }
 
 fn compare(arguments: &Arguments, machine: &Path, names: &str) -> Result<String> {
+    if let Some(file) = &arguments.html {
+        check_writable(file)?;
+    }
     let machine = Machine::new(&MachineFile::load(machine)?)?;
     let arms = Arm::parse_list(&arguments.policies)?;
     let choices = choices(&arms, &arguments.parameters)?;
@@ -189,6 +198,9 @@ fn compare(arguments: &Arguments, machine: &Path, names: &str) -> Result<String>
         reports.push(report(arguments, &machine, &scenario, (&arms, &choices), &bar));
     }
     bar.finish_and_clear();
+    if let Some(file) = &arguments.html {
+        write_whole(file, page::html(&reports)?.as_bytes())?;
+    }
     if !arguments.json {
         return reports.iter().map(table).collect();
     }
@@ -278,12 +290,16 @@ fn arm_report(arm: Arm, outcomes: &[Outcome]) -> ArmReport {
     }
 }
 
-fn table(report: &Report) -> Result<String> {
-    let mut text = String::new();
-    let what = match report.metric {
+fn metric_in_words(metric: Metric) -> &'static str {
+    match metric {
         Metric::Makespan => "time until all have ended",
         Metric::Accumulated => "sum of the programs' times",
-    };
+    }
+}
+
+fn table(report: &Report) -> Result<String> {
+    let mut text = String::new();
+    let what = metric_in_words(report.metric);
     let Report { machine, scenario, threads, ideal_seconds, seeds, .. } = report;
     writeln!(text, "{scenario} on {machine}: {threads} threads, ideally {ideal_seconds} s; {what}, mean of {seeds}\n")?;
     if !report.parameters.is_empty() {

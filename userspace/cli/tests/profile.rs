@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `tandem profile --exact`, as its users call it, on a program whose meetings are known.
+//! `tandem profile`, as its users call it: exact on a program whose meetings are known, sampled on one that runs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -171,4 +171,76 @@ fn bad_input_is_one_sentence_and_exit_code_2() {
             && said.lines().count() == 1,
         "{said}"
     );
+}
+
+/// A program that counts, with its memory; ended when dropped.
+struct Busy(std::process::Child);
+
+impl Busy {
+    fn start() -> Self {
+        Self(Command::new("sh").args(["-c", BUSY]).spawn().unwrap())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+const BUSY: &str = "i=0; while :; do i=$((i+1)); done";
+
+#[test]
+fn a_process_that_runs_is_profiled_by_samples_and_goes_on() {
+    let mut busy = Busy::start();
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("p.html");
+    let pid = busy.0.id().to_string();
+    let mut tandem = Command::new(env!("CARGO_BIN_EXE_tandem"));
+    let said = printed(
+        tandem
+            .args(["profile", "-p", &pid, "--seconds", "4", "--sampler-budget", "50", "--json", "-", "--html"])
+            .arg(&page),
+    );
+    let profile: Value = serde_json::from_str(&said).unwrap();
+    assert!(
+        profile["sampler"]["name"] == "lookahead" && profile["sampler"]["samples"].as_u64().unwrap() > 0,
+        "{profile}"
+    );
+    assert!(profile["threads"][0]["name"].as_str().unwrap().starts_with(&format!("{pid} (")), "{profile}");
+    assert!(profile["command"][2] == BUSY && profile["placements"][0]["name"] == "present", "{profile}");
+    assert!((3.0..60.0).contains(&profile["seconds"].as_f64().unwrap()), "{profile}");
+    let memory = profile["memory"].as_array().unwrap();
+    assert!(memory.iter().any(|node| node["points"][0][1].as_f64().unwrap() > 0.1), "{profile}");
+    assert!(std::fs::read_to_string(page).unwrap().contains("Sampled by lookahead"));
+    assert!(busy.0.try_wait().unwrap().is_none(), "it goes on");
+}
+
+#[test]
+fn a_program_is_started_and_profiled_until_it_ends() {
+    let mut tandem = Command::new(env!("CARGO_BIN_EXE_tandem"));
+    let script = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo counted; exit 5";
+    let output = tandem.args(["profile", "--sampler-budget", "50", "--", "sh", "-c", script]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(5), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.starts_with("counted\n") && text.contains("sampled by lookahead: "), "{text}");
+}
+
+#[test]
+fn what_cannot_be_sampled_is_refused_in_one_sentence() {
+    let refused = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_tandem")).arg("profile").args(arguments).output().unwrap();
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert_eq!(
+        refused(&["-p", "4194305"]),
+        "tandem: there is no process 4194305: No such file or directory (os error 2)\n"
+    );
+    assert!(refused(&[]).contains("or a process with --pid"));
+    assert!(refused(&["--", "/no/such/program"]).contains("/no/such/program does not start"));
+    assert!(refused(&["-p", "1", "--exact"]).contains("cannot be used with"));
+    assert!(refused(&["--machine", "x.toml", "--", "true"]).contains("--exact"));
+    assert!(refused(&["--machine", "x.toml", "-p", "1"]).contains("cannot be used with"));
 }

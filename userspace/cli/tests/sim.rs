@@ -50,6 +50,25 @@ fn several_scenarios_are_a_list_and_seconds_set_their_length() {
 }
 
 #[test]
+fn a_report_has_a_section_a_scenario_with_all_arms() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("sim.html");
+    let machine = machine("2node");
+    let two = ["--machine", &machine, "--scenario", "crossed,ring", "--policies", "eevdf,oracle,sma+tmma"];
+    let output = sim(&[&two[..], &["--seconds", "1", "--seeds", "2", "--html", page.to_str().unwrap()]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(html.contains(String::from_utf8(output.stdout).unwrap().lines().next().unwrap()), "the table is in it");
+    // Seconds and remote share of both, moved memory of the second; two seeds of three arms, else a mean of each.
+    assert_eq!((html.matches("<svg").count(), html.matches("<circle").count()), (5, 2 * (6 + 3) + 3), "{html}");
+    assert!(html.matches("sma+tmma").count() >= 6 && !html.contains("<script"), "{html}");
+    let nowhere = folder.path().join("none/sim.html");
+    assert!(
+        refusal(&[&two[..], &["--html", nowhere.to_str().unwrap()]].concat()).contains("sim.html cannot be written")
+    );
+}
+
+#[test]
 fn phases_change_in_a_shorter_run_only_if_times_are_scaled() {
     let machine = machine("2node");
     let run = ["--machine", &machine, "--scenario", "phases", "--policies", "eevdf,oracle", "--seconds", "0.9"];

@@ -80,16 +80,13 @@ pub fn exclusivity(value: f64, nodes: usize) -> String {
     }
 }
 
-/// Application accuracy (equation 11) of first touch.
+/// Application accuracy (equation 11) of pages that nobody moved.
 pub fn accuracy(value: f64) -> String {
     if value >= 0.95 {
-        format!(
-            "{} of the accesses go to pages that first touch puts where they are used most: little to move.",
-            percent(value)
-        )
+        format!("{} of the accesses go to pages that are where they are used most: little to move.", percent(value))
     } else {
         let wrong = percent(1.0 - value);
-        format!("{wrong} of the accesses go to pages that first touch puts on the wrong node: moving those pages pays.")
+        format!("{wrong} of the accesses go to pages that are on the wrong node: moving those pages pays.")
     }
 }
 

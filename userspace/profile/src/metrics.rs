@@ -29,7 +29,7 @@ fn communication(profile: &Profile, sharing: &Sharing) -> Vec<Metric> {
     let whole = Communication::of(&sharing.whole);
     let threads = sharing.whole.threads();
     let events_per_s = whole.events / profile.seconds.max(1e-9);
-    let [scattered, .., recommended] = &profile.placements[..] else { return vec![] };
+    let [first, .., recommended] = &profile.placements[..] else { return vec![] };
     let as_printed = |_| "C_H with the empty diagonal counted, as published values have it.".to_owned();
     vec![
         metric("heterogeneity", 1, Some(whole.heterogeneity), "events^2", |_| meaning::heterogeneity()),
@@ -38,7 +38,7 @@ fn communication(profile: &Profile, sharing: &Sharing) -> Vec<Metric> {
         metric("C_A (amount)", 3, Some(whole.amount), "events a cell", |_| meaning::amount(events_per_s)),
         metric("events", 4, Some(events_per_s), "per s", |_| "All pairs of busy threads together.".to_owned()),
         metric("sharing that stays", 5, sharing.least_kept, "of 1, least", meaning::kept_partners),
-        metric("across nodes, scattered", 6, scattered.across_nodes, "of 1", meaning::across_nodes),
+        metric(&format!("across nodes, {}", first.name), 6, first.across_nodes, "of 1", meaning::across_nodes),
         metric("across nodes, recommended", 6, recommended.across_nodes, "of 1", meaning::across_nodes),
         metric("phases", 7, Some(profile.phases.len() as f64), "", |_| {
             meaning::phases(profile.phases.len(), sharing.least_kept)
@@ -55,15 +55,16 @@ fn pages(profile: &Profile) -> Vec<Metric> {
         all.push(metric(&name, 9, value, "of 1", |value| meaning::exclusivity(value, nodes)));
     }
     let touch = &placement.first_touch;
-    all.push(metric("Acc_app of first touch", 11, touch.accuracy, "of 1", meaning::accuracy));
+    let homes = if profile.sampler.is_some() { "pages as they are" } else { "first touch" };
+    all.push(metric(&format!("Acc_app of {homes}"), 11, touch.accuracy, "of 1", meaning::accuracy));
     all.push(metric("pages to move", 11, touch.misplaced.map(|parts| parts.0), "of 1", |pages| {
         meaning::misplaced(pages, touch.misplaced.map_or(0.0, |parts| parts.1))
     }));
-    for (name, homes) in [("first touch", touch), ("best homes", &placement.best_homes)] {
+    for (name, homes) in [(homes, touch), ("best homes", &placement.best_homes)] {
         let local = |value| format!("{} of the accesses go to the thread's own node.", meaning::percent(value));
         all.push(metric(&format!("local, {name}"), 12, homes.local_share, "of 1", local));
     }
-    for (name, homes) in [("first touch", touch), ("best homes", &placement.best_homes)] {
+    for (name, homes) in [(homes, touch), ("best homes", &placement.best_homes)] {
         all.push(metric(&format!("balance, {name}"), 13, homes.balance, "of 1", meaning::balance));
     }
     all

@@ -32,7 +32,7 @@ pub struct Placement {
     pub across_nodes: Option<f64>,
     /// E_app at 4 KiB, 2 MiB and 64 MiB (equation 9).
     pub exclusivity: [Option<f64>; 3],
-    /// What its pages are like where first touches put them.
+    /// What its pages are like where first touches put them; of a program that runs, where they are.
     pub first_touch: Homes,
     /// The same with every page on its best node.
     pub best_homes: Homes,
@@ -63,6 +63,17 @@ pub struct Program<'a> {
     pub pages: &'a [PageUse],
     /// Length of the run.
     pub seconds: f64,
+    /// Where it is, if that is known.
+    pub present: Option<Present<'a>>,
+}
+
+/// Where a program that runs is.
+#[derive(Clone, Copy, Debug)]
+pub struct Present<'a> {
+    /// Index of the node by thread.
+    pub nodes: &'a [usize],
+    /// Index of the node by page of the program that was accessed.
+    pub homes: &'a [usize],
 }
 
 impl Program<'_> {
@@ -73,7 +84,7 @@ impl Program<'_> {
         (0..self.instructions.len()).filter(enough).collect()
     }
 
-    /// Scattered, compact and recommended, in this order.
+    /// Scattered (or present, where that is known), compact and recommended, in this order.
     ///
     /// # Errors
     /// The machine has no CPU.
@@ -91,7 +102,11 @@ impl Program<'_> {
             }
             self.judge(name, nodes, topology)
         };
-        Ok(vec![of("scattered", &scattered), of("compact", &compact), of("recommended", &recommended)])
+        let first = match self.present {
+            Some(present) => self.judge("present", present.nodes.to_vec(), topology),
+            None => of("scattered", &scattered),
+        };
+        Ok(vec![first, of("compact", &compact), of("recommended", &recommended)])
     }
 
     /// The nodes of the busy threads that cost least.
@@ -130,7 +145,10 @@ impl Program<'_> {
             transfer_ms_per_s: transfer_ns / 1e6 / self.seconds.max(1e-9),
             across_nodes: across_nodes(self.sharing, &nodes),
             exclusivity: PageSize::ALL.map(|size| Pages::by_node(self.pages, size, &nodes, count).exclusivity()),
-            first_touch: homes(first_touch(self.pages, &nodes)),
+            first_touch: homes(match self.present {
+                Some(present) => present.homes.to_vec(),
+                None => first_touch(self.pages, &nodes),
+            }),
             best_homes: homes(pages.best_homes()),
             nodes,
         }
@@ -187,7 +205,8 @@ mod tests {
 
     fn placements() -> Vec<Placement> {
         let (instructions, sharing, pages) = program();
-        let program = Program { instructions: &instructions, sharing: &sharing, pages: &pages, seconds: 2.0 };
+        let program =
+            Program { instructions: &instructions, sharing: &sharing, pages: &pages, seconds: 2.0, present: None };
         assert_eq!(program.busy(), (0..8).collect::<Vec<_>>());
         program.placements(&ring()).unwrap()
     }
@@ -210,6 +229,19 @@ mod tests {
         assert_eq!((recommended.first_touch.balance, recommended.best_homes.balance), (Some(0.25), Some(1.0)));
         assert_eq!(recommended.exclusivity[0], Some(1.0));
         assert_eq!(recommended.exclusivity[2], Some(0.25));
+    }
+
+    #[test]
+    fn a_program_that_runs_is_judged_where_it_is() {
+        let (instructions, sharing, pages) = program();
+        let (nodes, homes) = ([vec![3; 8], vec![0]].concat(), vec![3; 8]);
+        let present = Some(Present { nodes: &nodes, homes: &homes });
+        let program = Program { instructions: &instructions, sharing: &sharing, pages: &pages, seconds: 2.0, present };
+        let [present, _, recommended] = &program.placements(&ring()).unwrap()[..] else { panic!("three placements") };
+        assert_eq!((present.name.as_str(), &present.nodes), ("present", &nodes));
+        assert_eq!((present.across_nodes, present.first_touch.local_share), (Some(0.0), Some(1.0)));
+        // A quarter of the threads is on node 3 then, where all pages still are.
+        assert_eq!(recommended.first_touch.local_share, Some(0.25));
     }
 
     #[test]

@@ -8,21 +8,21 @@ use serde::{Deserialize, Serialize};
 use tandem_metrics::communication::kept_partners;
 use tandem_metrics::phases::{self, MIN_CHANGE, phases};
 use tandem_metrics::{Communication, Footprint, PageUse, Phase};
-use tandem_policies::model::PAGE_BYTES;
+use tandem_policies::model::{NodeIndex, PAGE_BYTES};
 use tandem_policies::sharing::SharingMatrix;
 
 use crate::machine::Machine;
 use crate::metrics;
-use crate::placement::{Placement, Program, first_touch};
+use crate::placement::{Placement, Present, Program, first_touch};
 use crate::trace::{ThreadTotal, Trace};
 
 /// Version of the document.
 const VERSION: u32 = 1;
 
-/// How instructions become time.
+/// How time is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Clock {
-    /// Instructions of the farthest thread that make a millisecond.
+    /// Instructions of the farthest thread that make a millisecond; where a program was sampled, ns.
     pub instructions_per_ms: u64,
     /// Length of a slice.
     pub slice_ms: f64,
@@ -41,6 +41,8 @@ pub struct Profile {
     pub node_ids: Vec<u32>,
     /// How time was counted.
     pub clock: Clock,
+    /// What saw the accesses; `None` if all of them were seen.
+    pub sampler: Option<Sampled>,
     /// Time that the program ran by this clock.
     pub seconds: f64,
     /// What one should know of how this came about.
@@ -61,8 +63,35 @@ pub struct Profile {
     pub footprint: Option<Footprint>,
     /// Local accesses over time, by placement of threads and pages.
     pub local: Vec<LocalCourse>,
+    /// Memory by node over time, in MiB: where first touches of scattered threads put it; of a program that runs, where it was.
+    #[serde(default)]
+    pub memory: Vec<LocalCourse>,
     /// Use of every page.
     pub pages: Vec<PageUse>,
+}
+
+/// How a program was sampled.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sampled {
+    /// The sampler's name.
+    pub name: String,
+    /// Accesses that it saw.
+    pub samples: u64,
+}
+
+/// What is known of a program that runs, besides the samples of it.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// How it was sampled.
+    pub sampler: Sampled,
+    /// Index of the node on which each thread ran last.
+    pub nodes: Vec<usize>,
+    /// Thread ids and names.
+    pub names: Vec<String>,
+    /// Index of the node of each page that was accessed.
+    pub homes: Vec<usize>,
+    /// (s, MiB by node) of its memory.
+    pub memory: Vec<(f64, Vec<f64>)>,
 }
 
 /// A thread.
@@ -72,9 +101,11 @@ pub struct Thread {
     pub process: usize,
     /// Its number within the process, in the order of creation.
     pub number: usize,
-    /// Instructions it executed.
+    /// Its thread id and name, where it was seen to run.
+    pub name: Option<String>,
+    /// Instructions it executed; where it was sampled, ns of CPU time.
     pub instructions: u64,
-    /// Memory accesses it made.
+    /// Memory accesses it made, or those of them that were sampled.
     pub accesses: u64,
     /// Whether it counts in metrics and mapping.
     pub busy: bool,
@@ -106,12 +137,12 @@ pub struct Metric {
     pub meaning: String,
 }
 
-/// The local part of the accesses over time.
+/// A number over time: the local part of the accesses, or MiB.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LocalCourse {
-    /// Threads and pages.
+    /// Threads and pages, or the node.
     pub name: String,
-    /// (end of a slice in s, local part), where there were accesses; the first once more at its begin.
+    /// (end of a slice in s, number), where there were accesses; the first once more at its begin.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -153,6 +184,24 @@ impl Profile {
     /// # Errors
     /// The trace cannot be read again, or the machine has no CPU.
     pub fn of(trace: &Trace, command: &[String], machine: &Machine, instructions_per_ms: u64) -> Result<Self> {
+        Self::build(trace, command, machine, instructions_per_ms, None)
+    }
+
+    /// The profile of a program that runs: of samples of it ([`crate::samples`]), and what else is known.
+    ///
+    /// # Errors
+    /// The machine has no CPU.
+    pub fn of_running(trace: &Trace, command: &[String], machine: &Machine, running: &Running) -> Result<Self> {
+        Self::build(trace, command, machine, NS_PER_MS, Some(running))
+    }
+
+    fn build(
+        trace: &Trace,
+        command: &[String],
+        machine: &Machine,
+        instructions_per_ms: u64,
+        running: Option<&Running>,
+    ) -> Result<Self> {
         let slice_ms = trace.slice_instructions as f64 / instructions_per_ms as f64;
         let clock = Clock { instructions_per_ms, slice_ms };
         let end = trace.processes.iter().filter_map(|process| process.end).max();
@@ -162,7 +211,9 @@ impl Profile {
         };
         let everybody = Sharing::of(trace, &(0..trace.threads.len()).collect::<Vec<_>>());
         let instructions: Vec<u64> = trace.threads.iter().map(|thread| thread.instructions).collect();
-        let program = Program { instructions: &instructions, sharing: &everybody.whole, pages: &trace.pages, seconds };
+        let present = running.map(|running| Present { nodes: &running.nodes, homes: &running.homes });
+        let program =
+            Program { instructions: &instructions, sharing: &everybody.whole, pages: &trace.pages, seconds, present };
         let busy = program.busy();
         let sharing = Sharing::of(trace, &busy);
         let placements = program.placements(&machine.topology)?;
@@ -174,15 +225,20 @@ impl Profile {
             machine: machine.name.clone(),
             node_ids: machine.topology.nodes.values().map(|node| node.id.0).collect(),
             clock,
+            sampler: running.map(|running| running.sampler.clone()),
             seconds,
-            notes: notes(trace),
-            threads: trace.threads.iter().enumerate().map(|(at, thread)| named(thread, busy.contains(&at))).collect(),
+            notes: if running.is_some() { vec![SAMPLED_NOTE.to_owned()] } else { notes(trace) },
+            threads: threads(trace, &busy, running),
             events: everybody.whole.pairs().map(|(one, other, events)| (one, other, events as u64)).collect(),
             slices: slices(trace, &c_h, slice_ms),
             phases: phases(&c_h, phases::WINDOW, MIN_CHANGE),
             metrics: vec![],
             footprint: machine.cache_bytes.map(|cache_bytes| Footprint { touched_bytes, cache_bytes }),
-            local: local_courses(trace, &placements, slice_ms)?,
+            local: local_courses(trace, &placements, slice_ms, present)?,
+            memory: match running {
+                Some(running) => memory_seen(running, machine),
+                None => memory_touched(trace, &placements[0], machine, slice_ms)?,
+            },
             placements,
             pages: trace.pages.clone(),
         };
@@ -196,9 +252,13 @@ impl Profile {
     }
 }
 
-fn named(thread: &ThreadTotal, busy: bool) -> Thread {
-    let &ThreadTotal { process, number, instructions, accesses } = thread;
-    Thread { process, number, instructions, accesses, busy }
+fn threads(trace: &Trace, busy: &[usize], running: Option<&Running>) -> Vec<Thread> {
+    let thread = |(at, total): (usize, &ThreadTotal)| {
+        let &ThreadTotal { process, number, instructions, accesses } = total;
+        let name = running.and_then(|running| running.names.get(at).cloned());
+        Thread { process, number, name, instructions, accesses, busy: busy.binary_search(&at).is_ok() }
+    };
+    trace.threads.iter().enumerate().map(thread).collect()
 }
 
 fn slices(trace: &Trace, c_h: &[f64], slice_ms: f64) -> Vec<Slice> {
@@ -209,6 +269,10 @@ fn slices(trace: &Trace, c_h: &[f64], slice_ms: f64) -> Vec<Slice> {
     };
     (0..trace.slices.len()).map(slice).collect()
 }
+
+const NS_PER_MS: u64 = 1_000_000;
+const SAMPLED_NOTE: &str = "Counts, and times of transfers, are those of the samples, a small part of all accesses: compare \
+    them with each other, not with other profiles. `tandem profile --exact` counts all.";
 
 /// Threads beyond this share one number: the plugin's limit.
 const MAX_THREADS: usize = 255;
@@ -234,9 +298,15 @@ fn notes(trace: &Trace) -> Vec<String> {
     notes
 }
 
-/// Scattered and recommended threads with pages at first touch, and recommended threads with pages on their best nodes.
-fn local_courses(trace: &Trace, placements: &[Placement], slice_ms: f64) -> Result<Vec<LocalCourse>> {
-    let [scattered, .., recommended] = placements else { return Ok(vec![]) };
+/// The first and the recommended placement with pages at first touch (or where they are), and the recommended one with pages on
+/// their best nodes.
+fn local_courses(
+    trace: &Trace,
+    placements: &[Placement],
+    slice_ms: f64,
+    present: Option<Present<'_>>,
+) -> Result<Vec<LocalCourse>> {
+    let [first, .., recommended] = placements else { return Ok(vec![]) };
     let touched = trace.pages.iter().filter(|page| page.accesses.iter().any(|user| user.1 > 0));
     let at: BTreeMap<(usize, u64), usize> =
         touched.enumerate().map(|(at, page)| ((page.process, page.page), at)).collect();
@@ -245,11 +315,11 @@ fn local_courses(trace: &Trace, placements: &[Placement], slice_ms: f64) -> Resu
         let size = tandem_metrics::PageSize::Base;
         tandem_metrics::Pages::by_node(&trace.pages, size, &placement.nodes, nodes).best_homes()
     };
-    let of = |name: &str, placement: &Placement, homes: Vec<usize>| -> Result<LocalCourse> {
+    let of = |pages: &str, placement: &Placement, homes: Vec<usize>| -> Result<LocalCourse> {
         let mut counts = vec![(0u64, 0u64); trace.slices.len()];
         trace.records(|index, process, record| {
             let node = placement.nodes[process.first_thread + record.thread];
-            let (local, all) = &mut counts[record.slice as usize - 1];
+            let Some((local, all)) = counts.get_mut(record.slice as usize - 1) else { return };
             for &(page, count, _) in &record.pages {
                 *all += count;
                 *local += if homes[at[&(index, page)]] == node { count } else { 0 };
@@ -258,16 +328,62 @@ fn local_courses(trace: &Trace, placements: &[Placement], slice_ms: f64) -> Resu
         let points = counts.iter().enumerate().filter(|(_, count)| count.1 > 0);
         let end_s = |slice: usize| (slice + 1) as f64 * slice_ms / 1e3;
         let points: Vec<_> = points.map(|(slice, &(local, all))| (end_s(slice), local as f64 / all as f64)).collect();
-        // A point tells of the slice before it, so the first one is also the begin.
-        let begin = points.first().map(|&(end_s, local)| (end_s - slice_ms / 1e3, local));
-        Ok(LocalCourse { name: name.to_owned(), points: begin.into_iter().chain(points).collect() })
+        Ok(LocalCourse {
+            name: format!("{} threads, pages {pages}", placement.name),
+            points: from_its_begin(points, slice_ms),
+        })
     };
-    let touch = |placement: &Placement| first_touch(&trace.pages, &placement.nodes);
+    let homes = |placement: &Placement| match present {
+        Some(present) => present.homes.to_vec(),
+        None => first_touch(&trace.pages, &placement.nodes),
+    };
+    let pages = if present.is_some() { "where they are" } else { "at first touch" };
     Ok(vec![
-        of("scattered threads, pages at first touch", scattered, touch(scattered))?,
-        of("recommended threads, pages at first touch", recommended, touch(recommended))?,
-        of("recommended threads, pages on their best nodes", recommended, best(recommended))?,
+        of(pages, first, homes(first))?,
+        of(pages, recommended, homes(recommended))?,
+        of("on their best nodes", recommended, best(recommended))?,
     ])
+}
+
+/// A point tells of the slice before it, so the first one is also the begin.
+fn from_its_begin(points: Vec<(f64, f64)>, slice_ms: f64) -> Vec<(f64, f64)> {
+    let begin = points.first().map(|&(end_s, value)| ((end_s - slice_ms / 1e3).max(0.0), value));
+    begin.into_iter().chain(points).collect()
+}
+
+const BYTES_PER_MIB: f64 = (1 << 20) as f64;
+
+/// Where the first touches of threads that are placed so put the memory.
+fn memory_touched(trace: &Trace, placement: &Placement, machine: &Machine, slice_ms: f64) -> Result<Vec<LocalCourse>> {
+    let nodes = machine.topology.len();
+    let mut touched = vec![vec![0u64; nodes]; trace.slices.len()];
+    trace.records(|_, process, record| {
+        let first = record.pages.iter().filter(|page| page.2).count() as u64;
+        touched[record.slice as usize - 1][placement.nodes[process.first_thread + record.thread]] += first;
+    })?;
+    let course = |node: usize| {
+        let mut pages = 0;
+        let point = |(slice, touched): (usize, &Vec<u64>)| {
+            pages += touched[node];
+            ((slice + 1) as f64 * slice_ms / 1e3, (pages * PAGE_BYTES) as f64 / BYTES_PER_MIB)
+        };
+        let points: Vec<_> = touched.iter().enumerate().map(point).collect();
+        LocalCourse { name: node_name(machine, node), points: from_its_begin(points, slice_ms) }
+    };
+    Ok((0..nodes).map(course).collect())
+}
+
+/// Where the memory of a program that runs was.
+fn memory_seen(running: &Running, machine: &Machine) -> Vec<LocalCourse> {
+    let course = |node: usize| LocalCourse {
+        name: node_name(machine, node),
+        points: running.memory.iter().map(|(at_s, mib)| (*at_s, mib[node])).collect(),
+    };
+    (0..machine.topology.len()).map(course).collect()
+}
+
+fn node_name(machine: &Machine, node: usize) -> String {
+    format!("node {}", machine.topology.nodes[NodeIndex(node)].id)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use tandem_ab::report::{STYLE, escaped, figure, head};
 use tandem_metrics::pages::PageSize;
 
 use crate::charts::{bars, heat_map};
-use crate::profile::Profile;
+use crate::profile::{LocalCourse, Profile};
 use crate::table::{number, threads_by_node};
 
 const OWN_STYLE: &str = include_str!("report.css");
@@ -26,23 +26,12 @@ pub fn html(profile: &Profile) -> Result<String> {
     let command = profile.command.join(" ");
     let mut page = head(&format!("tandem profile: {command}"), &format!("{STYLE}{OWN_STYLE}"));
     writeln!(page, "<h1>{}</h1>", escaped(&command))?;
-    let busy = profile.threads.iter().filter(|thread| thread.busy).count();
-    let clock = profile.clock;
-    writeln!(
-        page,
-        "<p>{} s by a clock of {} instructions a ms, in {} slices of {} ms; {busy} busy threads of {}, placed on {}. Exact: \
-         every memory access was seen.</p>",
-        number(profile.seconds),
-        clock.instructions_per_ms,
-        profile.slices.len(),
-        clock.slice_ms,
-        profile.threads.len(),
-        escaped(&profile.machine)
-    )?;
+    writeln!(page, "<p>{}</p>", escaped(&circumstances(profile)))?;
     for note in &profile.notes {
         writeln!(page, "<p class=\"note\">{}</p>", escaped(note))?;
     }
     placements(&mut page, profile)?;
+    names(&mut page, profile)?;
     communication(&mut page, profile)?;
     phases(&mut page, profile)?;
     pages(&mut page, profile)?;
@@ -51,15 +40,61 @@ pub fn html(profile: &Profile) -> Result<String> {
     Ok(page)
 }
 
-fn communication(page: &mut String, profile: &Profile) -> Result<()> {
-    let caption = "How often two threads met on a 64-byte line: the more colour, the more often. Threads are numbered in the \
-        order of their creation; the lower left corner is thread 0 with itself, which is empty.";
-    let map = heat_map(&profile.events, profile.threads.len(), (640, 560))?;
-    if map.is_empty() {
-        *page += "<h2>Who shares with whom</h2>\n<p>No two threads met on a line.</p>\n";
+/// How long, how many, where, and how it was seen.
+fn circumstances(profile: &Profile) -> String {
+    let busy = profile.threads.iter().filter(|thread| thread.busy).count();
+    let Profile { clock, slices, threads, machine, .. } = profile;
+    let seconds = number(profile.seconds);
+    let on = format!("{busy} busy threads of {}, placed on {machine}", threads.len());
+    let slices = format!("in {} slices of {} ms", slices.len(), clock.slice_ms);
+    match &profile.sampler {
+        Some(sampled) => {
+            format!("{seconds} s {slices}; {on}. Sampled by {}: {} accesses.", sampled.name, sampled.samples)
+        }
+        None => format!(
+            "{seconds} s by a clock of {} instructions a ms, {slices}; {on}. Exact: every memory access was seen.",
+            clock.instructions_per_ms
+        ),
+    }
+}
+
+/// Which thread has which number, where threads have names.
+fn names(page: &mut String, profile: &Profile) -> Result<()> {
+    let mut threads =
+        profile.threads.iter().enumerate().filter(|(_, thread)| thread.busy && thread.name.is_some()).peekable();
+    if threads.peek().is_none() {
         return Ok(());
     }
-    figure(page, "Who shares with whom", caption, &map, &[])?;
+    *page += "<h2>Busy threads</h2>\n<div class=\"wide\"><table><tr><th>number</th><th>thread</th><th>CPU time, s</th>\
+        <th>accesses seen</th></tr>\n";
+    for (at, thread) in threads {
+        writeln!(
+            page,
+            "<tr><td class=\"number\">{at}</td><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td></tr>",
+            escaped(thread.name.as_deref().unwrap_or_default()),
+            number(thread.instructions as f64 / 1e9),
+            thread.accesses
+        )?;
+    }
+    *page += "</table></div>\n";
+    Ok(())
+}
+
+fn communication(page: &mut String, profile: &Profile) -> Result<()> {
+    let met = match &profile.sampler {
+        Some(_) => "How often two threads were seen on the same page of 4 KiB",
+        None => "How often two threads met on a 64-byte line",
+    };
+    let caption = format!(
+        "{met}: the more colour, the more often. Threads are numbered in the order of their creation; the lower left corner is \
+         thread 0 with itself, which is empty."
+    );
+    let map = heat_map(&profile.events, profile.threads.len(), (640, 560))?;
+    if map.is_empty() {
+        *page += "<h2>Who shares with whom</h2>\n<p>No two threads met.</p>\n";
+        return Ok(());
+    }
+    figure(page, "Who shares with whom", &caption, &map, &[])?;
     if profile.phases.len() < 2 {
         return Ok(());
     }
@@ -98,8 +133,11 @@ fn phases(page: &mut String, profile: &Profile) -> Result<()> {
     figure(page, "Phases", caption, &over_time(&lines, "", (860, 260))?, &[])?;
     let slice_s = profile.clock.slice_ms / 1e3;
     let meetings = |slice: usize| profile.slices[slice].events.iter().map(|event| event.2).sum::<u64>();
-    let rate = Line { colour: 1, points: by_slice(&|slice| meetings(slice) as f64 / slice_s / 1e6) };
-    let caption = "Meetings of any two threads on a line, millions per second of the program.";
+    let (unit, caption) = match &profile.sampler {
+        Some(_) => (1.0, "Samples of one thread on a page on which another was seen too, per second."),
+        None => (1e6, "Meetings of any two threads on a line, millions per second of the program."),
+    };
+    let rate = Line { colour: 1, points: by_slice(&|slice| meetings(slice) as f64 / slice_s / unit) };
     figure(page, "Amount of sharing", caption, &over_time(&[rate], "", (860, 220))?, &[])
 }
 
@@ -123,8 +161,22 @@ fn pages(page: &mut String, profile: &Profile) -> Result<()> {
         profile.local.iter().enumerate().map(|(at, course)| (at, course.name.clone())).collect();
     let caption = "The part of the accesses that goes to the thread's own node, by placement of threads and pages.";
     figure(page, "Local accesses over time", caption, &over_time(&lines, "local part", (860, 260))?, &legend)?;
+    memory(page, profile)?;
     served(page, profile)?;
     footprint(page, profile)
+}
+
+fn memory(page: &mut String, profile: &Profile) -> Result<()> {
+    let line = |(colour, course): (usize, &LocalCourse)| Line { colour, points: course.points.clone() };
+    let lines: Vec<Line> = profile.memory.iter().enumerate().map(line).collect();
+    let legend: Vec<(usize, String)> = profile.memory.iter().map(|course| course.name.clone()).enumerate().collect();
+    let caption = match &profile.sampler {
+        Some(_) => "Memory of the program on each node, as it was.",
+        None => {
+            "Memory of the program on each node where scattered threads run and pages stay where they are first touched."
+        }
+    };
+    figure(page, "Memory by node over time", caption, &over_time(&lines, "MiB", (860, 260))?, &legend)
 }
 
 fn served(page: &mut String, profile: &Profile) -> Result<()> {
@@ -135,9 +187,14 @@ fn served(page: &mut String, profile: &Profile) -> Result<()> {
         (format!("node {id}"), values)
     };
     let groups: Vec<_> = profile.node_ids.iter().enumerate().map(group).collect();
-    let legend = [(0, "pages at first touch".to_owned()), (1, "pages on their best nodes".to_owned())];
+    let legend = [(0, format!("pages {}", pages_now(profile))), (1, "pages on their best nodes".to_owned())];
     let caption = "Accesses that each node's memory serves under the recommended placement, before caches.";
     figure(page, "Balance of memories", caption, &bars(&groups, "million accesses", 0.0, (640, 240))?, &legend)
+}
+
+/// Where pages are that nobody moved.
+fn pages_now(profile: &Profile) -> &'static str {
+    if profile.sampler.is_some() { "where they are" } else { "at first touch" }
 }
 
 fn footprint(page: &mut String, profile: &Profile) -> Result<()> {
@@ -157,8 +214,12 @@ fn footprint(page: &mut String, profile: &Profile) -> Result<()> {
 }
 
 fn placements(page: &mut String, profile: &Profile) -> Result<()> {
-    *page += "<h2>Where threads should run</h2>\n<div class=\"wide\"><table><tr><th>placement</th><th>transfers between nodes, \
-        ms/s</th><th>sharing across nodes</th><th>local, first touch</th><th>local, best</th><th>busy threads by node</th></tr>\n";
+    writeln!(
+        page,
+        "<h2>Where threads should run</h2>\n<div class=\"wide\"><table><tr><th>placement</th><th>transfers between nodes, \
+         ms/s</th><th>sharing across nodes</th><th>local, pages {}</th><th>local, best</th><th>busy threads by node</th></tr>",
+        pages_now(profile)
+    )?;
     let share = |value: Option<f64>| value.map_or("-".to_owned(), tandem_metrics::meaning::percent);
     for placement in &profile.placements {
         writeln!(
@@ -173,9 +234,15 @@ fn placements(page: &mut String, profile: &Profile) -> Result<()> {
             escaped(&threads_by_node(profile, &placement.nodes))
         )?;
     }
-    *page += "</table></div>\n<p class=\"caption\">Scattered: thread after thread to the next node, as an idle system spreads them. \
-        Compact: node after node. Recommended: by what the threads share. Transfers: events x latency beyond the local one, all \
-        threads together.</p>\n";
+    let first = match &profile.sampler {
+        Some(_) => "Present: where threads ran last.",
+        None => "Scattered: thread after thread to the next node, as an idle system spreads them.",
+    };
+    writeln!(
+        page,
+        "</table></div>\n<p class=\"caption\">{first} Compact: node after node. Recommended: by what the threads share. Transfers: events x latency beyond the local one, all \
+        threads together.</p>"
+    )?;
     Ok(())
 }
 

@@ -42,6 +42,13 @@ pub fn profile(profile: &Profile) -> String {
             threads_by_node(profile, &placement.nodes)
         );
     }
+    if let Some(sampled) = &profile.sampler {
+        let _ =
+            writeln!(text, "sampled by {}: {} accesses; first touch: where pages are", sampled.name, sampled.samples);
+        for (at, thread) in profile.threads.iter().enumerate().filter(|(_, thread)| thread.busy) {
+            let _ = writeln!(text, "thread {at}: {}", thread.name.as_deref().unwrap_or("-"));
+        }
+    }
     for note in &profile.notes {
         let _ = writeln!(text, "note: {note}");
     }

@@ -7,7 +7,8 @@ use tandem_machine::MachineFile;
 use tandem_policies::model::Topology;
 
 use crate::machine::Machine;
-use crate::profile::Profile;
+use crate::profile::{Profile, Running, Sampled};
+use crate::samples::Samples;
 use crate::trace::Trace;
 
 const RING: &str = "name = 'ring'\nnodes = 4\ncpus_per_node = 2\n\
@@ -50,4 +51,24 @@ pub fn profile(aparts: &[usize], turn: u64) -> Profile {
     let trace = trace(folder.path(), aparts, turn);
     let machine = Machine::of_file(&machine()).expect("a machine");
     Profile::of(&trace, &["pairs".to_owned(), "--<b>".to_owned()], &machine, 1_000_000).expect("a profile")
+}
+
+/// The profile of a program of two threads that were sampled on two nodes: both used one page together, on node 1, in each of
+/// three slices of a second.
+pub fn running() -> Profile {
+    let mut samples = Samples::new(0, 1_000_000_000);
+    for at in 0..12u64 {
+        samples.add(40, 40 + (at % 2) as u32, at * 250_000_000, 4096);
+    }
+    [40, 41].iter().for_each(|&tid| samples.ran(40, tid, 3_000_000_000));
+    let running = Running {
+        sampler: Sampled { name: "lookahead".to_owned(), samples: samples.count() },
+        nodes: vec![0, 1],
+        names: vec!["40 (main)".to_owned(), "41 (a <b>)".to_owned()],
+        homes: vec![1],
+        memory: (0..3).map(|at| (f64::from(at), vec![1.0, 2.0, 0.0, 0.0])).collect(),
+    };
+    let machine = Machine::of_file(&machine()).expect("a machine");
+    let trace = samples.trace(3_000_000_000).expect("a trace");
+    Profile::of_running(&trace, &["server".to_owned()], &machine, &running).expect("a profile")
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Trace files, as the trace plugin writes them (vm/trace/record.c has the layout).
+//! Traces: what threads did, slice by slice. From the trace plugin's files (vm/trace/record.c has the layout), or from records
+//! that samples were made of.
 //!
 //! One file a process, 64-bit words. Threads get one number for the whole run here: processes by their ids, threads in the
 //! order of their creation. A file that ends within a record is read up to there.
@@ -80,9 +81,39 @@ pub struct Trace {
     pub pages: Vec<PageUse>,
     /// Length of a slice.
     pub slice_instructions: u64,
+    records: Records,
+}
+
+/// Where records are.
+#[derive(Clone, Debug, Default, PartialEq)]
+enum Records {
+    /// In the files of the processes.
+    #[default]
+    Files,
+    /// Here, each with the index of its process.
+    Here(Vec<(usize, Record)>),
 }
 
 impl Trace {
+    /// A trace of `records`, each with the index of its process in `processes`, which are in order. `slices` slices passed.
+    ///
+    /// # Errors
+    /// None; the type is that of reading files.
+    pub fn of_records(
+        mut processes: Vec<Process>,
+        records: Vec<(usize, Record)>,
+        slice_instructions: u64,
+        slices: usize,
+    ) -> Result<Self> {
+        for (index, record) in &records {
+            processes[*index].count_threads(record);
+        }
+        let mut trace = Self { processes, slice_instructions, records: Records::Here(records), ..Self::default() };
+        trace.add_up()?;
+        trace.slices.resize_with(slices.max(trace.slices.len()), BTreeMap::new);
+        Ok(trace)
+    }
+
     /// Reads all trace files in `folder`.
     ///
     /// # Errors
@@ -99,11 +130,12 @@ impl Trace {
         if trace.processes.is_empty() {
             bail!("the program was not traced: the emulator ended before it began");
         }
+        trace.read_processes()?;
         trace.add_up()?;
         Ok(trace)
     }
 
-    fn add_up(&mut self) -> Result<()> {
+    fn read_processes(&mut self) -> Result<()> {
         for process in &mut self.processes {
             let mut reader = Reader::open(&process.path)?;
             (process.pid, self.slice_instructions) = (reader.pid, reader.slice_instructions);
@@ -112,6 +144,10 @@ impl Trace {
             }
         }
         self.processes.sort_by_key(|process| process.pid);
+        Ok(())
+    }
+
+    fn add_up(&mut self) -> Result<()> {
         for (index, process) in self.processes.iter_mut().enumerate() {
             process.first_thread = self.threads.len();
             let thread = |number| ThreadTotal { process: index, number, ..ThreadTotal::default() };
@@ -144,6 +180,10 @@ impl Trace {
     /// # Errors
     /// A file cannot be read.
     pub fn records(&self, mut each: impl FnMut(usize, &Process, &Record)) -> Result<()> {
+        if let Records::Here(records) = &self.records {
+            records.iter().for_each(|(index, record)| each(*index, &self.processes[*index], record));
+            return Ok(());
+        }
         for (index, process) in self.processes.iter().enumerate() {
             let mut reader = Reader::open(&process.path)?;
             while let Some(event) = reader.next()? {
@@ -169,12 +209,14 @@ fn add_page(pages: &mut BTreeMap<(usize, u64), PageUse>, key: (usize, u64), thre
 }
 
 impl Process {
+    fn count_threads(&mut self, record: &Record) {
+        let others = record.met.iter().map(|met| met.0 + 1).max().unwrap_or(0);
+        self.threads = self.threads.max(record.thread + 1).max(others);
+    }
+
     fn note(&mut self, event: &Event) {
         match event {
-            Event::Record(record) => {
-                let others = record.met.iter().map(|met| met.0 + 1).max().unwrap_or(0);
-                self.threads = self.threads.max(record.thread + 1).max(others);
-            }
+            Event::Record(record) => self.count_threads(record),
             Event::Exec => self.became_another = true,
             Event::End(time) => self.end = Some(*time),
         }

@@ -11,7 +11,8 @@ use tandem_trace::{Answer, Difference, Interval, PolicySettings, Replayed, Setti
 /// Everything, in JSON's form.
 #[derive(Serialize)]
 pub struct Report {
-    file: String,
+    /// Name of the recording.
+    pub file: String,
     /// One for each time an agent began.
     pub sessions: Vec<Session>,
     decisions: Vec<Decision>,
@@ -106,41 +107,32 @@ impl Report {
     }
 
     /// An agent began.
-    pub fn begin(
-        &mut self,
-        recorded: &Settings,
-        replayed_with: Vec<PolicySettings>,
-        words: Option<&mut Words>,
-    ) -> Result<()> {
-        if let Some(words) = words {
-            words.begin(recorded, &replayed_with)?;
-        }
+    pub fn begin(&mut self, recorded: &Settings, replayed_with: Vec<PolicySettings>) {
         self.sessions.push(Session { recorded: recorded.clone(), replayed_with });
-        Ok(())
     }
 
-    /// An interval passed, with a decision or without.
-    pub fn interval(
-        &mut self,
-        interval: &Interval,
-        replayed: Option<Replayed>,
-        words: Option<&mut Words>,
-    ) -> Result<()> {
-        self.totals.intervals += 1;
-        let Some(replayed) = replayed else { return Ok(()) };
+    /// An interval passed, with a decision or without. Returns its number.
+    pub fn interval(&mut self, interval: &Interval, replayed: Option<&Replayed>) -> u64 {
         let totals = &mut self.totals;
-        totals.decisions += 1;
-        *(if replayed.same { &mut totals.same } else { &mut totals.different }) += 1;
-        totals.recorded.add(interval.decision.as_ref().and_then(|recorded| recorded.plan()));
-        totals.replayed.add(replayed.decision.plan());
-        let (number, session) = (totals.intervals, self.sessions.len() - 1);
-        match words {
-            Some(words) => words.decision(number, interval, &replayed, &self.sessions[session].replayed_with),
-            None => {
-                self.decisions.push(Decision::new(session, number, interval.snapshot.time_ns, replayed));
-                Ok(())
-            }
+        totals.intervals += 1;
+        if let Some(replayed) = replayed {
+            totals.decisions += 1;
+            *(if replayed.same { &mut totals.same } else { &mut totals.different }) += 1;
+            totals.recorded.add(interval.decision.as_ref().and_then(|recorded| recorded.plan()));
+            totals.replayed.add(replayed.decision.plan());
         }
+        totals.intervals
+    }
+
+    /// Keeps a whole decision of the interval with this number.
+    pub fn keep(&mut self, number: u64, interval: &Interval, replayed: Replayed) {
+        let session = self.sessions.len() - 1;
+        self.decisions.push(Decision::new(session, number, interval.snapshot.time_ns, replayed));
+    }
+
+    /// What the current agent's decisions are made again with.
+    pub fn replayed_with(&self) -> &[PolicySettings] {
+        self.sessions.last().map_or(&[], |session| &session.replayed_with)
     }
 }
 
@@ -170,21 +162,32 @@ impl Decision {
 
 /// The same for people, as it comes.
 pub struct Words {
-    output: io::StdoutLock<'static>,
+    output: Option<io::StdoutLock<'static>>,
+    kept: Option<String>,
     first_ns: Option<u64>,
 }
 
 impl Words {
-    /// To standard output.
-    pub fn new() -> Self {
-        Self { output: io::stdout().lock(), first_ns: None }
+    /// To standard output if they are to be printed; kept if they are needed again.
+    pub fn new(print: bool, keep: bool) -> Self {
+        Self { output: print.then(|| io::stdout().lock()), kept: keep.then(String::new), first_ns: None }
+    }
+
+    /// All that was said, if it was kept.
+    pub fn kept(&self) -> &str {
+        self.kept.as_deref().unwrap_or_default()
     }
 
     fn line(&mut self, text: std::fmt::Arguments<'_>) -> Result<()> {
-        writeln!(self.output, "{text}").context("standard output cannot be written")
+        if let Some(kept) = &mut self.kept {
+            std::fmt::Write::write_fmt(kept, format_args!("{text}\n"))?;
+        }
+        let Some(output) = &mut self.output else { return Ok(()) };
+        writeln!(output, "{text}").context("standard output cannot be written")
     }
 
-    fn begin(&mut self, recorded: &Settings, replayed_with: &[PolicySettings]) -> Result<()> {
+    /// An agent began.
+    pub fn begin(&mut self, recorded: &Settings, replayed_with: &[PolicySettings]) -> Result<()> {
         let names = |policies: &[PolicySettings]| {
             policies.iter().map(|policy| policy.name.as_str()).collect::<Vec<_>>().join("+")
         };
@@ -197,13 +200,17 @@ impl Words {
         ))
     }
 
-    fn decision(
+    /// What was decided again in the interval with this number.
+    pub fn decision(
         &mut self,
         number: u64,
         interval: &Interval,
         replayed: &Replayed,
         policies: &[PolicySettings],
     ) -> Result<()> {
+        if self.output.is_none() && self.kept.is_none() {
+            return Ok(());
+        }
         let snapshot = &interval.snapshot;
         let first_ns = *self.first_ns.get_or_insert(snapshot.time_ns);
         let after_s = snapshot.time_ns.saturating_sub(first_ns) as f64 * 1e-9;
@@ -243,7 +250,7 @@ impl Words {
     }
 
     /// The sums.
-    pub fn totals(mut self, totals: &Totals) -> Result<()> {
+    pub fn totals(&mut self, totals: &Totals) -> Result<()> {
         let Totals { intervals, decisions, same, different, recorded, replayed } = totals;
         self.line(format_args!(
             "{intervals} intervals, {decisions} decisions: {same} as recorded, {different} different (- recorded, + replayed)"

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::table;
-use crate::testing::profile;
+use crate::testing::{profile, running};
 
 fn value(profile: &Profile, name: &str) -> f64 {
     let metric = profile.metrics.iter().find(|metric| metric.name == name);
@@ -31,6 +31,27 @@ fn first_touch_by_one_thread_is_right_for_its_node_only() {
     let last = |course: &LocalCourse| course.points.last().unwrap().1;
     assert_eq!(profile.local.iter().map(last).collect::<Vec<_>>(), [0.25, 0.25, 1.0]);
     assert_eq!(profile.footprint.unwrap().touched_bytes, 90 * 4096);
+}
+
+#[test]
+fn memory_grows_on_the_node_whose_threads_touch_it_first() {
+    let profile = profile(&[1], 40);
+    let last = |course: &LocalCourse| course.points.last().unwrap().1;
+    // The main thread is on node 0, and touches 90 pages.
+    assert_eq!(profile.memory.iter().map(last).collect::<Vec<_>>(), [90.0 / 256.0, 0.0, 0.0, 0.0]);
+    assert_eq!(profile.memory[0].name, "node 0");
+}
+
+#[test]
+fn a_program_that_runs_is_judged_as_it_is_and_as_it_should_be() {
+    let profile = running();
+    let [present, _, recommended] = &profile.placements[..] else { panic!("three placements") };
+    assert_eq!((present.across_nodes, present.first_touch.local_share), (Some(1.0), Some(0.5)));
+    assert_eq!((recommended.across_nodes, recommended.best_homes.local_share), (Some(0.0), Some(1.0)));
+    assert_eq!((profile.seconds, profile.slices.len(), value(&profile, "local, pages as they are")), (3.0, 3, 0.0));
+    assert_eq!(profile.events, [(0, 1, 6)]);
+    assert_eq!(profile.local[0].name, "present threads, pages where they are");
+    assert!(table::profile(&profile).contains("thread 1: 41 (a <b>)") && profile.notes[0].contains("samples"));
 }
 
 /// The blind spot of C_H, and what closes it.

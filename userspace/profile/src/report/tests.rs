@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 use super::*;
-use crate::testing::profile;
+use crate::testing::{profile, running};
 
 #[test]
 fn the_page_has_all_plots_and_all_metrics() {
     let profile = profile(&[1], 60);
     let page = html(&profile).unwrap();
-    // Heat map, C_H, amount, exclusivity, local accesses, balance, footprint.
-    assert_eq!((page.matches("<svg").count(), page.matches("</svg>").count()), (7, 7));
+    // Heat map, C_H, amount, exclusivity, local accesses, memory, balance, footprint.
+    assert_eq!((page.matches("<svg").count(), page.matches("</svg>").count()), (8, 8));
     for metric in &profile.metrics {
         assert!(page.contains(&escaped(&metric.meaning)), "{}", metric.name);
     }
@@ -23,7 +23,7 @@ fn every_phase_has_its_heat_map() {
     let phase = |first: usize| tandem_metrics::Phase { first, end: first + 20, c_h: 1.0 };
     profile.phases = [0, 20, 40].map(phase).to_vec();
     let page = html(&profile).unwrap();
-    assert_eq!(page.matches("<svg").count(), 7 + 3);
+    assert_eq!(page.matches("<svg").count(), 8 + 3);
     assert!(page.contains("0.200 to 0.400 s"), "{page}");
 }
 
@@ -50,5 +50,17 @@ fn a_program_that_shares_nothing_has_a_page_too() {
     let mut profile = profile(&[1], 3);
     profile.events.clear();
     profile.slices.iter_mut().for_each(|slice| slice.events.clear());
-    assert!(html(&profile).unwrap().contains("No two threads met on a line"));
+    assert!(html(&profile).unwrap().contains("No two threads met."));
+}
+
+#[test]
+fn a_program_that_was_sampled_has_its_threads_names_and_is_judged_where_it_was() {
+    let profile = running();
+    let page = html(&profile).unwrap();
+    assert!(page.contains("Sampled by lookahead: 12 accesses") && !page.contains("Exact:"), "{page}");
+    assert!(page.contains("41 (a &lt;b&gt;)") && page.contains("<td class=\"name\">present</td>"), "{page}");
+    assert!(
+        page.contains("Memory of the program on each node, as it was.") && page.contains("on the same page of 4 KiB")
+    );
+    assert!(!page.contains("pages at first touch") && !page.contains("first touch puts"), "{page}");
 }
