@@ -23,6 +23,17 @@ use crate::stall::{self, is_worth_a_trial};
 use crate::{kmaf, kmaf_pages, lmma, locality, nimar, sam, sma, tmma};
 
 /// Joint policy `auto`.
+///
+/// It asks the first pair of policies that the signals are enough for:
+///
+/// ```
+/// use tandem_policies::{auto, example};
+///
+/// let snapshot = example::crossed();
+/// let moves = example::decided(&auto::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("threads 1 and 3: nodes 0 <-> 1: sma+tmma (the first of 4 with signals)"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "auto",
     kind: Kind::Joint,

@@ -27,6 +27,18 @@ use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy
 use crate::relocation::{self, may_go, may_run};
 
 /// Thread policy `autopin`.
+///
+/// The first mapping that is tried is `compact`; thread 2 left a CPU of node 0 idle:
+///
+/// ```
+/// use tandem_policies::{autopin, example};
+///
+/// let mut snapshot = example::crossed();
+/// snapshot.threads.remove(1);
+/// let moves = example::decided(&autopin::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("thread 3: node 1 -> 0: "));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "autopin",
     kind: Kind::Thread,

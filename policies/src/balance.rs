@@ -21,6 +21,17 @@ use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy
 use crate::users::{self, Ledger, Users, Weighed};
 
 /// Page policy `balance`.
+///
+/// Each group goes to the node that serves least:
+///
+/// ```
+/// use tandem_policies::{balance, example};
+///
+/// let snapshot = example::crossed();
+/// let moves = example::decided(&balance::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("pages at 0x200000 of process 1 (2048 KiB) -> node 0: node 0 serves least of the nodes for it"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "balance",
     kind: Kind::Page,

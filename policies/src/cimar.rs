@@ -5,7 +5,7 @@
 //! Alg. 3.4): candidates are the threads with the lowest P_rel, below delta_r, at most m; each may go to every CPU of every
 //! other node, free or in exchange with a resident. Points ([`crate::score`]): q1 the CPU hosts nobody, q2 flat, q3, and q4
 //! if the partner lags as well. What scores no more than the present state is dropped (eq. 3.15, 3.16); the m candidates
-//! with the most points are carried out. Parameters: [`PARAMETERS`]. P_rel: [`crate::standing`].
+//! with the most points are carried out. Parameters: [`PARAMETERS`]. P_rel: `crate::standing`.
 //!
 //! What the source leaves unclear: whether q4 counts in eq. 3.16; it must not, or two lagging threads that want the
 //! same place change for ever. For the same reason a move is dropped whose way back would score more as well: q3 is judged
@@ -19,6 +19,19 @@ use crate::score;
 use crate::standing::Standing;
 
 /// Thread policy `cimar`.
+///
+/// A thread that gets much less done than others lags, and changes places:
+///
+/// ```
+/// use tandem_policies::{cimar, example};
+///
+/// let mut snapshot = example::crossed();
+/// snapshot.threads[0].operations_per_s = Some(1e8);
+/// snapshot.threads[0].latency_ns = Some(400.0);
+/// let moves = example::decided(&cimar::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("threads 1 and 3: nodes 0 <-> 1: 12.0 points there"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "cimar",
     kind: Kind::Thread,

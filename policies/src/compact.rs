@@ -3,7 +3,7 @@
 //!
 //! Problem: something to compare with; neighbours share more often than not, and are near to each other so. Mechanism: seats
 //! in order of nodes, one for each CPU of a node; when all nodes are full, from the first again. Seats, the order of nodes,
-//! parameters and what is ours: [`crate::placement`]. Source: the comparison of kMAF (PACT 2014), which places threads on
+//! parameters and what is ours: `crate::placement`. Source: the comparison of kMAF (PACT 2014), which places threads on
 //! processing units; here nodes decide, and the scheduler picks the CPU.
 
 use crate::model::{Snapshot, Thread};
@@ -11,6 +11,18 @@ use crate::placement::{self, SEATED, Seats, Used};
 use crate::registry::{Inputs, Policy};
 
 /// Thread policy `compact`.
+///
+/// Thread 2 left a CPU of node 0 idle:
+///
+/// ```
+/// use tandem_policies::{compact, example};
+///
+/// let mut snapshot = example::crossed();
+/// snapshot.threads.remove(1);
+/// let moves = example::decided(&compact::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("thread 3: node 1 -> 0: compact: seat 2 of 3 is on node 0"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "compact",
     source: "Diener et al.: kMAF, PACT 2014, mapping Compact",

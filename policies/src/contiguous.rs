@@ -3,12 +3,24 @@
 //!
 //! Problem: something to compare with; neighbours are together and yet all nodes are used. Mechanism: equal consecutive
 //! blocks, in proportion to the nodes' capacities. Seats, the order of nodes, parameters and what is ours:
-//! [`crate::placement`]. Source: Popov et al., ICS 2019, with their NUMA degree as parameter `nodes`.
+//! `crate::placement`. Source: Popov et al., ICS 2019, with their NUMA degree as parameter `nodes`.
 
 use crate::placement::{self, SEATED, Used};
 use crate::registry::{Inputs, Policy};
 
 /// Thread policy `contiguous`.
+///
+/// Thread 2 left a CPU of node 0 idle:
+///
+/// ```
+/// use tandem_policies::{contiguous, example};
+///
+/// let mut snapshot = example::crossed();
+/// snapshot.threads.remove(1);
+/// let moves = example::decided(&contiguous::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("thread 3: node 1 -> 0: contiguous: seat 2 of 3 is on node 0"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "contiguous",
     source: "Popov, Jimborean, Black-Schaffer: Thread/Page/Parallelism Autotuning, ICS 2019, contiguous",

@@ -18,6 +18,17 @@ use crate::model::{Plan, Snapshot};
 use crate::registry::{Inputs, Kind, Parameter, Parameters, Policy};
 
 /// Thread policy `cra`.
+///
+/// A control: every thread gets a CPU that is drawn, on whatever node:
+///
+/// ```
+/// use tandem_policies::{cra, example};
+///
+/// let snapshot = example::crossed();
+/// let moves = example::decided(&cra::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("thread 4: node 1 -> 1: drawn at random"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "cra",
     kind: Kind::Thread,

@@ -21,6 +21,17 @@ use crate::registry::{Inputs, Kind, Memory, MissingSignal, Parameter, Parameters
 use crate::users::Users;
 
 /// Page policy `dataset`.
+///
+/// Each chunk of a dataset goes near the thread that works on it:
+///
+/// ```
+/// use tandem_policies::{dataset, example};
+///
+/// let snapshot = example::crossed();
+/// let moves = example::decided(&dataset::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("pages at 0x200000 of process 1 (2048 KiB) -> node 0: chunk 1 of 4"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "dataset",
     kind: Kind::Page,

@@ -13,6 +13,17 @@ use crate::registry::{Inputs, MissingSignal, Policy};
 use crate::relocation;
 
 /// Thread policy `direct`.
+///
+/// The whole process goes to one node:
+///
+/// ```
+/// use tandem_policies::{direct, example};
+///
+/// let snapshot = example::crossed();
+/// let moves = example::decided(&direct::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("thread 3: node 1 -> 0: direct: process 1 is bound to node 0"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "direct",
     parameters: &[MIN_CPU_PERCENT],

@@ -31,6 +31,17 @@ use crate::relocation::{self, may_go, may_run};
 use crate::standing::LINE_BYTES;
 
 /// Thread policy `dyrmma`.
+///
+/// Threads change places where both are nearer to their memory then:
+///
+/// ```
+/// use tandem_policies::{dyrmma, example};
+///
+/// let snapshot = example::crossed();
+/// let moves = example::decided(&dyrmma::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("threads 1 and 3: nodes 0 <-> 1: 1: an access from node 1 would take 100 ns"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "dyrmma",
     kind: Kind::Thread,

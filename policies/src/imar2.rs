@@ -8,7 +8,7 @@
 //!    ([`crate::score`]): q1 the CPU hosts nobody, q2 flat, q3, and q4 if the partner of an exchange lags as well.
 //! 3. Each of these candidates draws a number between 0 and its points; the m highest are carried out.
 //!
-//! Parameters: [`PARAMETERS`]. P and P_rel: [`crate::standing`].
+//! Parameters: [`PARAMETERS`]. P and P_rel: `crate::standing`.
 //!
 //! A policy cannot change the interval of whoever asks it: between two T it answers with an empty plan. It is asked again
 //! if what is left of T is less than half an interval.
@@ -32,6 +32,19 @@ use crate::relocation::may_run;
 use crate::standing::Standing;
 
 /// Thread policy `imar2`.
+///
+/// A thread that gets much less done than others lags, and draws lots to change places:
+///
+/// ```
+/// use tandem_policies::{example, imar2};
+///
+/// let mut snapshot = example::crossed();
+/// snapshot.threads[0].operations_per_s = Some(1e8);
+/// snapshot.threads[0].latency_ns = Some(400.0);
+/// let moves = example::decided(&imar2::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("threads 1 and 3: nodes 0 <-> 1: drew "));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "imar2",
     kind: Kind::Thread,

@@ -14,6 +14,17 @@ use crate::page_moves::{self, PageMoves};
 use crate::registry::{Inputs, Kind, Parameter, Parameters, Policy, Signal};
 
 /// Page policy `interleave`.
+///
+/// Groups go to the nodes by turns:
+///
+/// ```
+/// use tandem_policies::{example, interleave};
+///
+/// let snapshot = example::crossed();
+/// let moves = example::decided(&interleave::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("pages at 0x400000 of process 1 (2048 KiB) -> node 0: block 2 of 2 MiB is the turn of node 0"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "interleave",
     kind: Kind::Page,

@@ -19,6 +19,17 @@ use crate::relocation;
 use crate::sharing::{Effort, Remapping, SharingHistory};
 
 /// Thread policy `kmaf`.
+///
+/// Threads that share come together; 1 shares with 3, 2 with 4:
+///
+/// ```
+/// use tandem_policies::{example, kmaf};
+///
+/// let snapshot = example::crossed();
+/// let moves = example::decided(&kmaf::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("threads 2 and 3: nodes 0 <-> 1: 2: 100 % of what it shares will be within node 1"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "kmaf",
     kind: Kind::Thread,

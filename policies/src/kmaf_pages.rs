@@ -21,6 +21,21 @@ use crate::page_moves::{self, PageMoves};
 use crate::registry::{Inputs, Kind, Memory, Parameter, Parameters, Policy, Signal};
 
 /// Page policy `kmaf`.
+///
+/// Groups go to the node that clearly uses them most, once threads have had time to find their places:
+///
+/// ```
+/// use tandem_policies::{example, kmaf_pages, registry::Memory};
+///
+/// let (mut snapshot, mut memory) = (example::crossed(), Memory::default());
+/// for _ in 0..5 {
+///     assert!(example::decided_again(&kmaf_pages::POLICY, &snapshot, &mut memory)?.is_empty());
+///     snapshot.time_ns += snapshot.interval_ns;
+/// }
+/// let moves = example::decided_again(&kmaf_pages::POLICY, &snapshot, &mut memory)?;
+/// assert!(moves[0].starts_with("pages at 0x200000 of process 1 (2048 KiB) -> node 0: node 0 accessed it 100.0 times"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "kmaf",
     kind: Kind::Page,

@@ -19,6 +19,17 @@ use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy
 use crate::score;
 
 /// Thread policy `lbma`.
+///
+/// Threads whose memory is elsewhere draw lots to change places:
+///
+/// ```
+/// use tandem_policies::{example, lbma};
+///
+/// let snapshot = example::crossed();
+/// let moves = example::decided(&lbma::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("threads 4 and 1: nodes 1 <-> 0: drew "));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "lbma",
     kind: Kind::Thread,

@@ -1,6 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Placement policies for NUMA machines: pure functions from a [`model::Snapshot`] to a
 //! [`model::Plan`]. No I/O, no clock, no thread, no global randomness.
+//!
+//! What the agent does once an interval, with the default policy and a snapshot of two nodes whose threads all have their memory on
+//! the other one:
+//!
+//! ```
+//! use tandem_policies::decider::{Decider, PolicyChoice};
+//! use tandem_policies::example;
+//!
+//! let snapshot = example::crossed();
+//! let mut decider = Decider::new(PolicyChoice::of_both("tandem")?);
+//! let (seed, steps) = (1, 100_000);
+//! let decision = decider.decide(&snapshot, seed, steps);
+//! let plan = decision.plan().expect("there is much to gain");
+//! for planned in &plan.moves {
+//!     println!("{}", planned.in_words(&snapshot.topology));
+//! }
+//! let gain_ns_per_s: f64 = plan.moves.iter().filter_map(|planned| planned.gain_ns_per_s).sum();
+//! assert!(gain_ns_per_s > 0.5e9);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Each policy's page ([`registry::policies`] lists them) has an example of its own.
 
 pub mod auto;
 pub mod autopin;
@@ -15,6 +37,7 @@ pub mod dataset;
 pub mod decider;
 pub mod direct;
 pub mod dyrmma;
+pub mod example;
 pub mod imar2;
 pub mod interleave;
 pub mod kmaf;

@@ -22,6 +22,19 @@ use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy
 use crate::users::load;
 
 /// Page policy `lmma`.
+///
+/// A group that is slow goes to the node that accesses it, and takes its neighbour along:
+///
+/// ```
+/// use tandem_policies::{example, lmma};
+///
+/// let mut snapshot = example::crossed();
+/// snapshot.groups[0].latency_ns = Some(900.0);
+/// let moves = example::decided(&lmma::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("pages at 0x200000 of process 1 (2048 KiB) -> node 0: its accesses take 900 ns, the mean is 375"));
+/// assert!(moves[1].starts_with("pages at 0x400000 of process 1 (2048 KiB) -> node 0: follows 0x200000"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "lmma",
     kind: Kind::Page,

@@ -17,6 +17,17 @@ use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy
 use crate::users::Users;
 
 /// Page policy `locality`.
+///
+/// Each group goes to the thread that accesses it most:
+///
+/// ```
+/// use tandem_policies::{example, locality};
+///
+/// let snapshot = example::crossed();
+/// let moves = example::decided(&locality::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("pages at 0x200000 of process 1 (2048 KiB) -> node 0: thread 1 on node 0 accesses it most"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "locality",
     kind: Kind::Page,

@@ -19,6 +19,17 @@ use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy
 use crate::users::{self, Ledger, Users, Weighed};
 
 /// Page policy `mix`.
+///
+/// Private groups go to their threads:
+///
+/// ```
+/// use tandem_policies::{example, mix};
+///
+/// let snapshot = example::crossed();
+/// let moves = example::decided(&mix::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("pages at 0x200000 of process 1 (2048 KiB) -> node 0: thread 1 on node 0 accesses it most"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "mix",
     kind: Kind::Page,

@@ -19,6 +19,19 @@ use crate::registry::{Inputs, Kind, Memory, MissingSignal, Parameter, Parameters
 use crate::users::Users;
 
 /// Page policy `next-touch`.
+///
+/// Groups go to the thread that touches them first in an epoch, which is seen at the second look:
+///
+/// ```
+/// use tandem_policies::{example, next_touch, registry::Memory};
+///
+/// let (mut snapshot, mut memory) = (example::crossed(), Memory::default());
+/// assert!(example::decided_again(&next_touch::POLICY, &snapshot, &mut memory)?.is_empty());
+/// snapshot.time_ns += snapshot.interval_ns;
+/// let moves = example::decided_again(&next_touch::POLICY, &snapshot, &mut memory)?;
+/// assert!(moves[0].starts_with("pages at 0x200000 of process 1 (2048 KiB) -> node 0: thread 1 on node 0 touched it first"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "next-touch",
     kind: Kind::Page,

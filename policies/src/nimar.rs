@@ -16,6 +16,19 @@ use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy
 use crate::score;
 
 /// Thread policy `nimar`.
+///
+/// A thread that gets much less done than others lags, and changes places:
+///
+/// ```
+/// use tandem_policies::{example, nimar};
+///
+/// let mut snapshot = example::crossed();
+/// snapshot.threads[0].operations_per_s = Some(1e8);
+/// snapshot.threads[0].latency_ns = Some(400.0);
+/// let moves = example::decided(&nimar::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("threads 1 and 3: nodes 0 <-> 1: 12.0 points there"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "nimar",
     kind: Kind::Thread,

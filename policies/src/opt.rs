@@ -26,6 +26,17 @@ use crate::relocation;
 use crate::sharing::{Diagonal, Effort, Remapping, SharingHistory, SharingMatrix};
 
 /// Thread policy `opt`.
+///
+/// Threads that share come together when a phase begins; 1 shares with 3, 2 with 4:
+///
+/// ```
+/// use tandem_policies::{example, opt};
+///
+/// let snapshot = example::crossed();
+/// let moves = example::decided(&opt::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("threads 2 and 3: nodes 0 <-> 1: phase 1 (C_H 1667)"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "opt",
     kind: Kind::Thread,

@@ -16,6 +16,17 @@ use crate::page_moves::{self, PageMoves};
 use crate::registry::{Inputs, Kind, Memory, Parameter, Parameters, Policy, Signal};
 
 /// Page policy `opt`.
+///
+/// Each group goes to the node with most accesses to it:
+///
+/// ```
+/// use tandem_policies::{example, opt_pages};
+///
+/// let snapshot = example::crossed();
+/// let moves = example::decided(&opt_pages::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("pages at 0x200000 of process 1 (2048 KiB) -> node 0: 100 % of its accesses come from node 0"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "opt",
     kind: Kind::Page,

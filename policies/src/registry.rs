@@ -257,8 +257,22 @@ pub struct PolicyDescription {
 }
 
 /// Thread policy `none`.
+///
+/// ```
+/// use tandem_policies::{example, registry};
+///
+/// assert!(example::decided(&registry::NO_THREADS, &example::crossed())?.is_empty());
+/// # Ok::<(), registry::MissingSignal>(())
+/// ```
 pub static NO_THREADS: Policy = Policy { kind: Kind::Thread, ..NOTHING };
 /// Page policy `none`.
+///
+/// ```
+/// use tandem_policies::{example, registry};
+///
+/// assert!(example::decided(&registry::NO_PAGES, &example::crossed())?.is_empty());
+/// # Ok::<(), registry::MissingSignal>(())
+/// ```
 pub static NO_PAGES: Policy = Policy { kind: Kind::Page, ..NOTHING };
 
 const NOTHING: Policy = Policy { name: "none", source: "control: decides nothing", ..Policy::PLAIN };

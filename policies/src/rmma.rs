@@ -17,6 +17,17 @@ use crate::page_moves::{self, PageMoves};
 use crate::registry::{Inputs, Kind, Parameter, Parameters, Policy, Signal};
 
 /// Page policy `rmma`.
+///
+/// A control: groups go to nodes that are drawn:
+///
+/// ```
+/// use tandem_policies::{example, rmma};
+///
+/// let snapshot = example::crossed();
+/// let moves = example::decided(&rmma::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("pages at 0x800000 of process 1 (2048 KiB) -> node 1: drawn at random"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "rmma",
     kind: Kind::Page,

@@ -31,6 +31,23 @@ use crate::relocation;
 use pass::Pass;
 
 /// Thread policy `sam`.
+///
+/// Threads that get many lines from another node come together:
+///
+/// ```
+/// use tandem_policies::model::{PerNode, Transfers};
+/// use tandem_policies::{example, sam};
+///
+/// let mut snapshot = example::crossed();
+/// snapshot.threads.retain(|thread| thread.id.tid % 2 == 1);
+/// for thread in &mut snapshot.threads {
+///     thread.transfers_per_s = Some(Transfers { within_node: 0.0, across_nodes: 5e6 });
+///     thread.accesses_per_s = Some(PerNode::filled(2, 0.0));
+/// }
+/// let moves = example::decided(&sam::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("thread 3: node 1 -> 0: 2.50 lines per 1000 cycles come from other nodes' caches"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "sam",
     kind: Kind::Thread,

@@ -3,12 +3,23 @@
 //!
 //! Problem: something to compare with; threads that need bandwidth get that of all nodes. Mechanism: round robin over nodes
 //! that have a CPU left; when all are full, from the first again. Seats, the order of nodes, parameters and what is ours:
-//! [`crate::placement`]. Source: Popov et al., ICS 2019, with their NUMA degree as parameter `nodes`.
+//! `crate::placement`. Source: Popov et al., ICS 2019, with their NUMA degree as parameter `nodes`.
 
 use crate::placement::{self, SEATED, Used};
 use crate::registry::{Inputs, Policy};
 
 /// Thread policy `scatter`.
+///
+/// Threads sit on the nodes by turns:
+///
+/// ```
+/// use tandem_policies::{example, scatter};
+///
+/// let snapshot = example::crossed();
+/// let moves = example::decided(&scatter::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("threads 2 and 3: nodes 0 <-> 1: 2: scatter: seat 2 of 4 is on node 1"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "scatter",
     source: "Popov, Jimborean, Black-Schaffer: Thread/Page/Parallelism Autotuning, ICS 2019, scatter",

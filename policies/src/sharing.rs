@@ -5,9 +5,9 @@
 //! |---|---|---|
 //! | M | events by pair of threads: accesses to memory that both use; symmetric | kMAF, characterization |
 //! | Mn | M / max(M) * 100 | characterization |
-//! | heterogeneity | sum over i, j of (mean of row i - M[i][j])^2 / T^2 | kMAF |
+//! | heterogeneity | sum over i, j of `(mean of row i - M[i][j])^2 / T^2` | kMAF |
 //! | C_H | heterogeneity of Mn | characterization |
-//! | C_A, sharing amount | sum over i, j of M[i][j] / T^2 | both |
+//! | C_A, sharing amount | sum over i, j of `M[i][j] / T^2` | both |
 //!
 //! T is the number of threads. Sources: Diener et al., "kMAF", PACT 2014; Diener et al., "Characterizing
 //! Communication and Page Usage of Parallel Applications for Thread and Data Mapping", Performance Evaluation 2015.

@@ -32,6 +32,17 @@ use crate::relocation::{self, may_go};
 use crate::score::{self, BETTER};
 
 /// Thread policy `sma`.
+///
+/// Each thread goes to the node that has its memory:
+///
+/// ```
+/// use tandem_policies::{example, sma};
+///
+/// let snapshot = example::crossed();
+/// let moves = example::decided(&sma::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("threads 1 and 3: nodes 0 <-> 1: 1: memory on node 1: 100 % of its accesses"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "sma",
     kind: Kind::Thread,

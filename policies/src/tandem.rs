@@ -6,10 +6,10 @@
 //! memory.
 //!
 //! Mechanism: what a placement of threads costs per second, every page being where it then pays best, is one function
-//! ([`problem`]); a search finds a placement that costs less ([`search`]); the plan moves threads and page groups to it
-//! ([`plan`]). Groups that chance could have made up are judged together with those like them ([`owners`]). Waits at busy
-//! memories are foreseen ([`knee`]), so that not all go where little is going on now. What a move costs is spread over a
-//! horizon: the time for which placements have been lasting ([`History`]).
+//! (`problem`); a search finds a placement that costs less (`search`); the plan moves threads and page groups to it
+//! (`plan`). Groups that chance could have made up are judged together with those like them (`owners`). Waits at busy
+//! memories are foreseen (`knee`), so that not all go where little is going on now. What a move costs is spread over a
+//! horizon: the time for which placements have been lasting (`History`).
 //!
 //! Ours; the terms and where they come from are in docs/policies/tandem.md. Parameters: [`PARAMETERS`].
 
@@ -35,6 +35,18 @@ use plan::{Planned, Planner};
 use problem::Prices;
 
 /// Joint policy `tandem`.
+///
+/// Two threads come to those that they share with, and the memory of the others comes to them:
+///
+/// ```
+/// use tandem_policies::{example, tandem};
+///
+/// let snapshot = example::crossed();
+/// let moves = example::decided(&tandem::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("threads 2 and 3: nodes 0 <-> 1: 2: it exchanges lines with threads that are on node 1"));
+/// assert!(moves[1].starts_with("pages at 0x200000 of process 1 (2048 KiB) -> node 0: thread 1 on node 0 uses it"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "tandem",
     kind: Kind::Joint,

@@ -19,6 +19,18 @@ use crate::page_moves::{self, PageMoves};
 use crate::registry::{Inputs, Kind, Parameter, Parameters, Policy, Signal};
 
 /// Page policy `tmma`.
+///
+/// Each group goes to the node that accesses it, and takes its neighbour along:
+///
+/// ```
+/// use tandem_policies::{example, tmma};
+///
+/// let snapshot = example::crossed();
+/// let moves = example::decided(&tmma::POLICY, &snapshot)?;
+/// assert!(moves[0].starts_with("pages at 0x200000 of process 1 (2048 KiB) -> node 0: 100 % of its accesses come from node 0"));
+/// assert!(moves[1].starts_with("pages at 0x400000 of process 1 (2048 KiB) -> node 0: follows 0x200000"));
+/// # Ok::<(), tandem_policies::registry::MissingSignal>(())
+/// ```
 pub static POLICY: Policy = Policy {
     name: "tmma",
     kind: Kind::Page,

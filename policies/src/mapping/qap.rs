@@ -2,7 +2,7 @@
 //! The quadratic assignment problem in QAPLIB's text format.
 //!
 //! The text is n, then two n x n matrices A and B row by row, all numbers between white space. A permutation p costs the sum over
-//! all i and j of A[i][j] x B[p(i)][p(j)]. Rows of A are the threads here, rows of B the places, each of capacity 1.
+//! all i and j of `A[i][j] x B[p(i)][p(j)]`. Rows of A are the threads here, rows of B the places, each of capacity 1.
 //! Format: R. Burkard, S. Karisch, F. Rendl, QAPLIB, J. Global Optimization 10 (1997), 391-403.
 
 use thiserror::Error;

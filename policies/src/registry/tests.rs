@@ -181,3 +181,23 @@ fn policies_that_move_at_random_or_judge_themselves_explore() {
     let exploring: Vec<&str> = policies().iter().filter(|policy| policy.explores).map(|policy| policy.name).collect();
     assert_eq!(exploring, ["autopin", "cra", "imar2", "lbma", "rmma"]);
 }
+
+/// The examples themselves are tests, which `cargo test` runs.
+#[test]
+fn every_policy_has_an_example_on_its_page() {
+    let mut shown = 0;
+    for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap() {
+        let path = file.unwrap().path();
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        for (at, _) in text.match_indices("\npub static ") {
+            let declared = text[at + 1..].lines().next().unwrap();
+            if !declared.contains(": Policy = ") {
+                continue;
+            }
+            let mut page = text[..at].lines().rev().take_while(|line| line.starts_with("///"));
+            assert!(page.any(|line| line == "/// ```"), "{}: {declared}", path.display());
+            shown += 1;
+        }
+    }
+    assert_eq!(shown, policies().len());
+}
