@@ -10,4 +10,4 @@ out=build/package
 mkdir -p "$out" && rm -rf "$out/man" "$out/completions"
 build/bin/tandem generate --man "$out/man" --completions "$out/completions"
 [ $# -gt 0 ] || set -- --output "$out"
-PATH=$tools:$PATH cargo-deb deb --quiet --no-build --no-separate-debug-symbols --package scx_tandem "$@"
+PATH=$tools:$PATH cargo-deb deb --quiet --no-build --no-separate-debug-symbols --strip --package scx_tandem "$@"
