@@ -31,6 +31,7 @@ use crate::record::{self, Notes};
 use crate::report::{PagesMove, PolicyStatement, Report, ThreadMove};
 use crate::rest::Rest;
 use crate::status::{UnderWay, status};
+use crate::talk::Talk;
 use crate::verify::{Trial, Verdict};
 
 /// Time between two looks at the samples: what is behind a sample must be read while it is fresh.
@@ -87,9 +88,9 @@ pub struct Agent {
     ran_ns: BTreeMap<ThreadId, Vec<u64>>,
     /// When that was, and how many tasks the scheduler had been told of.
     observed_ns: u64,
-    /// See `observed_ns`.
     tasks_made: u64,
     trial: Option<Trial>,
+    talk: Talk,
     pace: Pace,
     rest: Rest,
     /// Reasons of the moves under way, by plan.
@@ -141,6 +142,7 @@ impl Agent {
             observed_ns: monotonic_ns(),
             tasks_made: 0,
             trial: None,
+            talk: Talk::new(monotonic_ns()),
             pace: Pace::new(config.interval, is_quick),
             rest: Rest::new(config.cooldown, is_quick, COOLDOWNS),
             reasons: BTreeMap::new(),

@@ -13,6 +13,7 @@ mod record;
 mod report;
 mod rest;
 mod status;
+mod talk;
 #[cfg(test)]
 mod testing;
 mod verify;

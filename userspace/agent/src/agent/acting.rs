@@ -24,9 +24,7 @@ impl Agent {
 
     /// Carries out a plan; returns its number, none if it was left.
     fn act(&mut self, snapshot: &Snapshot, plan: &Plan, explores: bool, report: &mut Report) -> Option<u64> {
-        for planned in &plan.moves {
-            info!("{}{}", if self.config.dry_run { "would: " } else { "" }, planned.in_words(&snapshot.topology));
-        }
+        self.tell(snapshot, plan);
         if self.config.dry_run {
             return None;
         }
@@ -52,6 +50,18 @@ impl Agent {
         });
         self.trial = Some(Trial::new(generation, before_ns, moved, explores));
         Some(generation.0)
+    }
+
+    /// Says the moves of a plan, the first of them if there are many.
+    fn tell(&mut self, snapshot: &Snapshot, plan: &Plan) {
+        let would = if self.config.dry_run { "would: " } else { "" };
+        let told = self.talk.take(monotonic_ns(), plan.moves.len());
+        for planned in &plan.moves[..told] {
+            info!("{would}{}", planned.in_words(&snapshot.topology));
+        }
+        if told > 0 && told < plan.moves.len() {
+            info!("{would}{} further moves, which are not listed", plan.moves.len() - told);
+        }
     }
 
     /// Sets the plan's leases; threads that it moves now rest for so long. Returns the threads that change node, with the
