@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use tandem_bpf::{Assignment, Pins};
+use tandem_bpf::{Assignment, Identity, Pins};
 use tandem_guest_tests::{
     Scx, Worker, enable_seq, monotonic_ns, program, read, scx_tandem_fails, set_affinity, set_sched_ext, state, unload,
     wait_until, watch_tasks,
@@ -18,6 +18,7 @@ pub fn tests() -> Vec<Trial> {
         trial("a_killed_agent_leaves_the_scheduler_until_unload", a_killed_agent_leaves_the_scheduler_until_unload),
         trial("assignments_of_a_killed_agent_run_out", assignments_of_a_killed_agent_run_out),
         trial("a_new_agent_takes_over_without_a_gap", a_new_agent_takes_over_without_a_gap),
+        trial("the_scheduler_of_another_version_is_replaced", the_scheduler_of_another_version_is_replaced),
         trial("a_second_agent_is_refused", a_second_agent_is_refused),
         trial("partial_mode_leaves_normal_tasks_alone", partial_mode_leaves_normal_tasks_alone),
         trial("normal_tasks_starve_those_of_partial_mode", normal_tasks_starve_those_of_partial_mode),
@@ -98,6 +99,28 @@ fn a_new_agent_takes_over_without_a_gap() {
     assert_eq!(enable_seq(), seq, "the scheduler was never away");
     assert!(second.stop().success());
     assert_eq!(state(), "disabled");
+}
+
+/// What an upgrade and the way back find: a scheduler that another version loaded and left.
+fn the_scheduler_of_another_version_is_replaced() {
+    let first = Scx::start_observing();
+    let scheduler = first.handle();
+    let own = scheduler.identity().expect("an identity");
+    scheduler.set_identity(Identity { object_hash: !own.object_hash, ..own }).expect("noted");
+    first.kill();
+    let seq = enable_seq();
+    let second = Scx::start_observing();
+    assert!(second.log().contains("made for another version or machine: loading anew"), "{}", second.log());
+    assert_ne!(enable_seq(), seq, "loaded anew");
+    assert_eq!(second.handle().identity().expect("an identity"), own);
+    second.kill();
+    // A version that has a map which the other did not have.
+    std::fs::remove_file(Pins::default().map("dump")).expect("a pin");
+    let third = Scx::start_observing();
+    assert!(third.log().contains("cannot be used"), "{}", third.log());
+    assert!(third.stop().success());
+    assert_eq!(state(), "disabled");
+    assert!(!Pins::default().dir().exists());
 }
 
 fn a_second_agent_is_refused() {
