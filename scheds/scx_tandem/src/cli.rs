@@ -65,8 +65,10 @@ pub fn sensor(options: &Options, topology: &Topology) -> Result<Sensor, SamplerE
         SamplerName::Lookahead => SamplerChoice::Named(SamplerKind::Lookahead),
         SamplerName::Pmu => SamplerChoice::Named(SamplerKind::Pmu),
         SamplerName::Device => SamplerChoice::Named(SamplerKind::Device),
+        SamplerName::Fault => SamplerChoice::Named(SamplerKind::Fault),
     };
     let cpus: Vec<_> = topology.nodes.values().flat_map(|node| node.cpus.iter().copied()).collect();
-    let config = SensorConfig { sampler, budget: sampler_budget(options, cpus.len()), ..SensorConfig::default() };
+    let budget = sampler_budget(options, cpus.len());
+    let config = SensorConfig { sampler, budget, hint_faults: options.partial, ..SensorConfig::default() };
     Sensor::open(config, topology, &cpus)
 }

@@ -105,7 +105,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn kind(name: &str) -> Result<SamplerKind, String> {
-    let kinds = [SamplerKind::Lookahead, SamplerKind::Pmu, SamplerKind::Device];
+    let kinds = [SamplerKind::Lookahead, SamplerKind::Pmu, SamplerKind::Device, SamplerKind::Fault];
     kinds.into_iter().find(|kind| kind.to_string() == name).ok_or_else(|| format!("there is no sampler {name}"))
 }
 

@@ -5,6 +5,7 @@ mod agent;
 mod configuration;
 mod dump;
 mod fairness;
+mod faults;
 mod fuzz;
 mod groups;
 mod hotplug;
@@ -48,6 +49,7 @@ fn main() {
             dump::tests(),
             programs::tests(),
             agent::tests(),
+            faults::tests(),
             recording::tests(),
             refusals::tests(),
             configuration::tests(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Memory whose use and whose home are known.
 
+use std::ops::Range;
 use std::ptr;
 
 const PAGE_BYTES: usize = 4096;
@@ -58,6 +59,19 @@ impl Memory {
             // SAFETY: the offset lies within the mapping.
             unsafe { self.start.add(offset).write_volatile(1) };
         }
+    }
+
+    /// Reads every line once.
+    pub fn read(&self) {
+        for offset in (0..self.bytes).step_by(LINE_BYTES) {
+            // SAFETY: the offset lies within the mapping.
+            unsafe { self.start.add(offset).read_volatile() };
+        }
+    }
+
+    /// Its addresses.
+    pub fn range(&self) -> Range<u64> {
+        self.start as u64..self.start as u64 + self.bytes as u64
     }
 
     /// Pages, of those that have a home, that are on the node with the kernel's id `node`.

@@ -165,7 +165,7 @@ fn the_doctor_says_of_every_sampler_whether_it_works_or_why_not() {
     let value: serde_json::Value = serde_json::from_str(&doctor(&["--json"]).0).unwrap();
     let samplers = value["samplers"].as_array().unwrap();
     let names: Vec<_> = samplers.iter().map(|sampler| sampler["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["lookahead", "pmu", "device"]);
+    assert_eq!(names, ["lookahead", "pmu", "device", "fault"]);
     let (words, _) = doctor(&[]);
     for sampler in samplers {
         assert_eq!(sampler["works"] == true, sampler["why_not"].is_null(), "{sampler}");

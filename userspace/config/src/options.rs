@@ -31,7 +31,7 @@ pub enum QueueSharing {
 /// What memory accesses are seen with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum)]
 pub enum SamplerName {
-    /// The best that works: pmu, device, lookahead
+    /// The best that works: pmu, device, lookahead, fault
     Auto,
     /// Runs code ahead, needs no hardware
     #[default]
@@ -40,6 +40,8 @@ pub enum SamplerName {
     Pmu,
     /// The timing lab's stand-in for that
     Device,
+    /// Page faults: first touches, writes where the kernel tracks them, hint faults in partial mode
+    Fault,
 }
 
 /// Policy if none is given, and the other one if one of threads or of pages is.
@@ -83,7 +85,7 @@ pub struct Options {
     #[arg(long, value_name = "NAME", value_enum, default_value_t = SamplerName::Lookahead)]
     pub sampler: SamplerName,
 
-    /// CPU time for sampling with lookahead, in percent of one CPU [default: 1 per 8 CPUs]
+    /// CPU time for sampling with lookahead or fault, in percent of one CPU [default: 1 per 8 CPUs]
     #[arg(long, value_name = "PERCENT", value_parser = percent_of_a_cpu)]
     pub sampler_budget: Option<f64>,
 

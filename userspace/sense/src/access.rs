@@ -20,7 +20,7 @@ pub struct Access {
     pub address: u64,
     /// Bytes.
     pub bytes: u16,
-    /// A store; else a load.
+    /// A store; else a load, or not told by the sampler (`fault`).
     pub store: bool,
     /// When the thread was sampled, on CLOCK_MONOTONIC.
     pub time_ns: u64,
@@ -140,4 +140,10 @@ pub trait Sampler {
 
     /// What it did so far.
     fn counters(&self) -> SamplerCounters;
+
+    /// Its accesses are page faults: each says that somebody uses a page, none how often. Sharing is read from their frames
+    /// then ([`crate::frames`]), and how many accesses a thread makes is inferred.
+    fn sees_faults(&self) -> bool {
+        false
+    }
 }

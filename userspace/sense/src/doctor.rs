@@ -12,6 +12,7 @@ use tandem_policies::model::CpuId;
 
 use crate::access::SamplerTraits;
 use crate::device::{self, Device, DeviceConfig};
+use crate::fault::{self, Fault, FaultConfig};
 use crate::lookahead::{self, Lookahead, LookaheadConfig};
 use crate::pmu::detect::{self, CounterSet, Rights, Unavailable};
 use crate::pmu::table::Counter;
@@ -74,7 +75,7 @@ pub fn examine() -> Examination {
         cpu: processor.model.to_string(),
         virtual_machine: processor.virtual_machine,
         rights: Rights::read(root),
-        samplers: vec![lookahead_state(root), pmu_state(root), device_state(root)],
+        samplers: vec![lookahead_state(root), pmu_state(root), device_state(root), fault_state(root)],
         counters: counter_state(detect::counters(root)),
     }
 }
@@ -98,6 +99,11 @@ fn pmu_state(root: &Path) -> SamplerState {
 fn device_state(root: &Path) -> SamplerState {
     let why_not = Device::open(DeviceConfig::default(), &first_cpu(root)).err().map(|error| error.to_string());
     SamplerState { traits: device::TRAITS, works: why_not.is_none(), hardware: None, why_not }
+}
+
+fn fault_state(root: &Path) -> SamplerState {
+    let why_not = Fault::open(FaultConfig::default(), &first_cpu(root)).err().map(|error| error.to_string());
+    SamplerState { traits: fault::TRAITS, works: why_not.is_none(), hardware: None, why_not }
 }
 
 /// The first online CPU; none if the list cannot be read, which samplers then report.

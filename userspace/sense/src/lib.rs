@@ -9,6 +9,8 @@ mod access;
 pub mod affinity;
 pub mod device;
 pub mod doctor;
+pub mod fault;
+pub mod frames;
 pub mod homes;
 mod load;
 pub mod lookahead;
@@ -28,6 +30,7 @@ mod turning;
 
 pub use access::{Access, Batch, Counts, LineCounts, Measured, Sampler, SamplerTraits, Window};
 pub use device::{Device, DeviceConfig, DeviceCounters, DeviceError};
+pub use fault::{Fault, FaultConfig, FaultCounters, FaultError};
 pub use lookahead::{Lookahead, LookaheadConfig, LookaheadCounters, LookaheadError};
 pub use samplers::{SamplerChoice, SamplerCounters, SamplerError, SamplerKind};
 pub use sensor::{Sensor, SensorConfig, SensorCounters};

@@ -10,6 +10,7 @@ use tracing::info;
 
 use crate::access::Sampler;
 use crate::device::{Device, DeviceConfig, DeviceCounters, DeviceError};
+use crate::fault::{Fault, FaultConfig, FaultCounters, FaultError};
 use crate::lookahead::{Lookahead, LookaheadConfig, LookaheadCounters, LookaheadError};
 use crate::pmu::{Pmu, PmuConfig, PmuCounters, PmuError};
 
@@ -23,6 +24,8 @@ pub enum SamplerKind {
     Pmu,
     /// The timing lab's.
     Device,
+    /// Page faults.
+    Fault,
 }
 
 /// What to sample with.
@@ -40,8 +43,10 @@ impl Default for SamplerChoice {
     }
 }
 
-/// From the best to the one that works almost everywhere: what measures comes before what infers.
-const BEST_FIRST: [SamplerKind; 3] = [SamplerKind::Pmu, SamplerKind::Device, SamplerKind::Lookahead];
+/// From the best to those that work almost everywhere: what measures comes before what infers, and what sees accesses
+/// before what sees pages.
+const BEST_FIRST: [SamplerKind; 4] =
+    [SamplerKind::Pmu, SamplerKind::Device, SamplerKind::Lookahead, SamplerKind::Fault];
 
 impl fmt::Display for SamplerKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -49,6 +54,7 @@ impl fmt::Display for SamplerKind {
             Self::Lookahead => crate::lookahead::TRAITS.name,
             Self::Pmu => crate::pmu::TRAITS.name,
             Self::Device => crate::device::TRAITS.name,
+            Self::Fault => crate::fault::TRAITS.name,
         })
     }
 }
@@ -65,6 +71,9 @@ pub enum SamplerError {
     /// See [`DeviceError`].
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// See [`FaultError`].
+    #[error(transparent)]
+    Fault(#[from] FaultError),
     /// The one that was named.
     #[error("the sampler {0} cannot be used: {1}")]
     Named(SamplerKind, Box<SamplerError>),
@@ -83,6 +92,8 @@ pub enum SamplerCounters {
     Pmu(PmuCounters),
     /// Of `device`.
     Device(DeviceCounters),
+    /// Of `fault`.
+    Fault(FaultCounters),
 }
 
 impl Default for SamplerCounters {
@@ -92,12 +103,13 @@ impl Default for SamplerCounters {
 }
 
 impl SamplerCounters {
-    /// CPU time spent.
+    /// CPU time spent, with what faults cost the threads where it is they that are seen.
     pub fn cost_ns(&self) -> u64 {
         match self {
             Self::Lookahead(counters) => counters.cost_ns,
             Self::Pmu(counters) => counters.cost_ns,
             Self::Device(counters) => counters.cost_ns,
+            Self::Fault(counters) => counters.own_ns + counters.threads_ns,
         }
     }
 
@@ -107,6 +119,7 @@ impl SamplerCounters {
             Self::Lookahead(counters) => counters.accesses,
             Self::Pmu(counters) => counters.accesses,
             Self::Device(counters) => counters.accesses,
+            Self::Fault(counters) => counters.accesses,
         }
     }
 }
@@ -118,20 +131,27 @@ impl SamplerCounters {
 pub fn open(
     choice: SamplerChoice,
     lookahead: LookaheadConfig,
+    fault: FaultConfig,
     cpus: &[CpuId],
 ) -> Result<Box<dyn Sampler>, SamplerError> {
-    let open = |kind| open_one(kind, lookahead, cpus);
+    let open = |kind| open_one(kind, lookahead, fault, cpus);
     match choice {
         SamplerChoice::Named(kind) => open(kind).map_err(|error| SamplerError::Named(kind, Box::new(error))),
         SamplerChoice::Auto => best(open),
     }
 }
 
-fn open_one(kind: SamplerKind, lookahead: LookaheadConfig, cpus: &[CpuId]) -> Result<Box<dyn Sampler>, SamplerError> {
+fn open_one(
+    kind: SamplerKind,
+    lookahead: LookaheadConfig,
+    fault: FaultConfig,
+    cpus: &[CpuId],
+) -> Result<Box<dyn Sampler>, SamplerError> {
     Ok(match kind {
         SamplerKind::Lookahead => Box::new(Lookahead::open(lookahead, cpus)?),
         SamplerKind::Pmu => Box::new(Pmu::open(&PmuConfig::default(), cpus)?),
         SamplerKind::Device => Box::new(Device::open(DeviceConfig::default(), cpus)?),
+        SamplerKind::Fault => Box::new(Fault::open(fault, cpus)?),
     })
 }
 
@@ -164,13 +184,14 @@ mod tests {
             SamplerKind::Lookahead => Err(LookaheadError::NoCpu.into()),
             SamplerKind::Pmu => Err(PmuError::NoCpu.into()),
             SamplerKind::Device => Err(DeviceError::None.into()),
+            SamplerKind::Fault => Err(FaultError::NoCpu.into()),
         })
     }
 
     #[test]
     fn the_best_that_works_is_taken() {
-        let [pmu, device, lookahead] = BEST_FIRST;
-        for working in [&[lookahead][..], &[device, lookahead], &[pmu, device, lookahead], &[device]] {
+        let [pmu, device, lookahead, fault] = BEST_FIRST;
+        for working in [&[fault][..], &[lookahead, fault], &[device, lookahead], &BEST_FIRST, &[device], &[pmu]] {
             assert_eq!(best_of(working).unwrap(), working[0]);
         }
     }
@@ -185,7 +206,8 @@ mod tests {
     #[test]
     fn the_one_that_was_named_is_the_only_one_tried() {
         let named = SamplerChoice::Named(SamplerKind::Device);
-        let error = open(named, LookaheadConfig::default(), &[CpuId(0)]).err().expect("no timing guest").to_string();
+        let opened = open(named, LookaheadConfig::default(), FaultConfig::default(), &[CpuId(0)]);
+        let error = opened.err().expect("no timing guest").to_string();
         assert!(error.starts_with("the sampler device cannot be used: there is no PCI device"), "{error}");
     }
 }

@@ -7,6 +7,8 @@ use tandem_policies::model::{CpuId, GroupId, PerNode, ProcessId, Snapshot, Threa
 
 use crate::access::{Access, Batch, Sampler};
 use crate::affinity::{AffinityConfig, AffinityCounters, AffinityTable, group_of};
+use crate::fault::FaultConfig;
+use crate::frames::{FrameCounters, FrameTable};
 use crate::homes::{HomeCounters, HomeQuery};
 use crate::load::NodeBusy;
 use crate::lookahead::LookaheadConfig;
@@ -24,12 +26,14 @@ const MAX_PENDING: usize = 1 << 20;
 /// How to sense.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SensorConfig {
-    /// CPU time for sampling, as a share of one CPU. Overrides that of `lookahead`; hardware samples at a frequency.
+    /// CPU time for sampling, as a share of one CPU, for `lookahead` and `fault`; hardware samples at a frequency.
     pub budget: f64,
     /// The sampler.
     pub sampler: SamplerChoice,
     /// How it works if it is `lookahead`.
     pub lookahead: LookaheadConfig,
+    /// Have the kernel make hint faults if the sampler is `fault`: in partial mode only.
+    pub hint_faults: bool,
     /// Bounds and ageing of the affinity table.
     pub affinity: AffinityConfig,
     /// Every how many pages of a group the kernel is asked for their home.
@@ -45,6 +49,7 @@ impl Default for SensorConfig {
             budget: 0.01,
             sampler: SamplerChoice::default(),
             lookahead: LookaheadConfig::default(),
+            hint_faults: false,
             affinity: AffinityConfig::default(),
             home_stride_pages: 16,
             home_pages: 1 << 16,
@@ -57,6 +62,8 @@ impl Default for SensorConfig {
 pub struct SensorCounters {
     /// The affinity table's losses.
     pub affinity: AffinityCounters,
+    /// The frame table's.
+    pub frames: FrameCounters,
     /// Page home queries.
     pub homes: HomeCounters,
     /// Processes gone when their regions were read.
@@ -97,6 +104,8 @@ pub struct Sensor {
     managed: BTreeSet<ProcessId>,
     pending: Batch,
     table: AffinityTable,
+    /// Where sharing is read from if the sampler sees faults.
+    frames: Option<FrameTable>,
     rates: AccessRates,
     regions: Regions,
     homes: HomeQuery,
@@ -116,14 +125,17 @@ impl Sensor {
     /// [`SamplerError`] when sampling is not possible, with what to do about it.
     pub fn open(config: SensorConfig, topology: &Topology, cpus: &[CpuId]) -> Result<Self, SamplerError> {
         let lookahead = LookaheadConfig { budget_fraction: Some(config.budget), ..config.lookahead };
-        Ok(Self::over(samplers::open(config.sampler, lookahead, cpus)?, config, topology))
+        let fault = FaultConfig { budget_fraction: config.budget, hints: config.hint_faults };
+        Ok(Self::over(samplers::open(config.sampler, lookahead, fault, cpus)?, config, topology))
     }
 
     /// Samples with `sampler`.
     fn over(sampler: Box<dyn Sampler>, config: SensorConfig, topology: &Topology) -> Self {
         let mut busy = NodeBusy::new();
         busy.read(topology);
+        let frames = || FrameTable::new(config.affinity.max_pages, config.affinity.half_life_ns);
         Self {
+            frames: sampler.sees_faults().then(frames),
             sampler,
             measuring: false,
             managed: BTreeSet::new(),
@@ -184,6 +196,7 @@ impl Sensor {
     pub fn table_counters(&self) -> SensorCounters {
         SensorCounters {
             affinity: self.table.counters,
+            frames: self.frames.as_ref().map(|frames| frames.counters).unwrap_or_default(),
             homes: self.homes.counters,
             region_races: self.regions.races,
             ..self.counters
@@ -206,6 +219,10 @@ impl Sensor {
         self.performance.prune(now_ns, |thread| alive.contains(&thread));
         self.table.age(now_ns);
         self.rates.age(now_ns);
+        if let Some(frames) = &mut self.frames {
+            frames.retain(|thread| alive.contains(&thread));
+            frames.age(now_ns);
+        }
         let batch = std::mem::take(&mut self.pending);
         let threads = accounts.iter().map(|account| (account.id.tid, account.id)).collect();
         let measures = self.take_in(&batch, &threads, topology, start_ns, now_ns);
@@ -215,6 +232,7 @@ impl Sensor {
         let parts = Parts {
             topology,
             table: &self.table,
+            frames: self.frames.as_ref(),
             rates: &self.rates,
             measures: &measures,
             resident: &resident,
@@ -237,7 +255,8 @@ impl Sensor {
         for process in batch.accesses.iter().map(|access| access.process).collect::<BTreeSet<_>>() {
             self.regions.refresh(process, now_ns);
         }
-        self.measuring |= !batch.counts.is_empty() || batch.accesses.iter().any(|access| access.measured.is_some());
+        self.measuring |= !self.sampler.sees_faults()
+            && (!batch.counts.is_empty() || batch.accesses.iter().any(|access| access.measured.is_some()));
         let mut measures = Measures::default();
         let mut measured: BTreeMap<ThreadId, f64> = BTreeMap::new();
         for access in &batch.accesses {
@@ -248,6 +267,10 @@ impl Sensor {
             let region = self.regions.find(access.process, access.address);
             let group = self.table.add(access.process, thread, access.time_ns, access.address, region);
             measures.access(thread, group, access, topology);
+            let physical = access.measured.filter(|_| group.is_some()).and_then(|measured| measured.physical);
+            if let (Some(frames), Some(physical)) = (&mut self.frames, physical) {
+                frames.add(thread, physical);
+            }
             if let Some(sample) = access.measured.filter(|_| group.is_some()) {
                 *measured.entry(thread).or_default() += sample.period.max(1) as f64;
             }

@@ -57,6 +57,7 @@ fn batch(address: u64) -> Batch {
     Batch { accesses: (0..30).map(access).collect(), windows: Vec::new(), counts: vec![counts] }
 }
 
+/// A thread of this process that used half a second of node 0.
 fn account() -> TaskAccount {
     TaskAccount {
         id: ThreadId { tid: TID, start_boottime_ns: 1 },
@@ -158,4 +159,66 @@ fn a_turn_is_seen_before_the_interval_ends() {
     assert_eq!((row[NodeIndex(0)], sensor.threads_turned()), (0.0, 1));
     sensor.pending.accesses.extend(batch(addresses[1]).accesses);
     assert!(!sensor.sees_turn(), "it stays there");
+}
+
+/// A fault sampler whose batch is what it is told.
+struct Faults(Batch);
+
+impl Sampler for Faults {
+    fn traits(&self) -> SamplerTraits {
+        crate::fault::TRAITS
+    }
+
+    fn set_managed(&mut self, _managed: &BTreeSet<ProcessId>) {}
+
+    fn drain(&mut self, _now_ns: u64) -> Result<Batch, SamplerError> {
+        Ok(self.0.clone())
+    }
+
+    fn counters(&self) -> SamplerCounters {
+        SamplerCounters::Fault(crate::FaultCounters::default())
+    }
+
+    fn sees_faults(&self) -> bool {
+        true
+    }
+}
+
+/// Two threads fault in turn on one frame, at two places of the address space as two processes would see it: they
+/// share. Of the same place in other frames they do not.
+#[test]
+fn faults_tell_sharing_by_frame_and_not_by_address() {
+    let machine = topology(2);
+    let data = vec![0_u8; 64 << 10];
+    let address = data.as_ptr() as u64;
+    let fault = |at: u64, tid, page, physical| Access {
+        tid,
+        time_ns: at,
+        address: address + page * 4096,
+        measured: Some(Measured {
+            latency_ns: None,
+            source: DataSource::UNKNOWN,
+            node: None,
+            physical: Some(physical),
+            period: 1,
+        }),
+        ..batch(address).accesses[0]
+    };
+    let shared = (0..40).map(|at| fault(at, 5 + (at % 2) as u32, at % 2, 0x9000));
+    let private = (40..80).map(|at| fault(at, 5 + (at % 2) as u32, 3, 0x10_0000 + at * 4096));
+    let batch = Batch { accesses: shared.chain(private).collect(), ..Batch::default() };
+    let mut sensor = Sensor::over(Box::new(Faults(batch)), SensorConfig::default(), &machine);
+    sensor.set_managed([process()].into());
+    let account = |tid| TaskAccount { id: ThreadId { tid, start_boottime_ns: 1 }, ..account() };
+    let accounts = vec![account(5), account(6)];
+    sensor.snapshot(&machine, accounts.clone(), 0, SECOND, |_, _| None);
+    sensor.sample(SECOND).unwrap();
+    sensor.snapshot(&machine, accounts.clone(), SECOND, 2 * SECOND, |_, _| None);
+    let seen = sensor.snapshot(&machine, accounts, 2 * SECOND, 3 * SECOND, |_, _| None);
+    let of = |at: usize| seen.threads[at].sharing.clone();
+    let [(other, per_s)] = of(0)[..] else { panic!("{:?}", of(0)) };
+    assert_eq!((other.tid, of(1)[0].0.tid), (6, 5));
+    // 39 alternations, of which some have faded over the second since.
+    assert!((15.0..39.0).contains(&per_s), "{per_s}");
+    assert!(seen.threads[0].latency_ns.is_none());
 }

@@ -8,6 +8,7 @@ use tandem_policies::model::{
 };
 
 use crate::affinity::{AffinityTable, Group};
+use crate::frames::FrameTable;
 use crate::measures::Measures;
 use crate::performance::PerformanceMemory;
 use crate::rate::AccessRates;
@@ -47,6 +48,8 @@ pub struct TaskAccount {
 pub(crate) struct Parts<'a> {
     pub(crate) topology: &'a Topology,
     pub(crate) table: &'a AffinityTable,
+    /// Where sharing is read from instead of from the table.
+    pub(crate) frames: Option<&'a FrameTable>,
     pub(crate) rates: &'a AccessRates,
     pub(crate) measures: &'a Measures,
     pub(crate) resident: &'a BTreeMap<GroupId, PerNode<u64>>,
@@ -75,7 +78,7 @@ impl Parts<'_> {
             }
             groups.push(self.page_group(id, group, resident, scale, &nodes, kept(id, group.bytes)));
         }
-        let mut sharing = self.table.sharing(scale);
+        let mut sharing = self.frames.map_or_else(|| self.table.sharing(scale), FrameTable::sharing);
         let loads = self.loads(&accounts);
         let mut threads: Vec<_> = accounts
             .into_iter()

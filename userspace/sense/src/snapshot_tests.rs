@@ -47,6 +47,7 @@ fn take_with(quarter: u32, performance: &mut PerformanceMemory) -> Snapshot {
     let parts = Parts {
         topology: &topology(2),
         table: &table,
+        frames: None,
         rates: &rates,
         measures: &Measures::default(),
         resident: &resident,
@@ -111,6 +112,7 @@ fn alone(accesses: u64, looks: u64, home: usize) -> Snapshot {
     let parts = Parts {
         topology: &topology(2),
         table: &table,
+        frames: None,
         rates: &rates,
         measures: &Measures::default(),
         resident: &resident,

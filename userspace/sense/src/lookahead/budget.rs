@@ -12,7 +12,7 @@ const OVERSAMPLING: f64 = 2.0;
 const DAMPING: f64 = 0.5;
 
 /// CPU time earned by the passing of time, spent by emulation: over any time its share of it, and what was saved before.
-pub(super) struct Budget {
+pub(crate) struct Budget {
     fraction: f64,
     saved_ns: i64,
     last_ns: Option<u64>,
@@ -20,12 +20,12 @@ pub(super) struct Budget {
 
 impl Budget {
     /// `fraction` is a share of one CPU.
-    pub(super) fn new(fraction: f64) -> Self {
+    pub(crate) fn new(fraction: f64) -> Self {
         Self { fraction, saved_ns: (MAX_SAVED_NS as f64 * fraction) as i64, last_ns: None }
     }
 
     /// Time passes.
-    pub(super) fn earn(&mut self, now_ns: u64) {
+    pub(crate) fn earn(&mut self, now_ns: u64) {
         let elapsed_ns = self.last_ns.map_or(0, |last_ns| now_ns.saturating_sub(last_ns));
         self.last_ns = Some(now_ns);
         let earned_ns = (elapsed_ns as f64 * self.fraction) as i64;
@@ -33,12 +33,12 @@ impl Budget {
     }
 
     /// Whether a sample of about `cost_ns` may be emulated now; what it takes too much is owed.
-    pub(super) fn affords(&self, cost_ns: u64) -> bool {
+    pub(crate) fn affords(&self, cost_ns: u64) -> bool {
         let full_ns = (MAX_SAVED_NS as f64 * self.fraction) as i64;
         self.saved_ns > 0 && self.saved_ns.saturating_mul(2) >= (cost_ns as i64).min(full_ns)
     }
 
-    pub(super) fn spend(&mut self, cost_ns: u64) {
+    pub(crate) fn spend(&mut self, cost_ns: u64) {
         self.saved_ns -= cost_ns as i64;
     }
 

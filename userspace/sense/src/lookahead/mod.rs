@@ -8,7 +8,7 @@
 //! Bias: memory is read a little later than the registers, so a pointer may be stale; runs end early where code
 //! depends on vector registers or enters the kernel; accesses in the kernel are not seen.
 
-mod budget;
+pub(crate) mod budget;
 pub mod counters;
 mod decode;
 pub mod emulator;

@@ -43,6 +43,9 @@ impl Fields {
     /// For events whose samples are in a buffer of their own (Arm).
     pub const COMMON: Self =
         Self(bindings::PERF_SAMPLE_TID as u64 | bindings::PERF_SAMPLE_TIME as u64 | bindings::PERF_SAMPLE_CPU as u64);
+    /// For page faults: where in memory.
+    pub const FAULT: Self =
+        Self(Self::COMMON.0 | bindings::PERF_SAMPLE_ADDR as u64 | bindings::PERF_SAMPLE_PHYS_ADDR as u64);
     const KNOWN: u64 = Self::DECODED_PHYSICAL.0 | Self::RAW.0;
 
     /// As the kernel has them.
