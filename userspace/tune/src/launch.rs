@@ -250,6 +250,8 @@ struct Tracer<'a> {
     /// Those of processes that have ended.
     past_regions: Vec<Region>,
     start: Instant,
+    /// How long the program stood while its runtimes were looked for.
+    stood: Duration,
     most_threads: usize,
     all_processes: usize,
 }
@@ -278,6 +280,7 @@ impl<'a> Tracer<'a> {
             regions: BTreeMap::new(),
             past_regions: Vec::new(),
             start: Instant::now(),
+            stood: Duration::ZERO,
             most_threads: 1,
             all_processes: 1,
         };
@@ -339,7 +342,7 @@ impl<'a> Tracer<'a> {
 
     /// What was seen, as the program ends now.
     fn seen(&mut self, end: End) -> Seen {
-        let seconds = self.start.elapsed().as_secs_f64();
+        let seconds = self.start.elapsed().saturating_sub(self.stood).as_secs_f64();
         self.forget(self.root);
         let open = self.regions.values().flat_map(Regions::regions);
         let regions = together(self.past_regions.drain(..).chain(open));
@@ -368,12 +371,14 @@ impl<'a> Tracer<'a> {
         if let Some(entry) = self.entries.get(&thread).copied()
             && Stand::of(thread).is_some_and(|stand| stand.at == entry.address)
         {
+            let since = Instant::now();
             self.entries.remove(&thread);
             entry.remove(thread)?;
             self.bind(thread, 0)?;
             if let Some(regions) = self.is_measured.then(|| Regions::of(thread)).flatten() {
                 self.regions.insert(thread, regions);
             }
+            self.stood += since.elapsed();
             return Ok(true);
         }
         let process = process_of(thread).unwrap_or(thread);

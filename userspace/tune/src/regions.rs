@@ -7,8 +7,8 @@
 //! the main thread enters counts; regions within regions count as part of the outer one. Static programs and
 //! runtimes that are loaded later have no regions.
 //!
-//! Two stops take some 20 us. A program whose regions are shorter than [`SHORTEST`] in the mean of the first [`LOOK_AFTER`]
-//! is let run without breakpoints from then on: its regions cannot be told without disturbing them.
+//! Two stops take some 20 us. A program of which half of each [`LOOK_AFTER`] regions are shorter than [`SHORTEST`] is let run
+//! without breakpoints from then on: its regions cannot be told without disturbing them.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::breakpoint::{Breakpoint, Stand};
 use crate::symbols::Code;
 
-/// Regions that are shorter in the mean are not looked at.
+/// Regions of which half are shorter are not looked at.
 const SHORTEST: Duration = Duration::from_micros(500);
 
 /// Entries after which that is judged.
@@ -70,6 +70,8 @@ pub struct Regions {
     forks: BTreeMap<u64, (Breakpoint, Argument)>,
     open: Option<Open>,
     times: BTreeMap<u64, (u64, Duration)>,
+    /// Entries that were short.
+    short: u64,
 }
 
 impl Regions {
@@ -83,7 +85,7 @@ impl Regions {
                 forks.insert(address, (breakpoint, argument));
             }
         }
-        (!forks.is_empty()).then_some(Self { code, forks, open: None, times: BTreeMap::new() })
+        (!forks.is_empty()).then_some(Self { code, forks, open: None, times: BTreeMap::new(), short: 0 })
     }
 
     /// Deals with `thread` if it stands at one of the breakpoints; false if it does not. It may go on then.
@@ -93,8 +95,10 @@ impl Regions {
     pub fn stopped(&mut self, thread: Pid, is_main: bool) -> Result<bool> {
         let Some(stand) = Stand::of(thread) else { return Ok(false) };
         if let Some(open) = self.open.take_if(|open| open.end.address == stand.at && is_main) {
+            let took = open.start.elapsed();
+            self.short += u64::from(took < SHORTEST);
             let time = self.times.entry(open.function).or_default();
-            *time = (time.0 + 1, time.1 + open.start.elapsed());
+            *time = (time.0 + 1, time.1 + took);
             open.end.remove(thread)?;
             if self.are_too_short() {
                 self.take_out(thread)?;
@@ -124,16 +128,12 @@ impl Regions {
 
     /// Those of a process that is a copy of this one.
     pub fn of_a_copy(&self) -> Self {
-        Self { times: BTreeMap::new(), ..self.clone() }
+        Self { times: BTreeMap::new(), short: 0, ..self.clone() }
     }
 
     fn are_too_short(&self) -> bool {
-        let (entries, time) = self.all();
-        entries == LOOK_AFTER && time < SHORTEST * LOOK_AFTER as u32
-    }
-
-    fn all(&self) -> (u64, Duration) {
-        self.times.values().fold((0, Duration::ZERO), |sum, time| (sum.0 + time.0, sum.1 + time.1))
+        let entries: u64 = self.times.values().map(|time| time.0).sum();
+        entries.is_multiple_of(LOOK_AFTER) && 2 * self.short >= entries
     }
 
     fn take_out(&mut self, thread: Pid) -> Result<()> {
