@@ -4,7 +4,7 @@
 //!     cargo bench -p tandem-cli --bench planted [-- --seeds N --scotch]
 //!
 //! Threads of a grid share with their neighbours; nodes are a grid, too, and full (`tandem_policies::mapping::planted`). Ratios are costs
-//! over the optimum. Scotch's program: vm/setup/programs.sh build/cache scotch_gmap.
+//! over the optimum. With --scotch its Debian package is installed when it is not here yet, for which one must be root.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -58,6 +58,9 @@ struct Seen {
 
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
+    if arguments.scotch {
+        install_scotch()?;
+    }
     let folder = tempfile::tempdir()?;
     println!("| threads | nodes | limit, ms | median | worst | longest, ms | Scotch: median | best | ms |");
     println!("|---|---|---|---|---|---|---|---|---|");
@@ -70,6 +73,14 @@ fn main() -> Result<ExitCode> {
         reached &= report(case, seen);
     }
     Ok(if reached { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn install_scotch() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let programs = root.join("vm/setup/programs.sh");
+    let output = Command::new(programs).arg(root.join("build/cache")).arg("scotch_gmap").output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(())
 }
 
 fn run(case: &Case, seed: u64, scotch: bool, folder: &Path, seen: &mut Seen) -> Result<()> {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Quality of `tandem map --qap` on QAPLIB, against the best permutations known: a table by instance, and the goals.
+//! Quality of `tandem map --qap` on QAPLIB, against the best permutations known: a table by instance, and the goals; fails if
+//! one is missed.
 //!
 //!     cargo bench -p tandem-cli --bench qaplib [-- --time-limit MS --seeds N --only 'nug*,tai50a' --least N --most N --cpu]
 //!
@@ -41,6 +42,8 @@ struct Arguments {
 
 /// Up to this size the goal is the optimum, beyond it a mean gap.
 const SMALL: usize = 40;
+/// Small ones whose optimum nobody has proven; the goal is the optimum of the others.
+const UNPROVEN: [&str; 1] = ["tai40a"];
 /// Mean gaps wanted, in percent: up to that size, and beyond.
 const MEAN_GAP: [f64; 2] = [0.14, 0.2];
 
@@ -86,6 +89,11 @@ fn verdict(gaps: &[Vec<f64>; 2], missed: &[&str]) -> ExitCode {
     }
     if !missed.is_empty() {
         println!("\nno seed found what is known: {}", missed.join(", "));
+    }
+    let proven: Vec<&str> = missed.iter().copied().filter(|name| !UNPROVEN.contains(name)).collect();
+    if !proven.is_empty() {
+        println!("\nmissed, as their optimum is proven: {}", proven.join(", "));
+        reached = false;
     }
     if reached { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
