@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tandem_policies::model::{CpuId, GroupId, PerNode, ProcessId, Snapshot, ThreadId, Topology, Unmovable};
+use tandem_policies::model::{
+    CpuId, GroupId, NodeId, NodeIndex, PerNode, ProcessId, Snapshot, ThreadId, Topology, Unmovable,
+};
 
 use crate::access::{Access, Batch, Sampler};
 use crate::affinity::{AffinityConfig, AffinityCounters, AffinityTable, group_of};
@@ -15,10 +17,10 @@ use crate::lookahead::LookaheadConfig;
 use crate::measures::Measures;
 use crate::performance::PerformanceMemory;
 use crate::rate::AccessRates;
-use crate::regions::{Region, Regions};
+use crate::regions::{Region, RegionKind, Regions};
 use crate::samplers::{self, SamplerChoice, SamplerCounters, SamplerError};
 use crate::snapshot::{Parts, TaskAccount};
-use crate::turning::{Rows, Weights, spread};
+use crate::turning::{Memory, Rows, Weights, spread};
 
 /// Accesses kept between two snapshots; more are dropped and counted.
 const MAX_PENDING: usize = 1 << 20;
@@ -86,7 +88,7 @@ struct Home {
 struct Watch {
     /// Threads and nodes of the last snapshot.
     threads: BTreeMap<u32, ThreadId>,
-    nodes: usize,
+    nodes: Vec<NodeId>,
     /// Accesses up to then.
     before: Weights,
     /// The pending access that is to be looked at next.
@@ -227,7 +229,7 @@ impl Sensor {
         let threads = accounts.iter().map(|account| (account.id.tid, account.id)).collect();
         let measures = self.take_in(&batch, &threads, topology, start_ns, now_ns);
         self.read_homes(topology, now_ns);
-        self.start_anew(&batch.accesses, threads, topology.len());
+        self.start_anew(&batch.accesses, threads, topology);
         let resident = self.known_homes.iter().map(|(group, home)| (*group, home.resident.clone())).collect();
         let parts = Parts {
             topology,
@@ -298,7 +300,7 @@ impl Sensor {
     /// tell: a snapshot is then better made now than later.
     pub fn sees_turn(&mut self) -> bool {
         let window = &self.pending.accesses[self.watch.from..];
-        let (fresh, _) = self.rows(window, &self.watch.threads, self.watch.nodes);
+        let (fresh, _) = self.rows(window, &self.watch.threads, &self.watch.nodes);
         if !fresh.turned(&self.watch.before).is_empty() {
             self.watch.turned_from = Some(self.watch.from);
             return true;
@@ -309,20 +311,24 @@ impl Sensor {
         false
     }
 
-    /// Accesses to groups that are known, by thread and node of the memory, and each of them with its region.
+    /// Accesses of which it is known where their memory is, by thread and node, and each of them with its region.
     fn rows<'a>(
         &self,
         accesses: &'a [Access],
         threads: &BTreeMap<u32, ThreadId>,
-        nodes: usize,
+        nodes: &[NodeId],
     ) -> (Rows, Vec<(ThreadId, &'a Access, Region)>) {
-        let mut rows = Rows::new(nodes);
+        let mut rows = Rows::new(nodes.len());
         let mut known = Vec::new();
         for access in accesses {
             let region = self.regions.find(access.process, access.address);
             let (Some(&thread), Some(region)) = (threads.get(&access.tid), region) else { continue };
-            if let Some(home) = self.known_homes.get(&group_of(access.process, access.address, region)) {
-                rows.add(thread, access.time_ns, &home.resident);
+            let measured = access.measured.and_then(|measured| nodes.iter().position(|id| Some(*id) == measured.node));
+            let home = self.known_homes.get(&group_of(access.process, access.address, region));
+            let group = home.map(|home| Memory::Group(&home.resident));
+            let memory = measured.map(|node| Memory::Node(NodeIndex(node))).or(group);
+            if let Some(memory) = memory.filter(|_| region.kind != RegionKind::Skipped) {
+                rows.add(thread, access.time_ns, memory);
                 known.push((thread, access, *region));
             }
         }
@@ -330,14 +336,15 @@ impl Sensor {
     }
 
     /// Of threads that turned to memory on other nodes, forgets what they did before.
-    fn start_anew(&mut self, accesses: &[Access], threads: BTreeMap<u32, ThreadId>, nodes: usize) {
+    fn start_anew(&mut self, accesses: &[Access], threads: BTreeMap<u32, ThreadId>, topology: &Topology) {
         let since = std::mem::take(&mut self.watch).turned_from.unwrap_or(0);
-        let (fresh, known) = self.rows(&accesses[since..], &threads, nodes);
+        let nodes: Vec<NodeId> = topology.nodes.values().map(|node| node.id).collect();
+        let (fresh, known) = self.rows(&accesses[since..], &threads, &nodes);
         let mut all = Weights::new();
         for (id, group) in self.table.groups() {
             let Some(home) = self.known_homes.get(id) else { continue };
             for (user, weight) in group.users() {
-                spread(all.entry(user).or_insert_with(|| PerNode::filled(nodes, 0.0)), weight, &home.resident);
+                spread(all.entry(user).or_insert_with(|| PerNode::filled(nodes.len(), 0.0)), weight, &home.resident);
             }
         }
         let turned = fresh.turned(&fresh.before(&all));

@@ -58,6 +58,13 @@ fn batch(address: u64) -> Batch {
 }
 
 /// A thread of this process that used half a second of node 0.
+/// The same, of whose memory hardware tells this node.
+fn batch_on(address: u64, node: Option<NodeId>) -> Batch {
+    let mut batch = batch(address);
+    batch.accesses.iter_mut().filter_map(|access| access.measured.as_mut()).for_each(|measured| measured.node = node);
+    batch
+}
+
 fn account() -> TaskAccount {
     TaskAccount {
         id: ThreadId { tid: TID, start_boottime_ns: 1 },
@@ -120,7 +127,7 @@ fn what_a_thread_did_before_it_turned_to_other_memory_is_forgotten() {
         let start = address + at as u64 * GROUP_BYTES;
         let home = Home { read_ns: SECOND, resident: home.to_vec().into() };
         sensor.known_homes.insert(GroupId { process: process(), start }, home);
-        sensor.pending = batch(start + 4096);
+        sensor.pending = batch_on(start + 4096, None);
         let now_ns = (at as u64 + 2) * SECOND / 2;
         let snapshot = sensor.snapshot(&machine, vec![account()], now_ns - SECOND / 2, now_ns, |_, _| None);
         per_node.push(snapshot.threads[0].accesses_per_s.clone().expect("a signal"));
@@ -130,7 +137,8 @@ fn what_a_thread_did_before_it_turned_to_other_memory_is_forgotten() {
     assert_eq!((sensor.table_counters().turned, sensor.table.groups().count()), (1, 1));
 }
 
-/// Most of an interval passed before the thread turned: what was seen by then is of no use any more.
+/// Most of an interval passed before the thread turned: what was seen by then is of no use any more. Where memory is that
+/// was not used lately is known from hardware alone.
 #[test]
 fn a_turn_is_seen_before_the_interval_ends() {
     let (machine, memory) = (topology(2), vec![1_u8; 5 << 20]);
@@ -138,26 +146,26 @@ fn a_turn_is_seen_before_the_interval_ends() {
     let config = SensorConfig { home_pages: 0, ..SensorConfig::default() };
     let mut sensor = Sensor::over(Box::new(Scripted(Batch::default())), config, &machine);
     sensor.set_managed([process()].into());
-    for (start, home) in addresses.into_iter().zip([[512, 0], [0, 512]]) {
-        let home = Home { read_ns: SECOND, resident: home.to_vec().into() };
-        sensor.known_homes.insert(GroupId { process: process(), start }, home);
-    }
-    let near = || batch(addresses[0] + 4096);
-    sensor.pending =
-        Batch { accesses: [near().accesses, batch(addresses[1]).accesses[..9].to_vec()].concat(), ..near() };
+    let home = Home { read_ns: SECOND, resident: vec![512, 0].into() };
+    sensor.known_homes.insert(GroupId { process: process(), start: addresses[0] }, home);
+    let near = || batch_on(addresses[0] + 4096, Some(NodeId(0)));
+    let far = || batch_on(addresses[1], Some(NodeId(2)));
+    sensor.pending = near();
     assert!(!sensor.sees_turn(), "nothing is known of before");
     sensor.snapshot(&machine, vec![account()], SECOND, SECOND + SECOND / 2, |_, _| None);
     for _ in 0..4 {
         sensor.pending.accesses.extend(near().accesses);
         assert!(!sensor.sees_turn());
     }
-    sensor.pending.accesses.extend(batch(addresses[1]).accesses);
+    sensor.pending.accesses.extend(far().accesses);
     assert!(sensor.sees_turn());
+    let home = Home { read_ns: SECOND, resident: vec![0, 512].into() };
+    sensor.known_homes.insert(GroupId { process: process(), start: addresses[1] }, home);
     let now_ns = 2 * SECOND;
     let snapshot = sensor.snapshot(&machine, vec![account()], now_ns - SECOND / 2, now_ns, |_, _| None);
     let row = snapshot.threads[0].accesses_per_s.clone().expect("a signal");
     assert_eq!((row[NodeIndex(0)], sensor.threads_turned()), (0.0, 1));
-    sensor.pending.accesses.extend(batch(addresses[1]).accesses);
+    sensor.pending.accesses.extend(far().accesses);
     assert!(!sensor.sees_turn(), "it stays there");
 }
 

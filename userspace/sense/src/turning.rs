@@ -19,6 +19,15 @@ use crate::snapshot::{MIN_ACCESSES, MIN_LOOKS};
 /// of accesses that counts by .1 (one standard deviation, at most).
 const LEAST_SHARE: f64 = 0.35;
 
+/// Where the memory of an access is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Memory<'a> {
+    /// As hardware measured.
+    Node(NodeIndex),
+    /// In a group with so many pages by node.
+    Group(&'a PerNode<u64>),
+}
+
 /// Accesses of one thread by node of the memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
@@ -32,12 +41,14 @@ impl Row {
         Self { weights: PerNode::filled(nodes, 0.0), looks: 0.0, last_look_ns: None }
     }
 
-    /// An access, seen by a look at the thread at `time_ns`, to a group with `resident` pages by node.
-    fn add(&mut self, time_ns: u64, resident: &PerNode<u64>) {
+    fn add(&mut self, time_ns: u64, memory: Memory) {
         if self.last_look_ns != Some(time_ns) {
             (self.looks, self.last_look_ns) = (self.looks + 1.0, Some(time_ns));
         }
-        spread(&mut self.weights, 1.0, resident);
+        match memory {
+            Memory::Node(node) => self.weights[node] += 1.0,
+            Memory::Group(resident) => spread(&mut self.weights, 1.0, resident),
+        }
     }
 
     /// Whether so many accesses tell where a thread's memory is.
@@ -62,10 +73,10 @@ impl Rows {
         Self { nodes, rows: BTreeMap::new() }
     }
 
-    /// See [`Row::add`].
-    pub(crate) fn add(&mut self, thread: ThreadId, time_ns: u64, resident: &PerNode<u64>) {
+    /// An access of `thread`, seen by a look at it at `time_ns`.
+    pub(crate) fn add(&mut self, thread: ThreadId, time_ns: u64, memory: Memory) {
         let nodes = self.nodes;
-        self.rows.entry(thread).or_insert_with(|| Row::new(nodes)).add(time_ns, resident);
+        self.rows.entry(thread).or_insert_with(|| Row::new(nodes)).add(time_ns, memory);
     }
 
     /// Whether there are enough accesses of any thread to tell.
@@ -125,7 +136,7 @@ mod tests {
         let mut rows = Rows::new(2);
         for (node, count) in fresh.into_iter().enumerate() {
             let there = PerNode::from_fn(2, |at| u64::from(at.0 == node));
-            (0..count).for_each(|look| rows.add(THREAD, look + 1000 * node as u64, &there));
+            (0..count).for_each(|look| rows.add(THREAD, look + 1000 * node as u64, Memory::Group(&there)));
         }
         let all = PerNode::from_fn(2, |node| fresh[node.0] as f64 + older[node.0]);
         let before = rows.before(&[(THREAD, all)].into());
@@ -146,7 +157,7 @@ mod tests {
         assert!(!turns([0, 23], [90.0, 10.0]), "too few accesses now");
         assert!(!turns([0, 40], [20.0, 3.0]), "or before");
         let mut rows = Rows::new(2);
-        (0..40).for_each(|_| rows.add(THREAD, 7, &vec![0, 8].into()));
+        (0..40).for_each(|_| rows.add(THREAD, 7, Memory::Node(NodeIndex(1))));
         assert!(
             rows.turned(&[(THREAD, vec![90.0, 0.0].into())].into()).is_empty(),
             "one look is of one stretch of code"
@@ -157,7 +168,7 @@ mod tests {
     #[test]
     fn memory_on_several_nodes_counts_for_each_by_its_pages() {
         let mut rows = Rows::new(2);
-        (0..40).for_each(|look| rows.add(THREAD, look, &vec![256, 256].into()));
+        (0..40).for_each(|look| rows.add(THREAD, look, Memory::Group(&vec![256, 256].into())));
         let before = |before: [f64; 2]| [(THREAD, before.to_vec().into())].into();
         assert_eq!(rows.turned(&before([90.0, 10.0])), [THREAD]);
         assert!(rows.turned(&before([60.0, 40.0])).is_empty());
