@@ -170,6 +170,7 @@ fn settings(arguments: &Arguments) -> sampled::Settings {
         SamplerName::Lookahead => SamplerChoice::Named(SamplerKind::Lookahead),
         SamplerName::Pmu => SamplerChoice::Named(SamplerKind::Pmu),
         SamplerName::Device => SamplerChoice::Named(SamplerKind::Device),
+        SamplerName::Fault => SamplerChoice::Named(SamplerKind::Fault),
     };
     let slice = Duration::from_secs_f64(arguments.slice_ms.unwrap_or(1000.0) / 1e3);
     sampled::Settings { sampler, budget: f64::from(arguments.sampler_budget) / 100.0, slice }

@@ -14,7 +14,7 @@ use tandem_profile::profile::{Profile, Running, Sampled};
 use tandem_profile::samples::Samples;
 use tandem_profile::trace::Trace;
 use tandem_sense::homes::HomeQuery;
-use tandem_sense::{LookaheadConfig, Sampler, SamplerChoice, monotonic_ns, samplers};
+use tandem_sense::{FaultConfig, LookaheadConfig, Sampler, SamplerChoice, monotonic_ns, samplers};
 
 use crate::observe::observed;
 
@@ -70,7 +70,8 @@ impl Watch {
         let topology = read_running().context("the machine's topology cannot be read")?.topology;
         let cpus: Vec<CpuId> = topology.nodes.values().flat_map(|node| node.cpus.iter().copied()).collect();
         let lookahead = LookaheadConfig { budget_fraction: Some(settings.budget), ..LookaheadConfig::default() };
-        let sampler = samplers::open(settings.sampler, lookahead, &cpus)?;
+        let fault = FaultConfig { budget_fraction: settings.budget, hints: false };
+        let sampler = samplers::open(settings.sampler, lookahead, fault, &cpus)?;
         let (begin_ns, slice_ns) = (monotonic_ns(), settings.slice.as_nanos() as u64);
         let mut watch = Self {
             root,
