@@ -96,6 +96,24 @@ fn sharing_is_the_lesser_use_of_each_page_and_not_of_the_group() {
     assert_eq!(rows.get(&thread(3)), None);
 }
 
+/// Known answer of kMAF (PACT 2014): the cell of two threads that alternate grows by one an alternation, and that of a thread
+/// which was there long ago by nothing.
+#[test]
+fn a_pair_that_alternates_shares_one_more_each_time_and_whoever_left_long_ago_nothing() {
+    let mut table = AffinityTable::new(AffinityConfig::default());
+    table.age(NOW);
+    table.add(PROCESS, thread(3), NOW, 4 * MIB, Some(&data()));
+    table.age(NOW + 12 * AffinityConfig::default().half_life_ns);
+    for alternations in 1..=8u32 {
+        for tid in [1, 2] {
+            table.add(PROCESS, thread(tid), NOW + u64::from(alternations), 4 * MIB, Some(&data()));
+        }
+        let rows = table.sharing(|_| 1.0);
+        assert_eq!(rows[&thread(1)], BTreeMap::from([(thread(2), f64::from(alternations))]));
+        assert_eq!(rows.get(&thread(3)), None);
+    }
+}
+
 #[test]
 fn the_table_is_bounded_and_drops_its_coldest() {
     let config = AffinityConfig { max_groups: 16, max_pages: 16, ..Default::default() };
