@@ -67,10 +67,12 @@ fn faster_than_oracle(experiment: &Experiment) -> Vec<String> {
             better(comparison.ratio, 1.0 - PINNED_SPREAD) && better(low, 1.0) && better(high, 1.0)
         })
         .map(|(arm, comparison)| {
-            format!(
-                "{}: better than oracle (ratio {:.3}), so oracle is not the best placement of this workload",
-                arm.name, comparison.ratio
-            )
+            let why = if arm.name.ends_with("-thp") {
+                "which runs without huge pages"
+            } else {
+                "so oracle is not the best placement of this workload"
+            };
+            format!("{}: better than oracle (ratio {:.3}), {why}", arm.name, comparison.ratio)
         })
         .collect()
 }
@@ -158,6 +160,9 @@ mod tests {
     fn an_arm_better_than_oracle_is_noted() {
         let result = experiment(&[("oracle", &[4.0; 6]), ("stock-nb1", &[3.9; 6])]);
         assert!(result.notes[0].starts_with("stock-nb1: better than oracle"), "{:?}", result.notes);
+        assert!(result.notes[0].ends_with("not the best placement of this workload"), "{:?}", result.notes);
+        let huge = experiment(&[("oracle", &[4.0; 6]), ("stock-nb1-thp", &[3.9; 6])]);
+        assert!(huge.notes[0].ends_with("which runs without huge pages"), "{:?}", huge.notes);
         let within_spread = experiment(&[("oracle", &[4.0; 6]), ("stock-nb1", &[3.99; 6])]);
         assert_eq!(within_spread.notes, [""; 0]);
     }

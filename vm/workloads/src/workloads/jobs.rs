@@ -40,8 +40,8 @@ pub const QUEUE: Spec = Spec {
     sizes: &[size("programs", 3, "programs", "programs that each user starts"), WORK],
     metric: Metric::Seconds,
     work_unit: "elements",
-    best: "each user on a node of their own, with all memory",
-    worst: "each user on a node of their own, with all memory on the node farthest from it",
+    best: "each user on a node of their own, a thread on each CPU, with all memory",
+    worst: "each user on a node of their own, a thread on each CPU, with all memory on the node farthest from it",
     timed: false,
     plan: queue,
 };
@@ -81,7 +81,11 @@ fn queue(request: &Request) -> Result<Plan> {
             };
             // Users begin with different codes, so that not everybody changes at once.
             let code = [Code::Cg, Code::Sp, Code::Is][(turn + user) % 3];
-            plan.programs.push(program(request, code, node, request.topology.counted_cpus_of(node), start));
+            // As many threads as CPUs: one on each.
+            let cpus = request.topology.cpus_of(node);
+            let threads = request.topology.counted_cpus_of(node);
+            let places = (0..threads).map(|thread| Place::Cpu(cpus[thread % cpus.len()])).collect();
+            plan.programs.push(program(request, code, node, places, start));
         }
     }
     Ok(plan)
@@ -92,19 +96,21 @@ fn interactive(request: &Request) -> Result<Plan> {
     let threads = request.topology.counted_cpus().div_ceil(CPUS_PER_THREAD);
     let scale = Duration::from_millis(request.sizes.of("scale"));
     let programs = INTERACTIVE.iter().enumerate().map(|(number, (code, start))| {
-        program(request, *code, tour[number % tour.len()], threads, Start::At(scale * *start as u32))
+        let node = tour[number % tour.len()];
+        program(request, *code, node, vec![Place::Node(node); threads], Start::At(scale * *start as u32))
     });
     Ok(Plan { programs: programs.collect(), pairs: Vec::new() })
 }
 
-/// A program of `code` with so many threads, which are on `node` if the workload decides.
-fn program(request: &Request, code: Code, node: NodeId, threads: usize, start: Start) -> Program {
-    let (place, home) = match request.placement {
-        Placement::None => (Place::Anywhere, Home::Anywhere),
-        Placement::Oracle => (Place::Node(node), Home::on(request.local_to(node))),
-        Placement::Worst => (Place::Node(node), Home::on(request.far_from(node))),
+/// A program of `code` with a thread for each of `places` on `node`, where they are if the workload decides.
+fn program(request: &Request, code: Code, node: NodeId, places: Vec<Place>, start: Start) -> Program {
+    let threads = places.len();
+    let (places, home) = match request.placement {
+        Placement::None => (vec![Place::Anywhere; threads], Home::Anywhere),
+        Placement::Oracle => (places, Home::on(request.local_to(node))),
+        Placement::Worst => (places, Home::on(request.far_from(node))),
     };
-    let layout = Layout { places: vec![place; threads], home, start };
+    let layout = Layout { places, home, start };
     // Amounts of memory and of work for each thread; work is counted in whole solves, steps and sorts.
     let work = |amount: u64| (amount * request.sizes.of("work")).div_ceil(100);
     let seed = request.random(0);
@@ -135,7 +141,9 @@ mod tests {
             let expected = if index < 4 { Start::At(Duration::ZERO) } else { Start::After(index - 4) };
             assert_eq!(program.start, expected);
             let node = NodeId(index as u32 % 4);
-            assert!(program.threads.iter().all(|thread| thread.place == Place::Node(node)));
+            let places: Vec<Place> = program.threads.iter().map(|thread| thread.place).collect();
+            let cpus = ring_of_four().cpus_of(node).to_vec();
+            assert_eq!(places, cpus.into_iter().map(Place::Cpu).collect::<Vec<_>>(), "one on each CPU");
             assert_eq!((program.threads.len(), &program.regions[0].home), (2, &Home::on(node)));
         }
     }
