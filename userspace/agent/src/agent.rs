@@ -425,8 +425,7 @@ impl Agent {
     /// Looks at the plan under trial, and undoes it if it made things worse; returns whether it did.
     fn verify(&mut self, snapshot: &Snapshot, report: &mut Report) -> bool {
         let Some(trial) = &mut self.trial else { return false };
-        let turned = self.sensor.threads_turned() > 0;
-        let verdict = trial.judge(turned, self.mover.queued_groups() > 0, latency_ns(snapshot));
+        let verdict = trial.judge(self.mover.queued_groups() > 0, latency_ns(snapshot));
         let (after_ns, undone) = match verdict {
             Verdict::Wait => return false,
             Verdict::Keep { after_ns } => (after_ns, false),

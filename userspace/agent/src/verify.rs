@@ -53,13 +53,9 @@ impl Trial {
         Self { generation, before_ns, threads, explores, settled_intervals: 0 }
     }
 
-    /// One interval later: `turned` says whether threads turned to other memory in it, so that there is nothing to compare
-    /// with any more, `moving` whether moves are still under way. Without a signal before or after, nothing speaks against
-    /// the plan.
-    pub fn judge(&mut self, turned: bool, moving: bool, after_ns: Option<f64>) -> Verdict {
-        if turned {
-            return Verdict::Keep { after_ns: None };
-        }
+    /// One interval later: `moving` says whether moves are still under way. Without a signal before or after, nothing
+    /// speaks against the plan.
+    pub fn judge(&mut self, moving: bool, after_ns: Option<f64>) -> Verdict {
         if moving {
             return Verdict::Wait;
         }
@@ -85,9 +81,9 @@ mod tests {
     }
 
     fn judge(mut trial: Trial, after_ns: Option<f64>) -> Verdict {
-        assert_eq!(trial.judge(false, true, Some(1e9)), Verdict::Wait, "while moves are under way");
-        assert_eq!(trial.judge(false, false, Some(1e9)), Verdict::Wait, "the interval of the moves");
-        trial.judge(false, false, after_ns)
+        assert_eq!(trial.judge(true, Some(1e9)), Verdict::Wait, "while moves are under way");
+        assert_eq!(trial.judge(false, Some(1e9)), Verdict::Wait, "the interval of the moves");
+        trial.judge(false, after_ns)
     }
 
     #[test]
@@ -105,15 +101,6 @@ mod tests {
     fn a_plan_of_a_policy_that_explores_stays_whatever_it_brings() {
         let trial = Trial::new(Generation(1), Some(100.0), vec![], true);
         assert_eq!(judge(trial, Some(300.0)), Verdict::Keep { after_ns: Some(300.0) });
-    }
-
-    #[test]
-    fn a_plan_is_not_blamed_for_what_the_program_turned_to() {
-        let mut trial = Trial::new(Generation(1), Some(100.0), vec![], false);
-        assert_eq!(trial.judge(false, false, Some(300.0)), Verdict::Wait);
-        assert_eq!(trial.judge(true, false, Some(300.0)), Verdict::Keep { after_ns: None });
-        let mut early = Trial::new(Generation(1), Some(100.0), vec![], false);
-        assert_eq!(early.judge(true, true, Some(300.0)), Verdict::Keep { after_ns: None }, "moves go on all the same");
     }
 
     #[test]
