@@ -323,10 +323,11 @@ impl Sensor {
         for access in accesses {
             let region = self.regions.find(access.process, access.address);
             let (Some(&thread), Some(region)) = (threads.get(&access.tid), region) else { continue };
-            let measured = access.measured.and_then(|measured| nodes.iter().position(|id| Some(*id) == measured.node));
+            // What hardware tells is as it was then: pages that were moved meanwhile would look as if their users had turned.
             let home = self.known_homes.get(&group_of(access.process, access.address, region));
+            let measured = access.measured.and_then(|measured| nodes.iter().position(|id| Some(*id) == measured.node));
             let group = home.map(|home| Memory::Group(&home.resident));
-            let memory = measured.map(|node| Memory::Node(NodeIndex(node))).or(group);
+            let memory = group.or(measured.map(|node| Memory::Node(NodeIndex(node))));
             if let Some(memory) = memory.filter(|_| region.kind != RegionKind::Skipped) {
                 rows.add(thread, access.time_ns, memory);
                 known.push((thread, access, *region));

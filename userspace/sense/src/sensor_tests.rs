@@ -157,6 +157,8 @@ fn a_turn_is_seen_before_the_interval_ends() {
         sensor.pending.accesses.extend(near().accesses);
         assert!(!sensor.sees_turn());
     }
+    sensor.pending.accesses.extend(batch_on(addresses[0] + 4096, Some(NodeId(2))).accesses);
+    assert!(!sensor.sees_turn(), "its pages were moved, it did not turn");
     sensor.pending.accesses.extend(far().accesses);
     assert!(sensor.sees_turn());
     let home = Home { read_ns: SECOND, resident: vec![0, 512].into() };
