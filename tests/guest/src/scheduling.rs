@@ -7,7 +7,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use tandem_bpf::{AssignOutcome, Assignment, Scheduler};
 use tandem_guest_tests::{Memory, Scx, Worker, event, monotonic_ns, read, set_affinity, wait_until};
-use tandem_policies::model::NodeIndex;
+use tandem_policies::model::{CpuId, NodeIndex};
 
 use crate::trial;
 
@@ -216,6 +216,24 @@ fn cpu_of_a_new_process() -> u32 {
     fields.split_whitespace().nth(36).expect("a CPU").parse().expect("a number")
 }
 
+/// Waits until each of these CPUs has been idle since.
+fn wait_until_idle(cpus: &[CpuId]) {
+    let idle_ticks = || -> Vec<u64> {
+        let times = read("/proc/stat");
+        let of = |cpu: &CpuId| -> u64 {
+            let name = format!("cpu{}", cpu.0);
+            let mut fields = times
+                .lines()
+                .map(str::split_whitespace)
+                .find_map(|mut fields| (fields.next() == Some(&name)).then_some(fields));
+            fields.as_mut().and_then(|fields| fields.nth(3)).expect("a CPU's idle time").parse().expect("a number")
+        };
+        cpus.iter().map(of).collect()
+    };
+    let before = idle_ticks();
+    wait_until("CPUs are idle", || idle_ticks().iter().zip(&before).all(|(now, before)| now > before));
+}
+
 /// Free memory of a node in kB, and all of it.
 fn memory_kb(node: u32) -> (usize, usize) {
     let text = read(&format!("/sys/devices/system/node/node{node}/meminfo"));
@@ -248,10 +266,15 @@ fn a_new_process_starts_where_memory_is_free() {
         })
         .collect();
     assign_me(&mut scx.handle(), *free);
-    let starts_there = |cpu: &u32| free_cpus.iter().any(|of| of.0 == *cpu);
+    let starts_there = || {
+        // The process before needs its CPU beyond the moment in which its parent sees its end.
+        wait_until_idle(free_cpus);
+        let cpu = cpu_of_a_new_process();
+        free_cpus.iter().any(|of| of.0 == cpu)
+    };
     // The scheduler looks twice a second, and until then the other nodes have more room.
-    wait_until("the scheduler has seen where memory is free", || (0..3).all(|_| starts_there(&cpu_of_a_new_process())));
-    let times = (0..PROCESSES).map(|_| cpu_of_a_new_process()).filter(starts_there).count();
+    wait_until("the scheduler has seen where memory is free", || (0..3).all(|_| starts_there()));
+    let times = (0..PROCESSES).filter(|_| starts_there()).count();
     drop(taken);
     assert!(times > PROCESSES * 3 / 4, "{times} of {PROCESSES} processes started where memory is free");
 }
