@@ -15,6 +15,7 @@
 //! | `calibration`, `statistics`, `notes` | whether and how far numbers may be believed |
 //! | `experiment`, `compare` | the result as a document |
 //! | `table`, `report`, `charts` | the result for eyes |
+//! | `page`, `plots` | pages that all reports are, and their plots as files |
 
 pub mod arm;
 pub mod calibration;
@@ -27,7 +28,9 @@ pub mod lab;
 mod list;
 pub mod native;
 mod notes;
+pub mod page;
 pub mod plan;
+pub mod plots;
 pub mod programs;
 pub mod report;
 pub mod room;

@@ -5,13 +5,11 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 
-use crate::charts::{self, COLOURS, Line};
+use crate::charts::{self, Line};
 use crate::experiment::{ArmResult, Experiment};
+use crate::page::{Page, STYLE, cell, escaped, figure, head, write_legend};
 use crate::table;
 use crate::truth::Point;
-
-/// Style sheet of all our pages.
-pub const STYLE: &str = include_str!("report.css");
 
 /// The page of `experiments`.
 ///
@@ -23,22 +21,10 @@ pub fn html(experiments: &[Experiment]) -> Result<String> {
     for experiment in experiments {
         section(&mut page, experiment)?;
     }
-    page += "</body></html>\n";
-    Ok(page)
+    Ok(page.into_html())
 }
 
-/// The beginning of a page, up to and with `<body>`.
-pub fn head(title: &str, style: &str) -> String {
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>{}</title>\n<style>\n{style}</style></head>\n<body>\n",
-        escaped(title)
-    )
-}
-
-fn section(page: &mut String, experiment: &Experiment) -> Result<()> {
+fn section(page: &mut Page, experiment: &Experiment) -> Result<()> {
     writeln!(page, "<section><h1>{} on {}</h1>", escaped(&experiment.workload), escaped(&experiment.machine))?;
     let meta = format!("kernel {}; {} boots an arm", experiment.kernel, experiment.boots_per_arm);
     writeln!(page, "<p>{}</p>", escaped(&meta))?;
@@ -58,7 +44,7 @@ fn section(page: &mut String, experiment: &Experiment) -> Result<()> {
 const VALUES_CAPTION: &str = "Dots: boots. Tick: median. Bar: 95 % interval of the ratio to the best stock arm, times \
     that arm's median, which is the line from top to bottom.";
 
-fn remote_share(page: &mut String, experiment: &Experiment) -> Result<()> {
+fn remote_share(page: &mut Page, experiment: &Experiment) -> Result<()> {
     let mut lines = Vec::new();
     let mut legend = Vec::new();
     for (colour, arm) in experiment.arms.iter().enumerate() {
@@ -77,21 +63,21 @@ fn typical_caption(experiment: &Experiment) -> String {
     format!("Of each arm, the boot whose result is nearest to the median; time since the {what} began.")
 }
 
+const LOAD: &str = "Load per node over time";
+
 /// A plot of every arm, a line a node.
-fn load(page: &mut String, experiment: &Experiment) -> Result<()> {
+fn load(page: &mut Page, experiment: &Experiment) -> Result<()> {
     let nodes = experiment.arms.iter().flat_map(series).map(|point| point.load.len()).max().unwrap_or(0);
     if nodes == 0 {
         return Ok(());
     }
     let legend: Vec<(usize, String)> =
         (0..nodes).map(|node| (node, format!("node {}", node_id(experiment, node)))).collect();
-    *page += "<h2>Load per node over time</h2>\n<div class=\"grid\">\n";
+    writeln!(page, "<h2>{LOAD}</h2>\n<div class=\"grid\">")?;
     for arm in &experiment.arms {
         let line = |node: usize| Line { colour: node, points: course(arm, |point| point.load.get(node).copied()) };
         let plot = charts::over_time(&(0..nodes).map(line).collect::<Vec<_>>(), "busy CPUs", (420, 220))?;
-        if !plot.is_empty() {
-            writeln!(page, "<figure><figcaption>{}</figcaption>{plot}</figure>", escaped(&arm.name))?;
-        }
+        cell(page, LOAD, &arm.name, &plot, &legend)?;
     }
     *page += "</div>\n";
     write_legend(page, &legend)?;
@@ -117,42 +103,6 @@ fn course(arm: &ArmResult, value: impl Fn(&Point) -> Option<f64>) -> Vec<(f64, f
 
 fn series(arm: &ArmResult) -> &[Point] {
     arm.typical_boot().and_then(|run| run.placement.as_ref()).map_or(&[], |placement| &placement.series)
-}
-
-/// Appends a plot with its title, legend and caption; nothing if the plot is empty.
-///
-/// # Errors
-/// None; the type is that of writing.
-pub fn figure(page: &mut String, title: &str, caption: &str, plot: &str, legend: &[(usize, String)]) -> Result<()> {
-    if plot.is_empty() {
-        return Ok(());
-    }
-    writeln!(page, "<h2>{}</h2>\n<figure>{plot}</figure>", escaped(title))?;
-    write_legend(page, legend)?;
-    writeln!(page, "<p class=\"caption\">{caption}</p>")?;
-    Ok(())
-}
-
-/// Appends a line that names the colours (index, name) of a plot.
-///
-/// # Errors
-/// None; the type is that of writing.
-pub fn write_legend(page: &mut String, legend: &[(usize, String)]) -> Result<()> {
-    if legend.is_empty() {
-        return Ok(());
-    }
-    *page += "<p class=\"legend\">";
-    for (colour, name) in legend {
-        let (red, green, blue) = COLOURS[colour % COLOURS.len()];
-        write!(page, "<span><i style=\"background:rgb({red},{green},{blue})\"></i>{}</span>", escaped(name))?;
-    }
-    *page += "</p>\n";
-    Ok(())
-}
-
-/// Text with everything escaped that means something in a page.
-pub fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

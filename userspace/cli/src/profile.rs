@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use tandem_ab::plots;
 use tandem_ab::stop::{self, Stop};
 use tandem_ab::store::{check_writable, write_whole};
 use tandem_config::SamplerName;
@@ -60,6 +61,9 @@ pub struct Arguments {
     /// Write the report as one HTML file with plots
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Write each plot of the report to this folder, as SVG and as PNG; the folder is made if there is none
+    #[arg(long, value_name = "DIR")]
+    plots: Option<PathBuf>,
     /// Length of a slice: two threads meet if they touch the same in the same one [default: 1000, 10 with --exact]
     #[arg(long, value_name = "MS", value_parser = slice_ms)]
     slice_ms: Option<f64>,
@@ -89,6 +93,9 @@ fn slice_ms(text: &str) -> Result<f64, String> {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     for file in [&arguments.json, &arguments.html].into_iter().flatten().filter(|file| *file != Path::new("-")) {
         check_writable(file)?;
+    }
+    if let Some(folder) = &arguments.plots {
+        plots::make_folder(folder)?;
     }
     let stop = Stop::default();
     let wish = stop.clone();
@@ -190,8 +197,15 @@ fn show(arguments: &Arguments, profile: &Profile) -> Result<()> {
     if let Some(file) = file {
         write_whole(file, json()?.as_bytes())?;
     }
+    if arguments.html.is_none() && arguments.plots.is_none() {
+        return Ok(());
+    }
+    let page = report::page(profile)?;
+    if let Some(folder) = &arguments.plots {
+        plots::write(page.plots(), folder)?;
+    }
     if let Some(file) = &arguments.html {
-        write_whole(file, report::html(profile)?.as_bytes())?;
+        write_whole(file, page.into_html().as_bytes())?;
     }
     Ok(())
 }

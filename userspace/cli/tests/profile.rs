@@ -132,7 +132,9 @@ fn a_child_process_is_followed_and_what_it_becomes_is_told() {
 fn the_table_the_page_and_the_programs_own_code_come_out() {
     let folder = tempfile::tempdir().unwrap();
     let (page, file) = (folder.path().join("p.html"), folder.path().join("p.json"));
-    let options = ["--html", page.to_str().unwrap(), "--json", file.to_str().unwrap()];
+    let plots = folder.path().join("all/plots");
+    let paths = [&page, &file, &plots].map(|path| path.to_str().unwrap());
+    let options = ["--html", paths[0], "--json", paths[1], "--plots", paths[2]];
     let output = profile(&options, &[set().visits.to_str().unwrap(), "all", "1000"]);
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
@@ -140,7 +142,16 @@ fn the_table_the_page_and_the_programs_own_code_come_out() {
         text.starts_with("visited\n") && text.contains("recommended") && text.contains("E_app at 64 MiB"),
         "{text}"
     );
-    assert!(std::fs::read_to_string(page).unwrap().contains("<svg"));
+    let page = std::fs::read_to_string(page).unwrap();
+    let mut files: Vec<_> = std::fs::read_dir(plots).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert_eq!((page.matches("<svg").count(), files.len() % 2), (files.len() / 2, 0), "{files:?}");
+    for pair in files.chunks(2) {
+        let [png, svg] = [&pair[0], &pair[1]].map(|path| std::fs::read(path).unwrap());
+        assert!(png.starts_with(b"\x89PNG") && svg.starts_with(b"<svg") && svg.ends_with(b"</svg>\n"), "{pair:?}");
+        assert_eq!(pair[0].file_stem(), pair[1].file_stem());
+    }
+    assert!(files.iter().any(|file| file.ends_with("who-shares-with-whom.svg")), "{files:?}");
     serde_json::from_str::<Value>(&std::fs::read_to_string(file).unwrap()).unwrap();
 }
 
@@ -160,6 +171,7 @@ fn bad_input_is_one_sentence_and_exit_code_2() {
     assert!(sentence(&[], &[script.to_str().unwrap()]).contains("is a script"));
     assert!(sentence(&[], &[root().join("README.md").to_str().unwrap()]).contains("not executable"));
     assert!(sentence(&["--html", "/no/such/folder/p.html"], &["true"]).contains("p.html cannot be written"));
+    assert!(sentence(&["--plots", "/proc/plots"], &["true"]).contains("the folder /proc/plots cannot be made"));
     let missing = Command::new(env!("CARGO_BIN_EXE_tandem"))
         .args(["profile", "--exact", "--qemu", "/no/qemu", "--", "true"])
         .output()

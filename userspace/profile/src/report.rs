@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use tandem_ab::charts::{Line, over_time};
-use tandem_ab::report::{STYLE, escaped, figure, head};
+use tandem_ab::page::{Page, STYLE, cell, escaped, figure, head};
 use tandem_metrics::pages::PageSize;
 
 use crate::charts::{bars, heat_map};
@@ -17,12 +17,13 @@ const OWN_STYLE: &str = include_str!("report.css");
 const MARK: usize = 7;
 /// Phases that have a heat map of their own, at most.
 const MOST_PHASES: usize = 6;
+const BY_PHASE: &str = "Who shares with whom, by phase";
 
-/// The page of a profile.
+/// The page of a profile, which knows its plots.
 ///
 /// # Errors
 /// A plot cannot be drawn.
-pub fn html(profile: &Profile) -> Result<String> {
+pub fn page(profile: &Profile) -> Result<Page> {
     let command = profile.command.join(" ");
     let mut page = head(&format!("tandem profile: {command}"), &format!("{STYLE}{OWN_STYLE}"));
     writeln!(page, "<h1>{}</h1>", escaped(&command))?;
@@ -36,7 +37,6 @@ pub fn html(profile: &Profile) -> Result<String> {
     phases(&mut page, profile)?;
     pages(&mut page, profile)?;
     metrics(&mut page, profile)?;
-    page += "</body></html>\n";
     Ok(page)
 }
 
@@ -59,7 +59,7 @@ fn circumstances(profile: &Profile) -> String {
 }
 
 /// Which thread has which number, where threads have names.
-fn names(page: &mut String, profile: &Profile) -> Result<()> {
+fn names(page: &mut Page, profile: &Profile) -> Result<()> {
     let mut threads =
         profile.threads.iter().enumerate().filter(|(_, thread)| thread.busy && thread.name.is_some()).peekable();
     if threads.peek().is_none() {
@@ -80,7 +80,7 @@ fn names(page: &mut String, profile: &Profile) -> Result<()> {
     Ok(())
 }
 
-fn communication(page: &mut String, profile: &Profile) -> Result<()> {
+fn communication(page: &mut Page, profile: &Profile) -> Result<()> {
     let met = match &profile.sampler {
         Some(_) => "How often two threads were seen on the same page of 4 KiB",
         None => "How often two threads met on a 64-byte line",
@@ -98,13 +98,13 @@ fn communication(page: &mut String, profile: &Profile) -> Result<()> {
     if profile.phases.len() < 2 {
         return Ok(());
     }
-    *page += "<h2>Who shares with whom, by phase</h2>\n<div class=\"grid\">\n";
+    writeln!(page, "<h2>{BY_PHASE}</h2>\n<div class=\"grid\">")?;
     for phase in profile.phases.iter().take(MOST_PHASES) {
         let slices = &profile.slices[phase.first..phase.end];
         let events: Vec<_> = slices.iter().flat_map(|slice| slice.events.iter().copied()).collect();
         let map = heat_map(&events, profile.threads.len(), (320, 280))?;
         let [from, to] = [phase.first, phase.end].map(|slice| number(slice as f64 * profile.clock.slice_ms / 1e3));
-        writeln!(page, "<figure><figcaption>{from} to {to} s, C_H {}</figcaption>{map}</figure>", number(phase.c_h))?;
+        cell(page, BY_PHASE, &format!("{from} to {to} s, C_H {}", number(phase.c_h)), &map, &[])?;
     }
     writeln!(page, "</div>")?;
     let left_out = profile.phases.len().saturating_sub(MOST_PHASES);
@@ -114,7 +114,7 @@ fn communication(page: &mut String, profile: &Profile) -> Result<()> {
     Ok(())
 }
 
-fn phases(page: &mut String, profile: &Profile) -> Result<()> {
+fn phases(page: &mut Page, profile: &Profile) -> Result<()> {
     let end_s = |slice: usize| (slice + 1) as f64 * profile.clock.slice_ms / 1e3;
     let by_slice = |value: &dyn Fn(usize) -> f64| -> Vec<(f64, f64)> {
         let points = (0..profile.slices.len()).map(|slice| (end_s(slice), value(slice)));
@@ -141,7 +141,7 @@ fn phases(page: &mut String, profile: &Profile) -> Result<()> {
     figure(page, "Amount of sharing", caption, &over_time(&[rate], "", (860, 220))?, &[])
 }
 
-fn pages(page: &mut String, profile: &Profile) -> Result<()> {
+fn pages(page: &mut Page, profile: &Profile) -> Result<()> {
     let legend: Vec<(usize, String)> =
         profile.placements.iter().enumerate().map(|(at, placement)| (at, placement.name.clone())).collect();
     let group = |(at, size): (usize, &PageSize)| {
@@ -166,7 +166,7 @@ fn pages(page: &mut String, profile: &Profile) -> Result<()> {
     footprint(page, profile)
 }
 
-fn memory(page: &mut String, profile: &Profile) -> Result<()> {
+fn memory(page: &mut Page, profile: &Profile) -> Result<()> {
     let line = |(colour, course): (usize, &LocalCourse)| Line { colour, points: course.points.clone() };
     let lines: Vec<Line> = profile.memory.iter().enumerate().map(line).collect();
     let legend: Vec<(usize, String)> = profile.memory.iter().map(|course| course.name.clone()).enumerate().collect();
@@ -179,7 +179,7 @@ fn memory(page: &mut String, profile: &Profile) -> Result<()> {
     figure(page, "Memory by node over time", caption, &over_time(&lines, "MiB", (860, 260))?, &legend)
 }
 
-fn served(page: &mut String, profile: &Profile) -> Result<()> {
+fn served(page: &mut Page, profile: &Profile) -> Result<()> {
     let placement = profile.recommended();
     let millions = |homes: &crate::placement::Homes, node: usize| homes.served[node] as f64 / 1e6;
     let group = |(node, id): (usize, &u32)| {
@@ -197,7 +197,7 @@ fn pages_now(profile: &Profile) -> &'static str {
     if profile.sampler.is_some() { "where they are" } else { "at first touch" }
 }
 
-fn footprint(page: &mut String, profile: &Profile) -> Result<()> {
+fn footprint(page: &mut Page, profile: &Profile) -> Result<()> {
     let Some(footprint) = profile.footprint else { return Ok(()) };
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let groups = [
@@ -213,7 +213,7 @@ fn footprint(page: &mut String, profile: &Profile) -> Result<()> {
     )
 }
 
-fn placements(page: &mut String, profile: &Profile) -> Result<()> {
+fn placements(page: &mut Page, profile: &Profile) -> Result<()> {
     writeln!(
         page,
         "<h2>Where threads should run</h2>\n<div class=\"wide\"><table><tr><th>placement</th><th>transfers between nodes, \
@@ -246,7 +246,7 @@ fn placements(page: &mut String, profile: &Profile) -> Result<()> {
     Ok(())
 }
 
-fn metrics(page: &mut String, profile: &Profile) -> Result<()> {
+fn metrics(page: &mut Page, profile: &Profile) -> Result<()> {
     *page += "<h2>All metrics</h2>\n<div class=\"wide\"><table><tr><th>metric</th><th>equation</th><th>value</th><th>what it means</th></tr>\n";
     for metric in &profile.metrics {
         writeln!(

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use plotters::prelude::*;
 use tandem_ab::charts::{GRID, colour, drawing, svg};
-use tandem_ab::report::{STYLE, escaped, figure, head};
+use tandem_ab::page::{STYLE, escaped, figure, head};
 
 use crate::axes::{Axis, axes};
 use crate::session::{Outcome, name};
@@ -39,8 +39,8 @@ pub fn html(tuned: &Tuned, outcome: &Outcome) -> Result<String> {
         writeln!(page, "<h2>Parallel regions</h2>\n<pre>{}</pre>", escaped(&tuned.regions_in_words()))?;
     }
     writeln!(page, "<h2>All configurations</h2>\n<pre>{}</pre>", escaped(&table(&tuned.measured)))?;
-    page += "</section>\n</body></html>\n";
-    Ok(page)
+    page += "</section>\n";
+    Ok(page.into_html())
 }
 
 const RANKED: &str = "Dots: runs. Tick: median. The line from top to bottom is the median of the program as it is.";

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use tandem_ab::charts::{Line, over_time};
-use tandem_ab::report::{STYLE, escaped, figure, head};
+use tandem_ab::page::{Page, STYLE, escaped, figure, head};
 use tandem_policies::model::{Plan, Snapshot};
 use tandem_policies::stall::latency_ns;
 use tandem_trace::{Interval, Replayed};
@@ -95,11 +95,10 @@ pub fn html(report: &Report, courses: &Courses, words: &str) -> Result<String> {
         let more = lines.len() - MOST_LINES;
         writeln!(page, "<p class=\"caption\">{more} further lines: the command prints them all.</p>")?;
     }
-    page += "</body></html>\n";
-    Ok(page)
+    Ok(page.into_html())
 }
 
-fn plots(page: &mut String, courses: &Courses) -> Result<()> {
+fn plots(page: &mut Page, courses: &Courses) -> Result<()> {
     let size = (860, 260);
     let one = |colour: usize, points: &Vec<(f64, f64)>| Line { colour, points: points.clone() };
     let caption = "Accesses to memory of other nodes, of all; as it was recorded, whatever was decided again.";

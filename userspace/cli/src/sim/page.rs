@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use tandem_ab::charts::{Row, dots};
-use tandem_ab::report::{STYLE, escaped, figure, head};
+use tandem_ab::page::{Page, STYLE, escaped, figure, head};
 
 use super::{ArmReport, Report, metric_in_words, table};
 
@@ -19,11 +19,10 @@ pub fn html(reports: &[Report]) -> Result<String> {
     for report in reports {
         section(&mut page, report)?;
     }
-    page += "</body></html>\n";
-    Ok(page)
+    Ok(page.into_html())
 }
 
-fn section(page: &mut String, report: &Report) -> Result<()> {
+fn section(page: &mut Page, report: &Report) -> Result<()> {
     writeln!(page, "<section><h1>{} on {}</h1>", escaped(&report.scenario), escaped(&report.machine))?;
     writeln!(page, "<pre>{}</pre>", escaped(&table(report)?))?;
     let oracle_s = report.arms.iter().find(|arm| arm.name == "oracle").and_then(|arm| arm.time_s);

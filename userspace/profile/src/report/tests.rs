@@ -3,10 +3,16 @@
 use super::*;
 use crate::testing::{profile, running};
 
+fn html(profile: &Profile) -> Result<String> {
+    Ok(page(profile)?.into_html())
+}
+
 #[test]
 fn the_page_has_all_plots_and_all_metrics() {
     let profile = profile(&[1], 60);
-    let page = html(&profile).unwrap();
+    let page = page(&profile).unwrap();
+    assert_eq!(page.plots().len(), 8);
+    let page = page.into_html();
     // Heat map, C_H, amount, exclusivity, local accesses, memory, balance, footprint.
     assert_eq!((page.matches("<svg").count(), page.matches("</svg>").count()), (8, 8));
     for metric in &profile.metrics {
@@ -22,7 +28,9 @@ fn every_phase_has_its_heat_map() {
     let mut profile = profile(&[1], 60);
     let phase = |first: usize| tandem_metrics::Phase { first, end: first + 20, c_h: 1.0 };
     profile.phases = [0, 20, 40].map(phase).to_vec();
-    let page = html(&profile).unwrap();
+    let page = page(&profile).unwrap();
+    assert!(page.plots().iter().any(|plot| plot.title.starts_with("Who shares with whom, by phase: 0.200 to 0.400 s")));
+    let page = page.into_html();
     assert_eq!(page.matches("<svg").count(), 8 + 3);
     assert!(page.contains("0.200 to 0.400 s"), "{page}");
 }
