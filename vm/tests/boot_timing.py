@@ -17,7 +17,8 @@ from lab import BUILD, kernels, machine, timing
 
 LAB = VM / "lab.py"
 MACHINE = VM / "machines/2node.toml"
-PROGRAMS = ["tandem-calibrate", "tandem-flood", "tandem-ring", "tandem-sharers", "tandem-strings", "tandem-regions", "tandem-load"]
+PROGRAMS = ["tandem-calibrate", "tandem-flood", "tandem-ring", "tandem-sharers", "tandem-strings", "tandem-regions", "tandem-load",
+            "tandem"]
 # So many that a moment in which one thread waits for its CPU, and the other has the line to itself, does not count.
 ADDITIONS = 200000
 # Each step of a region takes four instructions.
@@ -40,6 +41,7 @@ done
 for placement in oracle worst; do
     tandem-load hubench --threads 2 --compute 1 --additions ADDITIONS --placement $placement | tail -1
 done > /out/hubench
+tandem topo --measure --measure-ms 10 --json > /out/topo
 """.replace("ADDITIONS", str(ADDITIONS)).replace("REGIONS STEPS", f"{REGIONS} {STEPS}")
 
 
@@ -78,6 +80,14 @@ class OneGuest(unittest.TestCase):
         for walk in json.loads(self.texts["calibrate"]):
             right = 90 if walk["from"] == walk["to"] else 180
             self.assertAlmostEqual(walk["ns"] / right, 1, delta=0.01, msg=walk)
+
+    def test_tandem_topo_measures_what_the_file_says(self):
+        measured = json.loads(self.texts["topo"])["measured"]
+        file = machine.load(MACHINE)
+        for matrix, delta in (("latency_ns", 0.1), ("bandwidth_mb_s", 0.15)):
+            for at in (0, 1):
+                for value, right in zip(measured[matrix][at], timing.row(file, at, matrix), strict=True):
+                    self.assertAlmostEqual(value / right, 1, delta=delta, msg=(matrix, at, measured))
 
     def test_the_guests_clock_sleeps_as_long_as_asked(self):
         begun, ended = map(float, self.texts["sleep"].split())

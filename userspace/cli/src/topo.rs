@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `tandem topo`: what the machine is made of.
 
+mod measure;
+mod memory;
 mod picture;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use tandem_machine::{MachineFile, format_cpu_list, read_running};
-use tandem_policies::model::{CpuId, FULL_CAPACITY, LatencySource, NodeId, NodeIndex, PAGE_BYTES, Topology};
+use tandem_policies::model::{CpuId, FULL_CAPACITY, LatencySource, Node, NodeId, NodeIndex, PAGE_BYTES, Topology};
+
+use measure::Measured;
 
 /// What to show, and how.
 #[derive(Args)]
@@ -25,6 +30,12 @@ pub struct Arguments {
     /// Show the machine of this file instead of the running one
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
+    /// Measure latency and bandwidth between all nodes, too; wants an idle machine
+    #[arg(long, conflicts_with = "machine")]
+    measure: bool,
+    /// Length of each single measurement, of which there are two for each pair of nodes [ms]
+    #[arg(long, value_name = "MS", default_value_t = 200, requires = "measure", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    measure_ms: u64,
     /// Print the machine file in another form; `lab` is key=value lines for vm/lab.py
     #[arg(long, requires = "machine")]
     emit: Option<Form>,
@@ -34,6 +45,12 @@ pub struct Arguments {
 #[derive(Clone, Copy, ValueEnum)]
 enum Form {
     Lab,
+}
+
+/// A value for each pair of nodes; none where a node has no CPU or no memory.
+struct Matrix {
+    title: &'static str,
+    rows: Vec<Vec<Option<f64>>>,
 }
 
 /// The JSON form: the topology, and what was derived or assumed.
@@ -48,9 +65,11 @@ struct Shown {
     cores: Vec<Vec<CpuId>>,
     offline_cpus: Vec<CpuId>,
     notes: Vec<String>,
-    /// Given by a machine file; nothing measures them yet.
+    /// Given by a machine file.
     #[serde(skip_serializing_if = "Option::is_none")]
     bandwidth_mb_s: Option<Vec<Vec<f64>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured: Option<Measured>,
 }
 
 /// Prints the machine.
@@ -61,7 +80,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let text = match (&arguments.machine, arguments.emit) {
         (Some(path), Some(Form::Lab)) => lab_form(&MachineFile::load(path)?)?,
         (Some(path), None) => show(from_file(MachineFile::load(path)?)?, arguments)?,
-        (None, _) => show(running()?, arguments)?,
+        (None, _) => show(running(arguments)?, arguments)?,
     };
     std::io::stdout().write_all(text.as_bytes()).context("standard output cannot be written")
 }
@@ -73,21 +92,51 @@ fn show(shown: Shown, arguments: &Arguments) -> Result<String> {
     if !arguments.svg {
         return Ok(table(&shown));
     }
-    let known = shown.topology.latency_source != LatencySource::Distance;
     let name = shown.name.as_deref().unwrap_or("this machine");
-    Ok(picture::picture(name, &shown.topology, known, shown.bandwidth_mb_s.as_deref()))
+    Ok(picture::picture(name, &shown.topology, &matrices(&shown)))
 }
 
-fn running() -> Result<Shown> {
+/// What is known between nodes besides distances.
+fn matrices(shown: &Shown) -> Vec<Matrix> {
+    let mut all = Vec::new();
+    let known = |rows: &[Vec<f64>]| rows.iter().map(|row| row.iter().copied().map(Some).collect()).collect();
+    if let Some(measured) = &shown.measured {
+        all.push(Matrix { title: "measured latency of a load [ns]", rows: measured.latency_ns.clone() });
+        all.push(Matrix { title: "measured bandwidth [MB/s]", rows: measured.bandwidth_mb_s.clone() });
+        return all;
+    }
+    // Latencies that were derived from distances are no news.
+    if shown.topology.latency_source != LatencySource::Distance {
+        let rows: Vec<Vec<f64>> =
+            shown.topology.nodes.values().map(|node| node.latency_ns.values().copied().collect()).collect();
+        all.push(Matrix { title: "latency of a load [ns]", rows: known(&rows) });
+    }
+    all.extend(shown.bandwidth_mb_s.as_ref().map(|rows| Matrix { title: "bandwidth [MB/s]", rows: known(rows) }));
+    all
+}
+
+fn running(arguments: &Arguments) -> Result<Shown> {
     let machine = read_running()?;
+    let measured = arguments
+        .measure
+        .then(|| measure::measure(&machine, Duration::from_millis(arguments.measure_ms)))
+        .transpose()?;
+    let mut notes = machine.assumed;
+    if let Some(measured) = &measured {
+        notes.push(format!("measured on {} MiB of each node's memory", measured.buffer_bytes >> 20));
+        if !measured.huge_pages {
+            notes.push("it was not in huge pages: measured latencies include walks of page tables".to_owned());
+        }
+    }
     Ok(Shown {
         name: None,
         near_nodes: near_nodes(&machine.topology),
         topology: machine.topology,
         cores: machine.cores,
         offline_cpus: machine.offline_cpus,
-        notes: machine.assumed,
+        notes,
         bandwidth_mb_s: None,
+        measured,
     })
 }
 
@@ -100,6 +149,7 @@ fn from_file(machine: MachineFile) -> Result<Shown> {
         topology,
         name: Some(machine.name),
         bandwidth_mb_s: machine.bandwidth_mb_s,
+        measured: None,
         cores,
         offline_cpus: Vec::new(),
         notes: machine.derived,
@@ -137,17 +187,11 @@ fn table(shown: &Shown) -> String {
         let (memory, free) = (mib(node.memory_pages), mib(node.free_pages));
         line(&mut text, format_args!("{:>4}  {cpus:<16}  {llcs:<width$}  {memory:>10}  {free:>10}", node.id.0));
     }
-    text.push_str("\ndistance (10 = local)\n    ");
-    for node in nodes.values() {
-        write!(text, "{:>5}", node.id.0).expect("a String takes all");
-    }
-    text.push('\n');
-    for node in nodes.values() {
-        write!(text, "{:>4}", node.id.0).expect("a String takes all");
-        for distance in node.distance.values() {
-            write!(text, "{distance:>5}").expect("a String takes all");
-        }
-        text.push('\n');
+    let ids: Vec<u32> = nodes.values().map(|node| node.id.0).collect();
+    matrix(&mut text, &distances(&shown.topology), &ids, 5);
+    if shown.measured.is_some() {
+        matrices(shown).iter().for_each(|one| matrix(&mut text, one, &ids, 9));
+        line(&mut text, format_args!("\n(from CPUs of the node of a row to memory of the node of a column)"));
     }
     text.push('\n');
     let smt = shown.cores.iter().map(Vec::len).max().unwrap_or(1);
@@ -179,6 +223,26 @@ fn table(shown: &Shown) -> String {
         line(&mut text, format_args!("note: {note}"));
     }
     text
+}
+
+fn distances(topology: &Topology) -> Matrix {
+    let row = |node: &Node| node.distance.values().map(|&distance| Some(f64::from(distance))).collect();
+    Matrix { title: "distance (10 = local)", rows: topology.nodes.values().map(row).collect() }
+}
+
+/// A matrix as text, in columns of so many letters.
+fn matrix(text: &mut String, matrix: &Matrix, ids: &[u32], width: usize) {
+    let head: String = ids.iter().map(|id| format!("{id:>width$}")).collect();
+    line(text, format_args!("\n{}\n    {head}", matrix.title));
+    for (id, row) in ids.iter().zip(&matrix.rows) {
+        let cells: String = row.iter().map(|&value| format!("{:>width$}", cell(value))).collect();
+        line(text, format_args!("{id:>4}{cells}"));
+    }
+}
+
+/// A value of a matrix for eyes.
+fn cell(value: Option<f64>) -> String {
+    value.map_or("-".to_owned(), |value| value.to_string())
 }
 
 /// Flat `key=value` lines: scalars, then per node (by position) its id, CPUs, memory and matrix rows. Bandwidths only

@@ -213,6 +213,32 @@ fn the_picture_shows_every_node_and_what_is_known_between_them() {
     assert!(picture.contains(">no CPU<") && !picture.contains("latency"), "derived latencies are no news: {picture}");
 }
 
+/// On any machine, a busy one too: what the numbers must be is tested in the timing lab.
+#[test]
+fn what_lies_between_nodes_is_measured_and_shown_in_every_form() {
+    let output = tandem(&["topo", "--measure", "--measure-ms", "1", "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(stdout(&output)).unwrap();
+    let (measured, nodes) = (&shown["measured"], shown["nodes"].as_array().unwrap());
+    assert!(measured["buffer_bytes"].as_u64().unwrap() >= 16 << 20, "{measured}");
+    for (from, node) in nodes.iter().enumerate() {
+        for (to, target) in nodes.iter().enumerate() {
+            let there = !node["cpus"].as_array().unwrap().is_empty() && target["memory_pages"] != 0;
+            for matrix in ["latency_ns", "bandwidth_mb_s"] {
+                let value = measured[matrix][from][to].as_f64();
+                assert_eq!(value.is_some_and(|value| value > 0.0), there, "{matrix}: {measured}");
+            }
+        }
+    }
+    let output = tandem(&["topo", "--measure", "--measure-ms", "1"]);
+    let table = stdout(&output);
+    for words in ["\ndistance (10 = local)\n", "\nmeasured latency of a load [ns]\n", "\nmeasured bandwidth [MB/s]\n"] {
+        assert!(table.contains(words), "{words:?} in {table}");
+    }
+    assert!(table.contains("note: measured on ") && table.contains(" MiB of each node's memory"), "{table}");
+    let output = tandem(&["topo", "--measure", "--measure-ms", "1", "--svg"]);
+    assert!(stdout(&output).contains(">measured latency of a load [ns]<"), "{output:?}");
+}
+
 #[test]
 fn nodes_are_advised_as_libvirt_takes_them() {
     let output = tandem(&["advise", "--cpus", "1", "--measure", "0.1", "--json"]);
@@ -259,7 +285,14 @@ fn bad_input_is_one_sentence_and_exit_code_2() {
             && said.lines().count() == 1,
         "{said}"
     );
-    for arguments in [&["nonsense"][..], &["topo", "--emit", "lab"], &["topo", "--emit", "x", "--machine", "y"], &[]] {
+    for arguments in [
+        &["nonsense"][..],
+        &["topo", "--emit", "lab"],
+        &["topo", "--measure-ms", "5"],
+        &["topo", "--measure", "--machine", "y"],
+        &["topo", "--emit", "x", "--machine", "y"],
+        &[],
+    ] {
         assert_eq!(tandem(arguments).status.code(), Some(2), "{arguments:?}");
     }
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The machine as a picture: its nodes, and a matrix of distances, latencies and bandwidths in shades.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Write as _;
 
 use tandem_machine::format_cpu_list;
 use tandem_policies::model::{Node, PAGE_BYTES, Topology};
+
+use super::{Matrix, cell, distances};
 
 const BOX_WIDTH: usize = 170;
 const BOX_HEIGHT: usize = 92;
@@ -20,14 +22,8 @@ text{font:13px system-ui,sans-serif;fill:#222}.t{font-weight:600}.s{font-size:11
 @media(prefers-color-scheme:dark){text{fill:#ddd}.s,.h{fill:#aaa}.n{fill:#1d2a3d;stroke:#6f94cc}.m{fill:#332d1c;stroke:#b89e5a}\
 .b{fill:#16181c}.c{fill:#e06a5c}}";
 
-/// A matrix by node, drawn in shades from its least to its greatest value.
-struct Matrix<T> {
-    title: &'static str,
-    rows: Vec<Vec<T>>,
-}
-
-/// The picture of a machine; latencies only if they are known and not derived from distances.
-pub fn picture(name: &str, topology: &Topology, latencies_known: bool, bandwidth_mb_s: Option<&[Vec<f64>]>) -> String {
+/// The picture of a machine, with what is known between its nodes besides distances.
+pub fn picture(name: &str, topology: &Topology, matrices: &[Matrix]) -> String {
     let nodes: Vec<&Node> = topology.nodes.values().collect();
     let ids: Vec<u32> = nodes.iter().map(|node| node.id.0).collect();
     let mut body = String::new();
@@ -37,14 +33,8 @@ pub fn picture(name: &str, topology: &Topology, latencies_known: bool, bandwidth
         draw_node(&mut body, node, x, top);
     }
     y += nodes.len().div_ceil(COLUMNS) * (BOX_HEIGHT + GAP);
-    let distances = nodes.iter().map(|node| node.distance.values().copied().collect()).collect();
-    y = draw_matrix(&mut body, &Matrix { title: "distance (10 = local)", rows: distances }, &ids, y);
-    if latencies_known {
-        let rows = nodes.iter().map(|node| node.latency_ns.values().copied().collect()).collect();
-        y = draw_matrix(&mut body, &Matrix::<f64> { title: "latency of a load [ns]", rows }, &ids, y);
-    }
-    if let Some(rows) = bandwidth_mb_s {
-        y = draw_matrix(&mut body, &Matrix { title: "bandwidth [MB/s]", rows: rows.to_vec() }, &ids, y);
+    for matrix in std::iter::once(&distances(topology)).chain(matrices) {
+        y = draw_matrix(&mut body, matrix, &ids, y);
     }
     let boxes = nodes.len().min(COLUMNS) * (BOX_WIDTH + GAP) + GAP;
     let width = boxes.max((nodes.len() + 1) * CELL_WIDTH + 2 * GAP).max(320);
@@ -94,11 +84,11 @@ fn draw_node(body: &mut String, node: &Node, x: usize, y: usize) {
     }
 }
 
-/// Draws a matrix; returns where the next thing may start.
-fn draw_matrix<T: Copy + Into<f64> + Display>(body: &mut String, matrix: &Matrix<T>, ids: &[u32], y: usize) -> usize {
-    let values = || matrix.rows.iter().flatten().map(|&value| value.into());
-    let (least, most) = values()
-        .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value: f64| (least.min(value), most.max(value)));
+/// Draws a matrix in shades from its least to its greatest value; returns where the next thing may start.
+fn draw_matrix(body: &mut String, matrix: &Matrix, ids: &[u32], y: usize) -> usize {
+    let values = matrix.rows.iter().flatten().flatten();
+    let (least, most) =
+        values.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), &value| (least.min(value), most.max(value)));
     put(body, format_args!("<text class=\"t\" x=\"{GAP}\" y=\"{}\">{}</text>", y + 18, matrix.title));
     let (left, top) = (GAP + CELL_WIDTH, y + 30 + CELL_HEIGHT);
     for (at, id) in ids.iter().enumerate() {
@@ -109,7 +99,7 @@ fn draw_matrix<T: Copy + Into<f64> + Display>(body: &mut String, matrix: &Matrix
     for (row, cells) in matrix.rows.iter().enumerate() {
         for (column, &value) in cells.iter().enumerate() {
             let (x, y) = (left + column * CELL_WIDTH, top + row * CELL_HEIGHT);
-            let shade = if most > least { (value.into() - least) / (most - least) * 0.55 } else { 0.0 };
+            let shade = value.filter(|_| most > least).map_or(0.0, |value| (value - least) / (most - least) * 0.55);
             let (width, height) = (CELL_WIDTH - 2, CELL_HEIGHT - 2);
             put(
                 body,
@@ -118,7 +108,10 @@ fn draw_matrix<T: Copy + Into<f64> + Display>(body: &mut String, matrix: &Matrix
                     shade + 0.05
                 ),
             );
-            put(body, format_args!("<text class=\"v\" x=\"{}\" y=\"{}\">{value}</text>", x + width / 2, y + 17));
+            put(
+                body,
+                format_args!("<text class=\"v\" x=\"{}\" y=\"{}\">{}</text>", x + width / 2, y + 17, cell(value)),
+            );
         }
     }
     top + matrix.rows.len() * CELL_HEIGHT + GAP
@@ -134,9 +127,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_there_is_a_dash_in_the_lightest_shade() {
+        let mut body = String::new();
+        draw_matrix(
+            &mut body,
+            &Matrix { title: "x", rows: vec![vec![Some(90.5), Some(180.0)], vec![None, None]] },
+            &[0, 1],
+            0,
+        );
+        assert_eq!(body.matches(">-</text>").count(), 2, "{body}");
+        assert_eq!(body.matches("fill-opacity=\"0.05\"").count(), 3, "{body}");
+        assert!(body.contains(">90.5</text>"), "{body}");
+    }
+
+    #[test]
     fn a_matrix_is_shaded_from_its_least_to_its_greatest_value() {
         let mut body = String::new();
-        draw_matrix(&mut body, &Matrix { title: "x", rows: vec![vec![10_u32, 20], vec![15, 10]] }, &[0, 5], 0);
+        let rows = [[10.0, 20.0], [15.0, 10.0]].map(|row| row.map(Some).to_vec()).to_vec();
+        draw_matrix(&mut body, &Matrix { title: "x", rows }, &[0, 5], 0);
         let shades: Vec<&str> = body.split("fill-opacity=\"").skip(1).map(|rest| &rest[..4]).collect();
         assert_eq!(shades, ["0.05", "0.60", "0.33", "0.05"]);
         assert_eq!(body.matches(">5</text>").count(), 2, "a column and a row are named by the kernel's id");
