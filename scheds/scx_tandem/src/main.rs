@@ -3,6 +3,7 @@
 
 mod cli;
 mod load;
+mod log;
 mod metrics;
 mod monitor;
 mod preflight;
@@ -11,7 +12,7 @@ mod session;
 mod tables;
 
 use std::fs;
-use std::io::{IsTerminal, Write as _};
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -22,7 +23,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tandem_agent::{Order, Report};
 use tandem_trace::Recorder;
-use tracing_subscriber::EnvFilter;
 
 use tandem_config::Cli;
 
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    init_log(cli.verbose);
+    log::init(cli.options.log_format, cli.verbose);
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -43,18 +43,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn init_log(verbose: u8) {
-    // What scx_utils finds out about the kernel is of interest only when asked for.
-    let level = if verbose > 0 { "debug" } else { "info,scx_utils=warn" };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stdout().is_terminal())
-        .with_target(false)
-        .without_time()
-        .init();
 }
 
 fn run(cli: &Cli) -> Result<()> {

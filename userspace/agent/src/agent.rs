@@ -31,7 +31,7 @@ use crate::record::{self, Notes};
 use crate::report::{PagesMove, PolicyStatement, Report, ThreadMove};
 use crate::rest::Rest;
 use crate::status::{UnderWay, status};
-use crate::talk::Talk;
+use crate::talk::{Talk, tell_statistics};
 use crate::verify::{Trial, Verdict};
 
 /// Time between two looks at the samples: what is behind a sample must be read while it is fresh.
@@ -448,7 +448,7 @@ impl Agent {
     }
 
     fn undo(&mut self, trial: &Trial, report: &mut Report) {
-        warn!("the last plan did not pay: undoing it");
+        warn!(event = "undo", "the last plan did not pay: undoing it");
         let now_ns = monotonic_ns();
         let hold_ns = self.config.cooldown.as_nanos() as u64 * HOLD_COOLDOWNS;
         let generation = self.generation.advance();
@@ -516,7 +516,7 @@ impl Agent {
         let now_ns = monotonic_ns();
         if now_ns - self.last_stats_ns >= every.as_nanos() as u64 {
             self.last_stats_ns = now_ns;
-            info!("{}", tandem_view::line(status));
+            tell_statistics(status);
         }
     }
 }

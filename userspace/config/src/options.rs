@@ -28,6 +28,16 @@ pub enum QueueSharing {
     Llc,
 }
 
+/// What a line of the log is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum)]
+pub enum LogFormat {
+    /// A sentence, for people
+    #[default]
+    Text,
+    /// A JSON object with time, level, message and what it is about in fields of their own, for programs
+    Json,
+}
+
 /// What memory accesses are seen with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum)]
 pub enum SamplerName {
@@ -122,6 +132,10 @@ pub struct Options {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub stats: Option<u64>,
 
+    /// What a line of the log is
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+
     /// Offer metrics for Prometheus at PORT of this machine alone (127.0.0.1), or at ADDRESS:PORT
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = local_address)]
     pub metrics: Option<SocketAddr>,
@@ -200,6 +214,7 @@ impl Options {
             ("queue", self.queue != running.queue),
             ("partial", self.partial != running.partial),
             ("no_cgroup_weight", self.no_cgroup_weight != running.no_cgroup_weight),
+            ("log_format", self.log_format != running.log_format),
             ("metrics", self.metrics != running.metrics),
             ("report", self.report != running.report),
             ("record", self.record != running.record),

@@ -13,6 +13,7 @@ use tracing::{debug, info};
 use super::Agent;
 use crate::leases::{Lease, leases};
 use crate::report::{PlanResult, Report, ThreadMove};
+use crate::talk;
 use crate::verify::Trial;
 
 impl Agent {
@@ -57,7 +58,7 @@ impl Agent {
         let would = if self.config.dry_run { "would: " } else { "" };
         let told = self.talk.take(monotonic_ns(), plan.moves.len());
         for planned in &plan.moves[..told] {
-            info!("{would}{}", planned.in_words(&snapshot.topology));
+            talk::tell(planned, &snapshot.topology, self.config.dry_run);
         }
         if told > 0 && told < plan.moves.len() {
             info!("{would}{} further moves, which are not listed", plan.moves.len() - told);

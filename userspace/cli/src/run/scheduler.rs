@@ -101,7 +101,8 @@ fn ready(output: impl Read + Send + 'static, mut log: Option<File>) -> bool {
     let (sender, ready) = mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if READY.iter().any(|word| line.ends_with(word) || line.contains(&format!("{word} that"))) {
+            let said = sentence(&line);
+            if READY.iter().any(|word| said.ends_with(word) || said.contains(&format!("{word} that"))) {
                 // Only the first time somebody waits for it.
                 let _ = sender.send(());
             }
@@ -114,13 +115,21 @@ fn ready(output: impl Read + Send + 'static, mut log: Option<File>) -> bool {
     ready.recv().is_ok()
 }
 
+/// What a line of the log says, whichever format it has.
+fn sentence(line: &str) -> String {
+    let object = serde_json::from_str::<serde_json::Value>(line).ok();
+    let message = object.as_ref().and_then(|object| object["message"].as_str());
+    message.unwrap_or(line).to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn it_is_ready_when_it_says_so_and_not_when_it_ends() {
-        for said in ["  INFO loaded\n", "x\n INFO took over the scheduler that is loaded\n"] {
+        let json = "{\"level\":\"INFO\",\"message\":\"loaded\"}\n";
+        for said in ["  INFO loaded\n", "x\n INFO took over the scheduler that is loaded\n", json] {
             assert!(ready(said.as_bytes(), None), "{said}");
         }
         for said in
