@@ -21,6 +21,9 @@ PROFILE_PLOTS = ["Who shares with whom", "Phases", "Amount of sharing", "Exclusi
 AB_PLOTS = ["seconds per arm", "Remote share of memory accesses over time", "Load per node over time"]
 SIM_PLOTS = ["Seconds per arm", "Remote share of memory accesses", "Moved memory"]
 REPLAY_PLOTS = ["Remote share of memory accesses over time", "Mean latency over time", "Predicted gain", "Moves"]
+TUNE_PLOTS = ["The fastest configurations"]
+# A program that is faster with more threads, up to what the machine has.
+PROGRAM = "#!/bin/sh\nexec sleep $(awk -v threads=$2 'BEGIN { print 0.05 + 0.1 / threads }')\n"
 # As userspace/ab/src/charts.rs has them.
 COLOURS = [(43, 131, 217), (226, 106, 32), (47, 158, 82), (196, 62, 87), (139, 98, 208)]
 # A browser rounds colours by a little where it blends.
@@ -81,7 +84,18 @@ def replay(page):
     run(BUILD / "bin/tandem", "replay", recording, "--policy", "none+locality", "--html", page)
 
 
-REPORTS = {"profile": profile, "ab": experiment, "sim": simulation, "replay": replay}
+def tuning(page):
+    """The report of the search for the best configuration of a program."""
+    folder = page.parent / "tuned"
+    folder.mkdir()
+    program = folder / "program"
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
+    run(BUILD / "bin/tandem", "tune", "--repeats", 4, "--output", folder / "result.toml", "--store", folder / "runs.sqlite",
+        "--html", page, "--", program, "-t", "{threads}")
+
+
+REPORTS = {"profile": profile, "ab": experiment, "sim": simulation, "replay": replay, "tune": tuning}
 
 
 def near(one, other):
@@ -112,6 +126,9 @@ class Reports(unittest.TestCase):
 
     def test_every_plot_of_a_replay_is_drawn_and_legible(self):
         self.judge("replay", REPLAY_PLOTS)
+
+    def test_the_plot_of_a_tuning_is_drawn_and_legible(self):
+        self.judge("tune", TUNE_PLOTS)
 
     def judge(self, name, plots):
         for scheme in SCHEMES:

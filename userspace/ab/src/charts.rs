@@ -77,7 +77,7 @@ pub fn values(experiment: &Experiment) -> Result<String> {
 /// # Errors
 /// The plot cannot be drawn.
 pub fn dots(all: &[Row], x_name: &str, reference: Option<f64>) -> Result<String> {
-    let (rows, height) = (all.len() as i32, 60 + 34 * all.len() as u32);
+    let (rows, height) = (all.len() as i32, 66 + 34 * all.len() as u32);
     let greatest = all.iter().flat_map(|row| &row.values).copied().fold(0.0, f64::max);
     if greatest <= 0.0 {
         return Ok(String::new());
@@ -85,7 +85,7 @@ pub fn dots(all: &[Row], x_name: &str, reference: Option<f64>) -> Result<String>
     svg((860, height), |area| {
         let mut chart = ChartBuilder::on(area)
             .margin(8)
-            .x_label_area_size(36)
+            .x_label_area_size(42)
             .y_label_area_size(190)
             .build_cartesian_2d(0.0..greatest * 1.05, (0..rows - 1).into_segmented())
             .map_err(drawing)?;
@@ -142,8 +142,8 @@ pub fn over_time(lines: &[Line], y_name: &str, size: (u32, u32)) -> Result<Strin
             .margin(8)
             // The last label on the time axis is centred on the end of the plot.
             .margin_right(28)
-            .x_label_area_size(34)
-            .y_label_area_size(if top < 1e3 { 48 } else { 68 })
+            .x_label_area_size(40)
+            .y_label_area_size(if top < 1e2 { 52 } else { 68 })
             .build_cartesian_2d(0.0..end, 0.0..top)
             .map_err(drawing)?;
         chart

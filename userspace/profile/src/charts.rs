@@ -32,7 +32,7 @@ pub fn heat_map(events: &[(usize, usize, u64)], threads: usize, size: (u32, u32)
         let last = cells as i32 - 1;
         let mut chart = ChartBuilder::on(area)
             .margin(8)
-            .x_label_area_size(34)
+            .x_label_area_size(40)
             .y_label_area_size(48)
             .build_cartesian_2d((0..last).into_segmented(), (0..last).into_segmented())
             .map_err(drawing)?;

@@ -101,7 +101,7 @@ fn ranked(outcome: &Outcome) -> Result<String> {
     svg((860, 60 + 26 * rows.len() as u32), |area| {
         let mut chart = ChartBuilder::on(area)
             .margin(8)
-            .x_label_area_size(36)
+            .x_label_area_size(40)
             .y_label_area_size(430)
             .build_cartesian_2d(0.0..greatest * 1.05, (0..count - 1).into_segmented())
             .map_err(drawing)?;

@@ -107,7 +107,8 @@ fn plots(page: &mut Page, courses: &Courses) -> Result<()> {
     let caption = "Of an access, from where threads ran and where the memory was; as it was recorded.";
     figure(page, "Mean latency over time", caption, &over_time(&[one(0, &courses.latency_ns)], "ns", size)?, &[])?;
     let both = |of: fn(&Sums) -> &Vec<(f64, f64)>| [one(0, of(&courses.recorded)), one(1, of(&courses.replayed))];
-    let legend = [(0, "recorded".to_owned()), (1, "replayed".to_owned())];
+    // The second line is drawn over the first.
+    let legend = [(0, "recorded".to_owned()), (1, "replayed (alone where both are the same)".to_owned())];
     let caption = "Stall that the moves so far should save, in ms per second. The snapshots are those that followed the recorded \
         plans: a replayed plan that was not carried out is planned again.";
     let gain = over_time(&both(|sums| &sums.gain), "ms/s", size)?;
