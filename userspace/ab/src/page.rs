@@ -17,6 +17,7 @@ pub const STYLE: &str = include_str!("report.css");
 pub struct Page {
     text: String,
     plots: Vec<Plot>,
+    section: Option<String>,
 }
 
 /// A plot of a page.
@@ -30,6 +31,17 @@ pub struct Plot {
 }
 
 impl Page {
+    /// Begins a section with this title, which the titles of its plots then have before their own.
+    pub fn begin_section(&mut self, title: &str) {
+        self.text += &format!("<section><h1>{}</h1>\n", escaped(title));
+        self.section = Some(title.to_owned());
+    }
+
+    fn add_plot(&mut self, title: &str, element: &str, legend: &[(usize, String)]) {
+        let title = self.section.as_ref().map_or(title.to_owned(), |section| format!("{section}: {title}"));
+        self.plots.push(Plot { title, element: element.to_owned(), legend: legend.to_vec() });
+    }
+
     /// Its plots, in their order.
     pub fn plots(&self) -> &[Plot] {
         &self.plots
@@ -62,7 +74,7 @@ pub fn head(title: &str, style: &str) -> Page {
          <title>{}</title>\n<style>\n{style}</style></head>\n<body>\n",
         escaped(title)
     );
-    Page { text, plots: Vec::new() }
+    Page { text, plots: Vec::new(), section: None }
 }
 
 /// Appends a plot with its title, legend and caption; nothing if the plot is empty.
@@ -76,7 +88,7 @@ pub fn figure(page: &mut Page, title: &str, caption: &str, plot: &str, legend: &
     writeln!(page, "<h2>{}</h2>\n<figure>{plot}</figure>", escaped(title))?;
     write_legend(page, legend)?;
     writeln!(page, "<p class=\"caption\">{caption}</p>")?;
-    page.plots.push(Plot { title: title.to_owned(), element: plot.to_owned(), legend: legend.to_vec() });
+    page.add_plot(title, plot, legend);
     Ok(())
 }
 
@@ -90,7 +102,7 @@ pub fn cell(page: &mut Page, title: &str, name: &str, plot: &str, legend: &[(usi
         return Ok(());
     }
     writeln!(page, "<figure><figcaption>{}</figcaption>{plot}</figure>", escaped(name))?;
-    page.plots.push(Plot { title: format!("{title}: {name}"), element: plot.to_owned(), legend: legend.to_vec() });
+    page.add_plot(&format!("{title}: {name}"), plot, legend);
     Ok(())
 }
 

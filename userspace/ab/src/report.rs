@@ -15,17 +15,17 @@ use crate::truth::Point;
 ///
 /// # Errors
 /// A plot cannot be drawn.
-pub fn html(experiments: &[Experiment]) -> Result<String> {
+pub fn page(experiments: &[Experiment]) -> Result<Page> {
     let titles: Vec<String> = experiments.iter().map(|one| format!("{} on {}", one.workload, one.machine)).collect();
     let mut page = head(&format!("tandem ab: {}", titles.join(", ")), STYLE);
     for experiment in experiments {
         section(&mut page, experiment)?;
     }
-    Ok(page.into_html())
+    Ok(page)
 }
 
 fn section(page: &mut Page, experiment: &Experiment) -> Result<()> {
-    writeln!(page, "<section><h1>{} on {}</h1>", escaped(&experiment.workload), escaped(&experiment.machine))?;
+    page.begin_section(&format!("{} on {}", experiment.workload, experiment.machine));
     let meta = format!("kernel {}; {} boots an arm", experiment.kernel, experiment.boots_per_arm);
     writeln!(page, "<p>{}</p>", escaped(&meta))?;
     if !experiment.calibration.valid {
@@ -117,7 +117,7 @@ mod tests {
             ("/opt/scx_<b>&co", &[6.0, 6.5]),
             ("oracle", &[4.0, 4.0]),
         ]);
-        html(&[result]).unwrap()
+        super::page(&[result]).unwrap().into_html()
     }
 
     #[test]
@@ -144,7 +144,10 @@ mod tests {
         result.native = Some(crate::native::Conditions::default());
         let placements = result.arms.iter_mut().flat_map(|arm| &mut arm.boots).filter_map(|run| run.placement.as_mut());
         placements.flat_map(|placement| &mut placement.series).for_each(|point| point.remote_share = None);
-        let page = html(&[result]).unwrap();
+        let page = super::page(&[result]).unwrap();
+        let first = &page.plots()[0].title;
+        assert!(first.starts_with("crossed on ") && first.ends_with(": seconds per arm"), "{first}");
+        let page = page.into_html();
         // Values, and the load of two arms.
         assert_eq!(page.matches("<svg").count(), 3, "{page}");
         assert!(page.contains("Load per node over time") && !page.contains("Remote share of memory"));
@@ -179,7 +182,7 @@ mod tests {
     fn a_void_experiment_says_so_and_still_renders() {
         let mut result = failed(&[("oracle", &[])], "oracle", "panic");
         result.calibration = crate::calibration::Calibration::failed("no lab".into());
-        let page = html(&[result]).unwrap();
+        let page = super::page(&[result]).unwrap().into_html();
         assert!(page.contains("This experiment is void: no lab") && page.contains("INVALID"));
         assert_eq!(page.matches("<svg").count(), 0);
     }

@@ -21,6 +21,8 @@ use tandem_ab::store::{Store, write_whole};
 use tandem_ab::{arm, in_lab, native, report, table, workload};
 use tandem_machine::MachineFile;
 
+use crate::report_files::ReportFiles;
+
 /// Exit codes besides 0 and that of bad input.
 const NOT_VALID: u8 = 1;
 const INTERRUPTED: u8 = 130;
@@ -59,14 +61,14 @@ pub struct Arguments {
     /// Write the result as JSON, to standard output if FILE is `-`
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write the report as one HTML file with plots
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    /// Its page and plots.
+    #[command(flatten)]
+    files: ReportFiles,
     /// Save the result for --compare; the same document as --json
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Compare two saved results instead of measuring
-    #[arg(long, value_names = ["A", "B"], num_args = 2, conflicts_with_all = ["machine", "workload", "arms", "save", "html", "native"])]
+    #[arg(long, value_names = ["A", "B"], num_args = 2, conflicts_with_all = ["machine", "workload", "arms", "save", "html", "plots", "native"])]
     compare: Option<Vec<PathBuf>>,
     /// Show a saved result instead of measuring, its notes as this version writes them
     #[arg(long, value_name = "FILE", conflicts_with_all = ["machine", "workload", "arms", "compare", "native"])]
@@ -99,6 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(files) = &arguments.compare {
         return compare(&files[0], &files[1], arguments.json.as_deref());
     }
+    arguments.files.check()?;
     if let Some(file) = &arguments.show {
         let mut experiments = saved(file)?;
         experiments.iter_mut().for_each(Experiment::renew_notes);
@@ -176,10 +179,7 @@ fn show(arguments: &Arguments, experiments: &[Experiment]) -> Result<()> {
             write_whole(file, json.as_bytes())?;
         }
     }
-    if let Some(file) = &arguments.html {
-        write_whole(file, report::html(experiments)?.as_bytes())?;
-    }
-    Ok(())
+    arguments.files.write(|| report::page(experiments))
 }
 
 fn compare(first: &Path, second: &Path, json: Option<&Path>) -> Result<ExitCode> {

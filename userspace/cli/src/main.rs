@@ -12,6 +12,7 @@ mod observe;
 mod policies;
 mod profile;
 mod replay;
+mod report_files;
 mod run;
 mod sim;
 mod top;

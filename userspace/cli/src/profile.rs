@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use tandem_ab::plots;
 use tandem_ab::stop::{self, Stop};
 use tandem_ab::store::{check_writable, write_whole};
 use tandem_config::SamplerName;
@@ -26,6 +25,8 @@ use tandem_profile::{report, table};
 use tandem_sense::{SamplerChoice, SamplerKind};
 
 use sampled::Watch;
+
+use crate::report_files::ReportFiles;
 
 /// What to run, for which machine, and what to do with the result.
 #[derive(Args)]
@@ -58,12 +59,9 @@ pub struct Arguments {
     /// Write the profile as JSON, to standard output if FILE is `-` (what the program prints goes to standard error then)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write the report as one HTML file with plots
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// Write each plot of the report to this folder, as SVG and as PNG; the folder is made if there is none
-    #[arg(long, value_name = "DIR")]
-    plots: Option<PathBuf>,
+    /// Its page and plots.
+    #[command(flatten)]
+    files: ReportFiles,
     /// Length of a slice: two threads meet if they touch the same in the same one [default: 1000, 10 with --exact]
     #[arg(long, value_name = "MS", value_parser = slice_ms)]
     slice_ms: Option<f64>,
@@ -91,12 +89,10 @@ fn slice_ms(text: &str) -> Result<f64, String> {
 /// # Errors
 /// Bad input, or a file that cannot be read or written.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    for file in [&arguments.json, &arguments.html].into_iter().flatten().filter(|file| *file != Path::new("-")) {
+    if let Some(file) = arguments.json.as_deref().filter(|file| *file != Path::new("-")) {
         check_writable(file)?;
     }
-    if let Some(folder) = &arguments.plots {
-        plots::make_folder(folder)?;
-    }
+    arguments.files.check()?;
     let stop = Stop::default();
     let wish = stop.clone();
     ctrlc::set_handler(move || wish.wish()).context("signals cannot be handled")?;
@@ -197,17 +193,7 @@ fn show(arguments: &Arguments, profile: &Profile) -> Result<()> {
     if let Some(file) = file {
         write_whole(file, json()?.as_bytes())?;
     }
-    if arguments.html.is_none() && arguments.plots.is_none() {
-        return Ok(());
-    }
-    let page = report::page(profile)?;
-    if let Some(folder) = &arguments.plots {
-        plots::write(page.plots(), folder)?;
-    }
-    if let Some(file) = &arguments.html {
-        write_whole(file, page.into_html().as_bytes())?;
-    }
-    Ok(())
+    arguments.files.write(|| report::page(profile))
 }
 
 fn exit_code(status: ExitStatus) -> ExitCode {

@@ -11,13 +11,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use tandem_ab::store::{check_writable, write_whole};
 use tandem_policies::decider::PolicyChoice;
 use tandem_policies::registry::{self, Kind};
 use tandem_trace::{Entry, Policies, Replay, TraceReader};
 
 use page::Courses;
 use report::{Report, Words};
+
+use crate::report_files::ReportFiles;
 
 /// What to replay, and with which policies.
 #[derive(Args)]
@@ -40,9 +41,9 @@ pub struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Write a report as one HTML file with plots
-    #[arg(long, value_name = "OUT")]
-    html: Option<PathBuf>,
+    /// Its page and plots.
+    #[command(flatten)]
+    files: ReportFiles,
 }
 
 /// Exit code when the recorded policies did not decide as they had.
@@ -56,9 +57,7 @@ const DIFFERENT: u8 = 1;
 /// The recording cannot be read at all, or policies are not known.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let policies = policies(arguments)?;
-    if let Some(file) = &arguments.html {
-        check_writable(file)?;
-    }
+    arguments.files.check()?;
     let other = arguments.seed.is_some() || !matches!(policies, Policies::Recorded);
     let mut replay = Replay::new(policies, arguments.seed);
     let input: Box<dyn Read> = match arguments.file.to_str() {
@@ -71,7 +70,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let name = || arguments.file.display().to_string();
     let reader = TraceReader::new(BufReader::new(input)).with_context(name)?;
     let mut report = Report::new(name());
-    let mut words = Words::new(!arguments.json, arguments.html.is_some());
+    let mut words = Words::new(!arguments.json, arguments.files.wanted());
     let mut courses = Courses::default();
     for entry in reader {
         match entry {
@@ -100,9 +99,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         eprintln!("tandem: warning: {}: {warning}", name());
     }
     words.totals(&report.totals)?;
-    if let Some(file) = &arguments.html {
-        write_whole(file, page::html(&report, &courses, words.kept())?.as_bytes())?;
-    }
+    arguments.files.write(|| page::page(&report, &courses, words.kept()))?;
     if arguments.json {
         let json = serde_json::to_string_pretty(&report)? + "\n";
         std::io::stdout().write_all(json.as_bytes()).context("standard output cannot be written")?;

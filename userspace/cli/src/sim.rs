@@ -13,7 +13,6 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use tandem_ab::store::{check_writable, write_whole};
 use tandem_config::set_parameter;
 use tandem_machine::MachineFile;
 use tandem_model::arm::Arm;
@@ -23,6 +22,8 @@ use tandem_model::scenario::{Metric, Scenario, builtin, builtins};
 use tandem_policies::decider::PolicyChoice;
 use tandem_policies::registry::Policy;
 
+use crate::report_files::ReportFiles;
+
 /// Marks of the progress bar for one run.
 const MARKS: u64 = 1000;
 
@@ -30,10 +31,10 @@ const MARKS: u64 = 1000;
 #[derive(Args)]
 pub struct Arguments {
     /// List the built-in scenarios
-    #[arg(long, conflicts_with_all = ["machine", "scenario"])]
+    #[arg(long, conflicts_with_all = ["machine", "scenario", "html", "plots"])]
     list: bool,
     /// Print a built-in scenario as a file, to be changed and given to --scenario
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["machine", "scenario", "list"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["machine", "scenario", "list", "html", "plots"])]
     show: Option<String>,
     /// The machine's file
     #[arg(long, value_name = "FILE", required_unless_present_any = ["list", "show"])]
@@ -66,9 +67,9 @@ pub struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Write a report as one HTML file with plots
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "show"])]
-    html: Option<PathBuf>,
+    /// Its page and plots.
+    #[command(flatten)]
+    files: ReportFiles,
 }
 
 fn number(text: &str, least: f64, most: f64, what: &str) -> Result<f64, String> {
@@ -178,9 +179,7 @@ fn scenario(text: &str) -> Result<Scenario> {
 }
 
 fn compare(arguments: &Arguments, machine: &Path, names: &str) -> Result<String> {
-    if let Some(file) = &arguments.html {
-        check_writable(file)?;
-    }
+    arguments.files.check()?;
     let machine = Machine::new(&MachineFile::load(machine)?)?;
     let arms = Arm::parse_list(&arguments.policies)?;
     let choices = choices(&arms, &arguments.parameters)?;
@@ -198,9 +197,7 @@ fn compare(arguments: &Arguments, machine: &Path, names: &str) -> Result<String>
         reports.push(report(arguments, &machine, &scenario, (&arms, &choices), &bar));
     }
     bar.finish_and_clear();
-    if let Some(file) = &arguments.html {
-        write_whole(file, page::html(&reports)?.as_bytes())?;
-    }
+    arguments.files.write(|| page::page(&reports))?;
     if !arguments.json {
         return reports.iter().map(table).collect();
     }

@@ -19,6 +19,8 @@ use tandem_tune::space::Configuration;
 use tandem_tune::store::Store;
 use tandem_tune::tuned::{Subject, Tuned};
 
+use crate::report_files::ReportFiles;
+
 /// Exit code when the user stopped it.
 const INTERRUPTED: u8 = 130;
 
@@ -49,9 +51,9 @@ pub struct Arguments {
     /// Where runs are kept [default: NAME.tandem.sqlite]
     #[arg(long, value_name = "FILE")]
     store: Option<PathBuf>,
-    /// Write a report as one HTML file with plots
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    /// Its page and plots.
+    #[command(flatten)]
+    files: ReportFiles,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -77,6 +79,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// The program cannot be tuned, or a file cannot be read or written.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    arguments.files.check()?;
     let machine = read_running().context("the machine's topology cannot be read")?;
     let subject = Subject::of(&arguments.command, arguments.stdin.as_deref(), &machine.topology)?;
     let name = Path::new(&subject.program).file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -113,9 +116,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(outcome) = &outcome {
         let tuned = Tuned::new(subject, outcome);
         write_whole(&output, tuned.text()?.as_bytes())?;
-        if let Some(file) = &arguments.html {
-            write_whole(file, report::html(&tuned, outcome)?.as_bytes())?;
-        }
+        arguments.files.write(|| report::page(&tuned, outcome))?;
         show(arguments, &tuned, &output)?;
     }
     if stop.wished() {

@@ -63,7 +63,8 @@ fn other_policies_are_compared_move_by_move() {
 #[test]
 fn a_report_has_the_courses_and_every_decision() {
     let directory = tempfile::tempdir().unwrap();
-    let output = replay(directory.path(), &["trace", "--policy", "none+locality", "--html", "replay.html"]);
+    let output =
+        replay(directory.path(), &["trace", "--policy", "none+locality", "--html", "replay.html", "--plots", "plots"]);
     assert!(output.status.success(), "{output:?}");
     let page = std::fs::read_to_string(directory.path().join("replay.html")).unwrap();
     assert_eq!(page.matches("<svg").count(), 4, "{page}");
@@ -71,6 +72,7 @@ fn a_report_has_the_courses_and_every_decision() {
         |line: &str| line.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
     assert!(said(&output).0.lines().all(|line| page.contains(&escaped(line))), "{page}");
     assert!(!page.contains("<script") && page.contains("prefers-color-scheme: dark"));
+    assert!(directory.path().join("plots/predicted-gain.png").exists());
     let refused = replay(directory.path(), &["trace", "--html", "none/replay.html"]);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     let both = replay(directory.path(), &["trace", "--json", "--html", "both.html"]);

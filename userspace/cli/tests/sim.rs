@@ -55,13 +55,19 @@ fn a_report_has_a_section_a_scenario_with_all_arms() {
     let page = folder.path().join("sim.html");
     let machine = machine("2node");
     let two = ["--machine", &machine, "--scenario", "crossed,ring", "--policies", "eevdf,oracle,sma+tmma"];
-    let output = sim(&[&two[..], &["--seconds", "1", "--seeds", "2", "--html", page.to_str().unwrap()]].concat());
+    let plots = folder.path().join("plots");
+    let files = ["--html", page.to_str().unwrap(), "--plots", plots.to_str().unwrap()];
+    let output = sim(&[&two[..], &["--seconds", "1", "--seeds", "2"], &files].concat());
     assert!(output.status.success(), "{output:?}");
     let html = std::fs::read_to_string(&page).unwrap();
     assert!(html.contains(String::from_utf8(output.stdout).unwrap().lines().next().unwrap()), "the table is in it");
     // Seconds and remote share of both, moved memory of the second; two seeds of three arms, else a mean of each.
     assert_eq!((html.matches("<svg").count(), html.matches("<circle").count()), (5, 2 * (6 + 3) + 3), "{html}");
     assert!(html.matches("sma+tmma").count() >= 6 && !html.contains("<script"), "{html}");
+    assert_eq!(std::fs::read_dir(&plots).unwrap().count(), 2 * 5);
+    for name in ["crossed-on-2node-seconds-per-arm.svg", "ring-on-2node-moved-memory.png"] {
+        assert!(plots.join(name).exists(), "{name}");
+    }
     let nowhere = folder.path().join("none/sim.html");
     assert!(
         refusal(&[&two[..], &["--html", nowhere.to_str().unwrap()]].concat()).contains("sim.html cannot be written")

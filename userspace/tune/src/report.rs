@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use plotters::prelude::*;
 use tandem_ab::charts::{GRID, colour, drawing, svg};
-use tandem_ab::page::{STYLE, escaped, figure, head};
+use tandem_ab::page::{Page, STYLE, escaped, figure, head};
 
 use crate::axes::{Axis, axes};
 use crate::session::{Outcome, name};
@@ -19,7 +19,7 @@ const DRAWN: usize = 25;
 ///
 /// # Errors
 /// A plot cannot be drawn.
-pub fn html(tuned: &Tuned, outcome: &Outcome) -> Result<String> {
+pub fn page(tuned: &Tuned, outcome: &Outcome) -> Result<Page> {
     let title = format!("tandem tune: {}", tuned.subject.program);
     let mut page = head(&title, STYLE);
     writeln!(page, "<section><h1>{}</h1>", escaped(&title))?;
@@ -40,7 +40,7 @@ pub fn html(tuned: &Tuned, outcome: &Outcome) -> Result<String> {
     }
     writeln!(page, "<h2>All configurations</h2>\n<pre>{}</pre>", escaped(&table(&tuned.measured)))?;
     page += "</section>\n";
-    Ok(page.into_html())
+    Ok(page)
 }
 
 const RANKED: &str = "Dots: runs. Tick: median. The line from top to bottom is the median of the program as it is.";
@@ -161,7 +161,7 @@ mod tests {
             notes: vec!["a note with <i>".into()],
         };
         let subject = Subject::of(&["sh".into(), "<x>".into()], None, &topology).unwrap();
-        html(&Tuned::new(subject, &outcome), &outcome).unwrap()
+        super::page(&Tuned::new(subject, &outcome), &outcome).unwrap().into_html()
     }
 
     #[test]

@@ -77,7 +77,7 @@ fn remote_share(snapshot: &Snapshot) -> Option<f64> {
 ///
 /// # Errors
 /// A plot cannot be drawn.
-pub fn html(report: &Report, courses: &Courses, words: &str) -> Result<String> {
+pub fn page(report: &Report, courses: &Courses, words: &str) -> Result<Page> {
     let mut page = head(&format!("tandem replay: {}", report.file), STYLE);
     writeln!(page, "<h1>{}</h1>", escaped(&report.file))?;
     if let Some(warning) = &report.warning {
@@ -95,7 +95,7 @@ pub fn html(report: &Report, courses: &Courses, words: &str) -> Result<String> {
         let more = lines.len() - MOST_LINES;
         writeln!(page, "<p class=\"caption\">{more} further lines: the command prints them all.</p>")?;
     }
-    Ok(page.into_html())
+    Ok(page)
 }
 
 fn plots(page: &mut Page, courses: &Courses) -> Result<()> {

@@ -13,17 +13,17 @@ use super::{ArmReport, Report, metric_in_words, table};
 ///
 /// # Errors
 /// A plot cannot be drawn.
-pub fn html(reports: &[Report]) -> Result<String> {
+pub fn page(reports: &[Report]) -> Result<Page> {
     let titles: Vec<String> = reports.iter().map(|one| format!("{} on {}", one.scenario, one.machine)).collect();
     let mut page = head(&format!("tandem sim: {}", titles.join(", ")), STYLE);
     for report in reports {
         section(&mut page, report)?;
     }
-    Ok(page.into_html())
+    Ok(page)
 }
 
 fn section(page: &mut Page, report: &Report) -> Result<()> {
-    writeln!(page, "<section><h1>{} on {}</h1>", escaped(&report.scenario), escaped(&report.machine))?;
+    page.begin_section(&format!("{} on {}", report.scenario, report.machine));
     writeln!(page, "<pre>{}</pre>", escaped(&table(report)?))?;
     let oracle_s = report.arms.iter().find(|arm| arm.name == "oracle").and_then(|arm| arm.time_s);
     let caption = format!(
