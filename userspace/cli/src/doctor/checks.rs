@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::process::parent_id;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tandem_machine::RivalKind;
@@ -180,9 +180,21 @@ fn numa_balancing(root: &Path) -> Check {
     }
 }
 
+/// The process that started the scx_tandem that runs, whatever name that was started by; a loader of schedulers may have.
+fn starter(root: &Path) -> Option<u32> {
+    let processes = fs::read_dir(root.join("proc")).ok()?.flatten().map(|entry| entry.path());
+    let is_ours = |path: &PathBuf| {
+        fs::read_link(path.join("exe"))
+            .is_ok_and(|program| program.file_name().is_some_and(|name| name == "scx_tandem"))
+    };
+    let stat = fs::read_to_string(processes.filter(|path| is_ours(path)).min()?.join("stat")).ok()?;
+    // Behind the name, which may hold anything: the state, then the parent.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// Who would work against it.
 fn rivals(root: &Path) -> Vec<Check> {
-    let found = tandem_machine::rivals(root, parent_id());
+    let found = tandem_machine::rivals(root, starter(root).unwrap_or_else(parent_id));
     let of = |kind, name, all_well: &str| {
         let of_kind = found.iter().filter(|rival| rival.kind == kind);
         let checks: Vec<Check> =
@@ -284,6 +296,17 @@ mod tests {
             fs::remove_dir_all(machine.path().join(path)).unwrap();
             assert_eq!(not_good_ones(&machine), [(name, Verdict::Bad)], "{path}");
         }
+    }
+
+    #[test]
+    fn a_loader_that_started_scx_tandem_is_no_rival() {
+        let machine = machine();
+        write(&machine, "proc/50/comm", "scx_loader\n");
+        write(&machine, "proc/60/comm", "scx_other\n");
+        write(&machine, "proc/60/stat", "60 (scx_other) S 50 60 60 0 -1\n");
+        assert_eq!(not_good_ones(&machine), [("rivals", Verdict::Warning)]);
+        std::os::unix::fs::symlink("/usr/bin/scx_tandem", machine.path().join("proc/60/exe")).unwrap();
+        assert_eq!(not_good_ones(&machine), []);
     }
 
     #[test]
