@@ -130,6 +130,15 @@ impl Default for Paging {
     }
 }
 
+/// What moving memory costs, for the machine model.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Moves {
+    /// Time of a CPU for one base page that goes to another node, in ns: `cost_ns_per_page` that the mover reports on the
+    /// machine. `None`: what it took in the timing lab, from the latencies.
+    pub page_ns: Option<f64>,
+}
+
 /// Cost of fetching a line that another core wrote, in ns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -177,6 +186,7 @@ struct Written {
     memory: Option<MemoryTiming>,
     coherence: Option<Coherence>,
     paging: Option<Paging>,
+    moves: Option<Moves>,
 }
 
 /// A checked machine file. Matrices and lists have one entry per node, ascending by node id.
@@ -210,6 +220,8 @@ pub struct MachineFile {
     pub coherence: Coherence,
     /// Page walks; free when absent.
     pub paging: Paging,
+    /// Costs of moves.
+    pub moves: Moves,
     /// What the file left open and was derived, one sentence each.
     pub derived: Vec<String>,
 }

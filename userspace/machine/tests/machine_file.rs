@@ -118,6 +118,7 @@ fn each_mistake_names_file_key_and_what_is_right() {
             mistake("name = 'ring'", "paging.walk_ns = -1"),
             "m.toml: paging.walk_ns: is -1 ns, must be 0 (free) or above",
         ),
+        (mistake("name = 'ring'", "moves.page_ns = 0"), "m.toml: moves.page_ns: is 0 ns, must be above 0"),
         (mistake("'ring'", "'a b'"), "m.toml: name: is \"a b\", must be letters, digits, '-', '_' and '.' only"),
         (mistake("nodes = 4", "nodes = 4000"), "m.toml: nodes: is 4000, must be 1 to 1024"),
         (

@@ -2,8 +2,9 @@
 //! Policies at work, as the agent of `scx_tandem` lets them: threads first, pages only when there is no thread to move.
 //!
 //! After a plan nothing is decided until its pages have moved and two intervals have passed. A plan that moves threads
-//! leases every active one to its node. What was moved rests. Pages go in order, within a rate and a share of a CPU. Left
-//! out is what the agent does when a plan did not pay: it undoes it.
+//! leases every active one to its node. What was moved rests. Pages go in order, to several nodes at the same time, within a
+//! rate and a share of a CPU of which what was not used is saved, as `tandem_act`'s mover does. Left out is what the agent
+//! does when a plan did not pay: it undoes it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -17,6 +18,13 @@ use crate::sim::Sim;
 
 /// Intervals after a plan's last move in which nothing is decided.
 const SETTLE_INTERVALS: u32 = 2;
+/// Nodes to which pages are moved at the same time, each by a CPU of its own.
+const LANES: usize = 4;
+/// Seconds for which the mover's unused CPU time is saved, and its unused pages.
+const SAVED_CPU_S: f64 = 30.0;
+const SAVED_PAGES_S: f64 = 1.0;
+/// Less of a page than this is rounding.
+const LEAST_PAGES: f64 = 1e-6;
 
 struct Seat {
     policy: &'static Policy,
@@ -27,7 +35,6 @@ struct Seat {
 struct PageMove {
     region: usize,
     group: usize,
-    to: usize,
 }
 
 /// Two policies and what carries their plans out.
@@ -36,7 +43,8 @@ pub struct Managed {
     settings: Settings,
     seed: u64,
     sensor: Sensor,
-    queue: VecDeque<PageMove>,
+    /// By the node that the pages go to.
+    queue: BTreeMap<usize, VecDeque<PageMove>>,
     /// Pages and CPU time that may be used now.
     pages: f64,
     call_ns: f64,
@@ -64,9 +72,9 @@ impl Managed {
             settings: *settings,
             seed,
             sensor: Sensor::new(sim, settings.sense, seed),
-            queue: VecDeque::new(),
-            pages: 0.0,
-            call_ns: 0.0,
+            queue: BTreeMap::new(),
+            pages: settings.pages_per_s * SAVED_PAGES_S,
+            call_ns: settings.mover_ns_per_s * SAVED_CPU_S,
             thread_rests_until_ns: vec![0.0; sim.threads.len()],
             group_rests_until_ns: BTreeMap::new(),
             next_ns: settings.interval_ns,
@@ -164,7 +172,7 @@ impl Managed {
                 }
                 Action::MovePages { group, to, .. } => {
                     if let Some((region, group)) = group_of(sim, group) {
-                        self.queue.push_back(PageMove { region, group, to: to.0 });
+                        self.queue.entry(to.0).or_default().push_back(PageMove { region, group });
                     }
                 }
             }
@@ -189,31 +197,35 @@ impl Managed {
 
     /// Moves as many pages as a step's budget allows.
     fn move_pages(&mut self, sim: &mut Sim, step_ns: f64) {
-        if self.queue.is_empty() {
-            (self.pages, self.call_ns) = (0.0, 0.0);
-            return;
-        }
-        self.pages += self.settings.pages_per_s * step_ns * 1e-9;
-        self.call_ns += self.settings.mover_ns_per_s * step_ns * 1e-9;
-        while let Some(PageMove { region, group, to }) = self.queue.front() {
-            let (region, group, to) = (*region, *group, *to);
+        let Settings { pages_per_s, mover_ns_per_s, .. } = self.settings;
+        self.pages = (self.pages + pages_per_s * step_ns * 1e-9).min(pages_per_s * SAVED_PAGES_S);
+        self.call_ns = (self.call_ns + mover_ns_per_s * step_ns * 1e-9).min(mover_ns_per_s * SAVED_CPU_S);
+        let nodes: Vec<usize> = self.queue.keys().copied().take(LANES).collect();
+        nodes.into_iter().for_each(|to| self.move_to_node(sim, to, step_ns));
+        self.queue.retain(|_, moves| !moves.is_empty());
+    }
+
+    /// Moves pages to one node for so long at most.
+    fn move_to_node(&mut self, sim: &mut Sim, to: usize, mut left_ns: f64) {
+        while let Some(&PageMove { region, group }) = self.queue.get(&to).and_then(VecDeque::front) {
             // The program may have ended meanwhile.
             let on = sim.regions[region].groups.get(group);
             let from = on.and_then(|on| on.iter().find(|entry| entry.0 != to)).copied();
             let Some((from, here)) = from.filter(|_| sim.free_pages[to] >= 1.0) else {
                 self.group_rests_until_ns.insert((region, group), sim.now_ns + self.settings.cooldown_ns);
-                self.queue.pop_front();
+                self.queue.entry(to).or_default().pop_front();
                 continue;
             };
             let cost_ns = sim.machine.page_move_ns(from, to);
-            let affordable = if cost_ns > 0.0 { self.call_ns / cost_ns } else { f64::INFINITY };
-            let pages = libm::floor(self.pages.min(affordable)).min(here);
-            if pages <= 0.0 {
+            let affordable = if cost_ns > 0.0 { self.call_ns.min(left_ns) / cost_ns } else { f64::INFINITY };
+            let pages = self.pages.min(affordable).min(here);
+            if pages < LEAST_PAGES.min(here) {
                 return;
             }
             let moved = sim.move_pages(region, group, from, to, pages);
             self.pages -= moved;
             self.call_ns -= moved * cost_ns;
+            left_ns -= moved * cost_ns;
             sim.charge_node(to, moved * cost_ns);
         }
     }

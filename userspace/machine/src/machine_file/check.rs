@@ -81,6 +81,7 @@ pub(super) fn checked(written: Written, path: &Path) -> Result<MachineFile, Wron
         memory,
         coherence: or_default("[coherence]", written.coherence, &mut derived),
         paging: written.paging.unwrap_or_default(),
+        moves: written.moves.unwrap_or_default(),
         derived,
     };
     timings(&machine)?;
@@ -241,6 +242,9 @@ fn timings(machine: &MachineFile) -> Result<(), Wrong> {
     }
     if !(paging.walk_ns.is_finite() && paging.walk_ns >= 0.0) {
         return Err(("paging.walk_ns", format!("is {} ns, must be 0 (free) or above", paging.walk_ns)));
+    }
+    if let Some(ns) = machine.moves.page_ns.filter(|ns| !(ns.is_finite() && *ns > 0.0)) {
+        return Err(("moves.page_ns", format!("is {ns} ns, must be above 0")));
     }
     let core = &machine.core;
     let times = [

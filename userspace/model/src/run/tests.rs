@@ -82,13 +82,33 @@ fn pages_follow_at_the_movers_rate_and_threads_on_full_nodes_pay_for_it() {
     // 8 MiB: 2048 pages on the other node.
     let moved = outcome(&machine, &walkers(1, 8.0, 10.0, "first", "far"), "tmma");
     assert_eq!((moved.page_moves, moved.thread_moves), (2048, 0));
-    let page_ns = 1500.0 + 64.0 * 27.0;
+    let page_ns = 10_900.0 + 64.0 * 270.0;
     assert_near(moved.overhead_s, 2048.0 * page_ns * 1e-9, 1e-6);
-    // At 10 % of a CPU a page takes ten times as long, and meanwhile half of them are here on the average: 1 s at half the
-    // speed, m s at about 3/4 of 90 % of it, the rest at full speed.
-    let moving_s = 2048.0 * page_ns * 10e-9;
+    // What the mover has saved is enough: 1 s at half the speed, and the time of the moves, of which the thread pays all and
+    // in which its pages come near.
+    let moving_s = 2048.0 * page_ns * 1e-9;
     let time_s = moved.time_s.unwrap();
-    assert!((10.5 + 0.2 * moving_s..10.5 + 0.7 * moving_s).contains(&time_s), "{time_s}, moving took {moving_s}");
+    assert!((10.5 + moving_s..10.51 + moving_s).contains(&time_s), "{time_s}, moving took {moving_s}");
+}
+
+#[test]
+fn when_its_savings_are_spent_the_mover_goes_at_its_rate() {
+    let machine = without_waits(1);
+    // 1 ms a second and 30 ms saved: less than the 58 ms that 2048 pages need.
+    let settings = Settings { mover_ns_per_s: 1e6, ..Settings::default() };
+    let pages = Arm::parse("tmma").unwrap();
+    let moved = run(&machine, &walkers(1, 8.0, 10.0, "first", "far"), pages, &settings, 0, &mut |_| ());
+    let may_use_ns = 30e6 + 1e6 * (moved.time_s.unwrap() - 1.0);
+    assert_near(moved.page_moves as f64, may_use_ns / machine.page_move_ns(1, 0), 0.01);
+}
+
+#[test]
+fn pages_go_to_several_nodes_at_the_same_time() {
+    let machine = without_waits(2);
+    // Nobody waits for a CPU, so that only the way of the pages takes time: 16 MiB to each node take no longer than to one.
+    let [one, two] = [1, 2].map(|threads| outcome(&machine, &walkers(threads, 16.0, 10.0, "scatter", "far"), "tmma"));
+    assert_eq!((one.page_moves, two.page_moves), (4096, 8192));
+    assert_near(two.time_s.unwrap(), one.time_s.unwrap(), 1e-3);
 }
 
 #[test]
@@ -152,7 +172,7 @@ fn numa_balancing_brings_pages_after_its_first_scan() {
     // 32 MiB: 8192 pages. A second of delay, a second of scanning.
     let brought = outcome(&machine, &walkers(1, 32.0, 10.0, "first", "far"), "autonuma");
     assert_eq!((brought.page_moves, brought.thread_moves), (8192, 0));
-    assert!(brought.time_s.unwrap() > 10.7 && brought.time_s.unwrap() < 10.9, "{brought:?}");
+    assert!(brought.time_s.unwrap() > 10.95 && brought.time_s.unwrap() < 11.1, "{brought:?}");
 }
 
 #[test]
@@ -244,7 +264,7 @@ fn spread_memory_beats_all_local_memory_that_saturates() {
     for spread in ["interleave", "none+balance", "tandem"] {
         let spread_s = time_s(spread);
         assert!(
-            spread_s < 0.75 * on_one_node && spread_s < 0.75 * all_local,
+            spread_s < 0.8 * on_one_node && spread_s < 0.8 * all_local,
             "{spread}: {spread_s} {on_one_node} {all_local}"
         );
     }
