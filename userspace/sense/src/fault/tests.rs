@@ -3,12 +3,15 @@
 //! without them. Extra faults are tried in guests, whose kernels track writes.
 
 use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::ptr;
 
-use tandem_policies::model::PAGE_BYTES;
+use tandem_policies::model::{PAGE_BYTES, ThreadId};
 
 use super::touch::FreshPages;
 use super::*;
+use crate::frames::FrameTable;
 use crate::monotonic_ns;
 
 const PAGES: usize = 64;
@@ -66,6 +69,59 @@ fn a_first_touch_tells_thread_address_and_frame() {
     }
     assert_eq!((fault.counters().malformed, fault.counters().broken_rings, fault.counters().lost), (0, 0, 0));
     assert!(fault.counters().fault_ns > 0 && fault.counters().threads_ns >= PAGES as u64 * fault.counters().fault_ns);
+}
+
+/// Maps the first page of `memory` once more and writes to it: one page fault. Returns the address; `None` if refused.
+fn touch_anew(memory: &OwnedFd) -> Option<u64> {
+    let (protection, bytes) = (libc::PROT_READ | libc::PROT_WRITE, PAGE_BYTES as usize);
+    // SAFETY: a new mapping, which nobody else knows of.
+    let at = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, libc::MAP_SHARED, memory.as_raw_fd(), 0) };
+    if at == libc::MAP_FAILED {
+        return None;
+    }
+    // SAFETY: inside the mapping.
+    unsafe { at.cast::<u8>().write_volatile(1) };
+    Some(at as u64)
+}
+
+/// kMAF's known answer: processes that share a page through shared memory, at different addresses, are seen to share.
+#[test]
+fn processes_that_share_a_page_at_different_addresses_are_seen_to_share() {
+    let mut fault = open();
+    // SAFETY: the name is a string; the descriptor is new and owned here.
+    let memory = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"shared".as_ptr(), libc::MFD_CLOEXEC)) };
+    File::from(memory.try_clone().unwrap()).set_len(PAGE_BYTES).unwrap();
+    let first = touch_anew(&memory).unwrap();
+    // SAFETY: the child does nothing but system calls and one write to memory of its own before it ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let code = i32::from(touch_anew(&memory).is_none());
+        // SAFETY: ends this process at once.
+        unsafe { libc::_exit(code) };
+    }
+    let mut status = -1;
+    // SAFETY: waits for the child, once.
+    assert_eq!((unsafe { libc::waitpid(child, &mut status, 0) }, status), (child, 0));
+    let again = touch_anew(&memory).unwrap();
+    fault.set_managed(&[ProcessId(std::process::id()), ProcessId(child as u32)].into());
+    let batch = fault.drain(monotonic_ns()).unwrap();
+
+    let frame = |access: &Access| access.measured.and_then(|measured| measured.physical).map(|at| at / PAGE_BYTES);
+    let shared =
+        batch.accesses.iter().find(|access| access.address == first && access.tid == own_tid()).and_then(frame);
+    let faults: Vec<_> = batch.accesses.iter().filter(|access| shared.is_some() && frame(access) == shared).collect();
+    let tids: Vec<u32> = faults.iter().map(|access| access.tid).collect();
+    assert_eq!(tids, [own_tid(), child as u32, own_tid()], "{:?}", fault.counters());
+    assert!(faults[1].address != first && faults[2].address == again && again != first);
+
+    let mut table = FrameTable::new(16, u64::MAX);
+    let thread = |tid| ThreadId { tid, start_boottime_ns: 1 };
+    table.age(0);
+    faults.iter().for_each(|access| table.add(thread(access.tid), frame(access).unwrap() * PAGE_BYTES));
+    table.age(1_000_000_000);
+    let sharing = table.sharing();
+    let events: Vec<_> = sharing[&thread(own_tid())].iter().map(|(with, events)| (with.tid, events.round())).collect();
+    assert_eq!(events, [(child as u32, 2.0)]);
 }
 
 #[test]
