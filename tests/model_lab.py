@@ -2,7 +2,9 @@
 """Compares the machine model with the timing lab, workload by workload, and writes the table of docs/machine-model.md.
 
 The lab's side are the experiments in docs/results (tests/results.py). The model runs the scenario of the same name on the same
-machine, made as long as the lab's oracle was, starts and phases too; so only ratios between arms are compared. Seconds of one core.
+machine, made as long as the lab's oracle was, starts and phases too; so only ratios between arms are compared. Where the lab's
+options change what runs, and where its bounds are built and not the best or worst there are, the model runs the same: VARIANTS and
+BOUNDS. Seconds of one core.
 
 usage: tests/model_lab.py [--tandem PROGRAM] [--seeds N]
 """
@@ -21,6 +23,21 @@ RESULTS = ROOT / "docs" / "results"
 DOCUMENT = ROOT / "docs" / "machine-model.md"
 # The lab's arm for each of the model's; its kernel has cache-aware scheduling.
 ARMS = {"eevdf-llc": "stock-nb0", "autonuma-llc": "stock-nb1", "worst": "worst"}
+SCENARIOS = ROOT / "tests" / "scenarios"
+# The scenario of an experiment whose options change which programs run when.
+VARIANTS = {
+    "queue:--programs 1 --work 25": SCENARIOS / "lab-queue.toml",
+    "interactive:--work 25 --scale 3": SCENARIOS / "lab-interactive.toml",
+}
+# The model's arm with the lab's placement, and its scenario if that is another one; by workload, or by workload and machine. What
+# is not here is searched for. The lab's worst of `migration` where no node has a CPU for each thread: as it starts.
+ONE_NODE_EACH = {"oracle": ("direct", None), "worst": ("direct-far", None)}
+BOUNDS = {
+    "queue": ONE_NODE_EACH,
+    "interactive": ONE_NODE_EACH,
+    "mixed": {"oracle": ("eevdf", SCENARIOS / "lab-mixed.toml")},
+    "migration, ring4": {"worst": ("eevdf", None)},
+}
 GOAL = 0.15
 # NUMA balancing begins a second after a thread: shorter runs of the lab say nothing of what it reaches.
 BALANCING_ACTS_S = 2.0
@@ -48,9 +65,18 @@ def lab_ratios(experiment):
     return {ours: (times[theirs] / times["oracle"], remote[theirs]) for ours, theirs in ARMS.items() if theirs in said}
 
 
-def model_ratios(report):
-    arms = {arm["name"]: arm for arm in report["arms"]}
-    return {name: (arms[name]["time_s"] / arms["oracle"]["time_s"], arms[name]["remote_share"]) for name in ARMS}
+def model_ratios(arms):
+    """Ratio to oracle and remote share, from each arm's seconds and remote share."""
+    return {name: (arms[name][0] / arms["oracle"][0], arms[name][1]) for name in ARMS}
+
+
+def chosen(workload, machine):
+    """The scenario of an experiment, and for each of our names the model's arm and its scenario."""
+    name = workload.partition(":")[0]
+    scenario = VARIANTS.get(workload, name)
+    bounds = BOUNDS.get(name, {}) | BOUNDS.get(f"{name}, {machine}", {})
+    said = {ours: bounds.get(ours, (ours, None)) for ours in ("oracle", *ARMS)}
+    return {ours: (arm, other or scenario) for ours, (arm, other) in said.items()}
 
 
 def same_order(lab, model):
@@ -89,17 +115,22 @@ def row(machine, workload, seconds, lab, model):
 
 
 def simulate(tandem, machine, workload, seconds, seeds):
-    words = ["--machine", ROOT / f"vm/machines/{machine}.toml", "--scenario", workload, "--policies", "oracle," + ",".join(ARMS)]
-    words += ["--seconds", f"{seconds:.6f}", "--scale-times", "--seeds", str(seeds), "--json"]
-    done = subprocess.run([tandem, "sim", *words], stdout=subprocess.PIPE, check=True)
-    return json.loads(done.stdout)
+    """Seconds and remote share by our names."""
+    names, found = chosen(workload, machine), {}
+    for scenario in {scenario for _, scenario in names.values()}:
+        wanted = {ours: arm for ours, (arm, of) in names.items() if of == scenario}
+        words = ["--machine", ROOT / f"vm/machines/{machine}.toml", "--scenario", scenario, "--policies", ",".join(wanted.values())]
+        words += ["--seconds", f"{seconds:.6f}", "--scale-times", "--seeds", str(seeds), "--json"]
+        done = subprocess.run([tandem, "sim", *words], stdout=subprocess.PIPE, check=True)
+        arms = {arm["name"]: (arm["time_s"], arm["remote_share"]) for arm in json.loads(done.stdout)["arms"]}
+        found |= {ours: arms[arm] for ours, arm in wanted.items()}
+    return found
 
 
 def as_long(tandem, machine, workload, lab_s, seeds):
-    """The model's run whose oracle takes about as long as the lab's: lengths are nearly in proportion."""
-    report = simulate(tandem, machine, workload, lab_s, 1)
-    (oracle_s,) = [arm["time_s"] for arm in report["arms"] if arm["name"] == "oracle"]
-    return simulate(tandem, machine, workload, lab_s * lab_s / oracle_s, seeds)
+    """The ideal length, and the model's run whose oracle takes about as long as the lab's: lengths are nearly in proportion."""
+    seconds = lab_s * lab_s / simulate(tandem, machine, workload, lab_s, 1)["oracle"][0]
+    return seconds, simulate(tandem, machine, workload, seconds, seeds)
 
 
 def main():
@@ -117,8 +148,8 @@ def main():
         lab = lab_ratios(experiment)
         if workload not in known or not lab:
             continue
-        report = as_long(wanted.tandem, machine, workload, lab_times(experiment)["oracle"], wanted.seeds)
-        rows.append(row(machine, text, report["ideal_seconds"], lab, model_ratios(report)))
+        seconds, arms = as_long(wanted.tandem, machine, text, lab_times(experiment)["oracle"], wanted.seeds)
+        rows.append(row(machine, text, seconds, lab, model_ratios(arms)))
     if not rows:
         print(f"no experiment with an oracle in {RESULTS}; measure some: tests/results.py", file=sys.stderr)
         return 1

@@ -81,6 +81,7 @@ ON_TWO = "compact+none,compact+balance,compact+locality,compact+mix,compact+data
 STREAMCLUSTER = "tests/scenarios/streamcluster.toml"
 EXTRAS = {
     "combinations": ("thanos-b", "thanos-interactive", "eevdf,autonuma,sma+tmma,sma+lmma", ()),
+    "four page nodes": ("thanos-a", STREAMCLUSTER, "eevdf,autonuma,compact+balance", ("balance.page_nodes=4",)),
     "coupled": ("thanos-a", STREAMCLUSTER, f"eevdf,autonuma,interleave,oracle,{ALONE},{JOINT},{ON_TWO}", ()),
 }
 
@@ -90,6 +91,7 @@ PLACEMENT_SCENARIOS = ("bandwidth", "master-init")
 # Claim, per cent of time in the paper, runs, arm.
 COUPLED = (
     ("threads on 2 nodes, pages on 2, balance", "74", "coupled", "compact+balance"),
+    ("threads on 2 nodes, pages on 4, balance", "64", "four page nodes", "compact+balance"),
     ("threads on 2 nodes alone", "about 100", "coupled", "compact+none"),
     ("threads on 4 nodes alone", "about 100", "coupled", "scatter+none"),
     ("the same", "about 100", "coupled", "contiguous+none"),

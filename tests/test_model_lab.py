@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The comparison of the model with the lab."""
 
+from pathlib import Path
 import unittest
 
 import model_lab
@@ -21,6 +22,17 @@ class Comparison(unittest.TestCase):
         oltp = arm("oracle", 0.0, 5000)
         oltp["boots"][0]["report"].update(unit="ns", seconds=4.0)
         self.assertEqual(model_lab.lab_times({"arms": [oltp]}), {"oracle": 4.0})
+
+    def test_the_model_runs_what_the_lab_ran(self):
+        queue = model_lab.chosen("queue:--programs 1 --work 25", "ring4")
+        self.assertEqual({arm: scenario.name for arm, scenario in queue.values()}, dict.fromkeys(
+            ("direct", "eevdf-llc", "autonuma-llc", "direct-far"), "lab-queue.toml"))
+        self.assertEqual(model_lab.chosen("migration", "ring4")["worst"], ("eevdf", "migration"))
+        self.assertEqual(model_lab.chosen("migration", "2node")["worst"], ("worst", "migration"))
+        mixed = model_lab.chosen("mixed:--passes 100", "2node")
+        self.assertEqual((mixed["worst"], mixed["oracle"][1].name), (("worst", "mixed"), "lab-mixed.toml"))
+        for file in (scenario for found in (queue, mixed) for _, scenario in found.values() if isinstance(scenario, Path)):
+            self.assertTrue(file.exists(), file)
 
     def test_order_counts_where_arms_differ_in_both(self):
         lab = {"eevdf-llc": (1.8, 0.5), "autonuma-llc": (1.2, 0.1), "worst": (1.82, 1.0)}

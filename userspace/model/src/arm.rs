@@ -19,6 +19,8 @@ pub enum Arm {
     GatheringAutoNuma,
     /// Every program bound to one node, with its memory; nodes in turn.
     Direct,
+    /// The same with its memory on the node farthest from there.
+    DirectFar,
     /// Memory on all nodes in turn.
     Interleave,
     /// The best placement known, at any time, free of charge.
@@ -52,6 +54,9 @@ const BASELINES: [(&str, Arm); 8] = [
     ("worst", Arm::Worst),
 ];
 
+/// A bound like those that the lab builds for programs which come and go: only where it is asked for by name.
+const DIRECT_FAR: &str = "direct-far";
+
 /// The page policy with which each thread policy is combined in `all`.
 const USUAL_PAGES: &str = "tmma";
 
@@ -80,6 +85,9 @@ impl Arm {
     /// # Errors
     /// [`UnknownArm`] if there is none.
     pub fn parse(name: &str) -> Result<Self, UnknownArm> {
+        if name == DIRECT_FAR {
+            return Ok(Self::DirectFar);
+        }
         if let Some((_, arm)) = BASELINES.iter().find(|(baseline, _)| *baseline == name) {
             return Ok(*arm);
         }
@@ -138,7 +146,7 @@ impl Arm {
 
     /// Whether it places threads itself, so that the scheduler must not.
     pub fn pins(&self) -> bool {
-        matches!(self, Self::Direct | Self::Oracle | Self::Worst)
+        matches!(self, Self::Direct | Self::DirectFar | Self::Oracle | Self::Worst)
     }
 }
 
@@ -150,6 +158,7 @@ impl fmt::Display for Arm {
             Self::GatheringEevdf => f.write_str("eevdf-llc"),
             Self::GatheringAutoNuma => f.write_str("autonuma-llc"),
             Self::Direct => f.write_str("direct"),
+            Self::DirectFar => f.write_str(DIRECT_FAR),
             Self::Interleave => f.write_str("interleave"),
             Self::Oracle => f.write_str("oracle"),
             Self::Worst => f.write_str("worst"),
@@ -170,7 +179,7 @@ mod tests {
     #[test]
     fn names_are_baselines_pairs_or_one_policy() {
         assert_eq!(names("eevdf, sma+tmma,sma,tmma"), ["eevdf", "sma+tmma", "sma+none", "none+tmma"]);
-        assert_eq!(names("direct,direct+none"), ["direct", "direct+none"]);
+        assert_eq!(names("direct,direct+none,direct-far"), ["direct", "direct+none", "direct-far"]);
     }
 
     #[test]

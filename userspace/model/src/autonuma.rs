@@ -32,6 +32,8 @@ const THRESHOLD: f64 = 7.0;
 struct Scan {
     period_ns: f64,
     least_ns: f64,
+    /// How long the process had been there when its work began.
+    before_ns: f64,
     /// When the present period ends.
     end_ns: f64,
     scans: u32,
@@ -81,8 +83,8 @@ impl AutoNuma {
             if self.scans[program].period_ns == 0.0 {
                 self.begin(sim, program);
             }
-            // The first scan comes after a delay of one period.
-            if sim.now_ns < started_ns + FIRST_PERIOD_NS {
+            // The first scan comes after a delay of one period from the start of the process: its memory was filled since.
+            if sim.now_ns < started_ns + FIRST_PERIOD_NS - self.scans[program].before_ns {
                 continue;
             }
             let scan = &mut self.scans[program];
@@ -96,10 +98,13 @@ impl AutoNuma {
 
     fn begin(&mut self, sim: &Sim, program: usize) {
         let scans = libm::ceil(pages_of(sim, program) / SCAN_PAGES).max(1.0);
+        let early = !sim.world.programs[program].fills;
+        let before_ns = if early { sim.fill_ns(program, None).min(FIRST_PERIOD_NS) } else { 0.0 };
         let scan = &mut self.scans[program];
         scan.least_ns = (FIRST_PERIOD_NS / scans).max(LEAST_PERIOD_NS);
         scan.period_ns = scan.least_ns;
-        scan.end_ns = sim.now_ns + FIRST_PERIOD_NS + scan.period_ns;
+        scan.before_ns = before_ns;
+        scan.end_ns = sim.now_ns - before_ns + FIRST_PERIOD_NS + scan.period_ns;
         scan.region = sim.world.programs[program].regions.start;
     }
 

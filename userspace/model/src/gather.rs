@@ -2,18 +2,67 @@
 //! Cache-aware scheduling, as Linux 7 has it: threads of one process run where they share a last-level cache.
 //!
 //! A process with no more threads than a last-level cache has CPUs prefers the one where most of it runs, and its threads go
-//! there: to an idle CPU, or in exchange with a thread that does not belong there. The kernel gets there within some tens of
-//! milliseconds, by its load balancing; here it happens at once, whenever a program has started or a thread ended. As caches
-//! within a node are alike here, a node stands for its caches. NUMA balancing's moves afterwards stay, as the kernel lets
-//! a thread's preferred node win.
+//! there if a CPU is idle: the kernel's load balancing moves threads, it does not exchange them. They come from nodes that
+//! have no nearer one: on the lab's ring neighbours were gathered, threads of opposite nodes not in any of four runs. It
+//! takes its time: in the timing lab from 10 to 650 ms. Here it happens when a program has run for [`DELAY_NS`], and
+//! whenever others start or end after that. As caches within a node are alike here, a node stands for its caches. With NUMA balancing it ends with a
+//! program's first second, as the kernel lets a thread's preferred node win.
+
+use std::ops::Range;
+
+use tandem_policies::model::NodeIndex;
 
 use crate::sim::Sim;
 
-/// Gathers every program that fits a last-level cache.
-pub fn gather(sim: &mut Sim) {
+/// How long a program runs before it is gathered: about the median of what the lab's stock runs took until lines were no more
+/// taken from other nodes (`lubench`, `hubench`, `ping-pong`: 10, 40, 170, 240, 650 ms).
+const DELAY_NS: f64 = 170e6;
+
+/// Until when a program is gathered if NUMA balancing finds its threads' preferred nodes after that.
+const UNTIL_BALANCED_NS: f64 = 1e9;
+
+/// When to gather.
+pub struct Gathering {
+    /// How long a program that is gathered has run, from and to.
+    ages_ns: Range<f64>,
+    /// Events that were there the last time.
+    events: u64,
+    /// When the next program has run long enough.
+    next_ns: Option<f64>,
+}
+
+impl Gathering {
+    /// Nothing gathered yet; `balanced`: on a kernel with NUMA balancing.
+    pub fn new(balanced: bool) -> Self {
+        let until_ns = if balanced { UNTIL_BALANCED_NS } else { f64::INFINITY };
+        Self { ages_ns: DELAY_NS..until_ns, events: 0, next_ns: None }
+    }
+
+    /// Gathers, if there is a reason to.
+    pub fn pass(&mut self, sim: &mut Sim) {
+        if self.events != sim.events || self.next_ns.is_some_and(|next_ns| next_ns <= sim.now_ns) {
+            self.events = sim.events;
+            gather(sim, &self.ages_ns);
+            let due = sim.started_ns.iter().flatten().map(|ns| ns + DELAY_NS).filter(|&ns| ns > sim.now_ns);
+            self.next_ns = due.reduce(f64::min);
+        }
+    }
+
+    /// Time until there is a reason again by itself.
+    pub fn step_ns(&self, sim: &Sim) -> f64 {
+        self.next_ns.map_or(f64::INFINITY, |next_ns| next_ns - sim.now_ns)
+    }
+}
+
+/// Gathers every program that fits a last-level cache and has run for so long.
+fn gather(sim: &mut Sim, ages_ns: &Range<f64>) {
     let mut room: Vec<usize> = (0..sim.machine.nodes()).map(|node| sim.machine.cpus(node)).collect();
     let mut home = vec![None; sim.world.programs.len()];
     for program in most_gathered_first(sim) {
+        let is_due = |ns: f64| (ns + ages_ns.start..ns + ages_ns.end).contains(&sim.now_ns);
+        if !sim.started_ns[program].is_some_and(is_due) {
+            continue;
+        }
         let threads = active_of(sim, program);
         let on = |node: usize| on(sim, &threads, node);
         let fits = |&node: &usize| {
@@ -29,26 +78,23 @@ pub fn gather(sim: &mut Sim) {
     for at in 0..sim.active.len() {
         let thread = sim.active[at];
         if let Some(to) = home[sim.world.threads[thread].program] {
-            bring(sim, thread, to, &home);
+            bring(sim, thread, to);
         }
     }
 }
 
-/// Moves a thread to its program's node: to an idle CPU, or in exchange with one whose program is not at home there.
-fn bring(sim: &mut Sim, thread: usize, to: usize, home: &[Option<usize>]) {
+/// Moves a thread to its program's node, if that is near and a CPU is idle there.
+fn bring(sim: &mut Sim, thread: usize, to: usize) {
     let from = sim.threads[thread].node;
-    if from == to {
-        return;
+    if from != to && is_nearest(sim, from, to) && sim.load()[to] < sim.machine.cpus(to) {
+        sim.move_thread(thread, to, None);
     }
-    if sim.load()[to] >= sim.machine.cpus(to) {
-        let strange =
-            |&&other: &&usize| sim.threads[other].node == to && home[sim.world.threads[other].program] != Some(to);
-        // One that is at home where this one comes from, before any other.
-        let wants = |&&other: &&usize| home[sim.world.threads[other].program] != Some(from);
-        let Some(&other) = sim.active.iter().filter(strange).min_by_key(wants) else { return };
-        sim.move_thread(other, from, None);
-    }
-    sim.move_thread(thread, to, None);
+}
+
+/// Whether no other node is nearer to `from` than `to`.
+fn is_nearest(sim: &Sim, from: usize, to: usize) -> bool {
+    let distance = |other: usize| sim.machine.topology.distance(NodeIndex(from), NodeIndex(other));
+    (0..sim.machine.nodes()).filter(|&other| other != from).all(|other| distance(to) <= distance(other))
 }
 
 /// Programs, those with most threads on one node first: the more of a process runs in a cache, the sooner it gathers there.

@@ -13,8 +13,8 @@ use tandem_policies::model::{NodeIndex, PAGE_BYTES, Topology, TopologyError};
 /// `cost_ns_per_page` of `./run ab --machine 2node --workload crossed --arms scx_tandem` (and `master-init`) is 28.1 to 28.5 us,
 /// of which 64 lines of 180 + 90 ns, each waited for, are 17.3 us.
 const PAGE_CALL_NS: f64 = 10_900.0;
-/// Time of one hint fault of NUMA balancing: entry, lookup and return of a minor fault. Chosen.
-const HINT_FAULT_NS: f64 = 1000.0;
+/// Time of a minor fault, as hint faults of NUMA balancing are: entry, lookup and return. Chosen.
+const FAULT_NS: f64 = 1000.0;
 /// Time to take a thread off one run queue and put it on another. Chosen.
 const THREAD_CALL_NS: f64 = 10_000.0;
 /// Lines of a base page.
@@ -108,7 +108,7 @@ impl Machine {
             moves: MoveCosts {
                 page_call_ns: PAGE_CALL_NS,
                 page_ns: file.moves.page_ns,
-                hint_fault_ns: HINT_FAULT_NS,
+                hint_fault_ns: FAULT_NS,
                 thread_call_ns: THREAD_CALL_NS,
                 refill_lines: (file.caches.l2_kb * 1024 / LINE_BYTES) as f64,
             },
@@ -157,6 +157,12 @@ impl Machine {
         }
         let copying = (self.latency_ns[to][from] + self.latency_ns[to][to]) * PAGE_LINES;
         self.moves.page_ns.unwrap_or(self.moves.page_call_ns + copying)
+    }
+
+    /// Time to fill one new page on node `memory` by a thread on `node`: a minor fault, which takes as long as a hint fault,
+    /// and its lines, one after the other.
+    pub fn page_fill_ns(&self, node: usize, memory: usize) -> f64 {
+        FAULT_NS + self.latency_ns[node][memory] * PAGE_LINES
     }
 
     /// Load-to-use time of the fastest local memory.
@@ -223,6 +229,12 @@ mod tests {
         let measured = machine("nodes = 2\ncpus_per_node = 2\n[moves]\npage_ns = 2100");
         assert_eq!(measured.page_move_ns(0, 1), 2100.0);
         assert_eq!(measured.with_free_moves().page_move_ns(0, 1), 0.0);
+    }
+
+    #[test]
+    fn filling_a_page_takes_a_fault_and_a_miss_for_each_line() {
+        assert_eq!(two_nodes().page_fill_ns(0, 0), 1000.0 + 64.0 * 90.0);
+        assert_eq!(two_nodes().page_fill_ns(0, 1), 1000.0 + 64.0 * 180.0);
     }
 
     #[test]

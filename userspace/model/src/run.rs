@@ -9,7 +9,7 @@ use tandem_policies::registry::{Parameters, Policy};
 use crate::arm::Arm;
 use crate::autonuma::AutoNuma;
 use crate::balance::balance;
-use crate::gather::gather;
+use crate::gather::Gathering;
 use crate::machine::Machine;
 use crate::managed::Managed;
 use crate::placement::Spread;
@@ -118,7 +118,7 @@ pub fn run_with(
     let world = World::new(machine, scenario, seed);
     let mut sim = Sim::new(machine, &world);
     let mut driver = match arm {
-        Arm::Eevdf | Arm::GatheringEevdf | Arm::Direct | Arm::Interleave => Driver::Nothing,
+        Arm::Eevdf | Arm::GatheringEevdf | Arm::Direct | Arm::DirectFar | Arm::Interleave => Driver::Nothing,
         Arm::AutoNuma | Arm::GatheringAutoNuma => Driver::Kernel(AutoNuma::new(&sim)),
         Arm::Oracle => Driver::Search(Box::new(Search::new(Goal::Best, seed))),
         Arm::Worst => Driver::Search(Box::new(Search::new(Goal::Worst, seed))),
@@ -128,12 +128,11 @@ pub fn run_with(
         }
     };
     let end_ns = settings.patience * ideal_ns(&world, scenario);
-    let mut gathered = 0;
+    let mut gathering = arm.gathers().then(|| Gathering::new(matches!(arm, Arm::GatheringAutoNuma)));
     while !sim.is_over() && sim.now_ns < end_ns {
         start_due(&mut sim, arm);
-        if arm.gathers() && sim.events != gathered {
-            gathered = sim.events;
-            gather(&mut sim);
+        if let Some(gathering) = &mut gathering {
+            gathering.pass(&mut sim);
         }
         if let Driver::Search(search) = &mut driver {
             search.place(&mut sim);
@@ -146,6 +145,7 @@ pub fn run_with(
             Driver::Managed(managed) => managed.step_ns(&sim).min(settings.step_ns),
             _ => settings.step_ns,
         };
+        let most_ns = gathering.as_ref().map_or(most_ns, |gathering| most_ns.min(gathering.step_ns(&sim)));
         let step_ns = sim.step_ns(most_ns);
         sim.advance(step_ns);
         match &mut driver {
@@ -170,15 +170,19 @@ fn ideal_ns(world: &World, scenario: &Scenario) -> f64 {
 }
 
 fn start_due(sim: &mut Sim, arm: Arm) {
-    for program in sim.due() {
+    let due = sim.due();
+    due.iter().for_each(|&program| sim.fork(program));
+    for program in due {
         let tour = &sim.world.tour;
         let node = tour[program % tour.len()];
         match arm {
+            Arm::DirectFar => sim.start(program, Some(node), Some(&Spread::on(sim.machine.far_from(node)))),
             Arm::Direct => sim.start(program, Some(node), Some(&Spread::on(sim.machine.memory_at(node)))),
             Arm::Interleave => sim.start(program, None, Some(&Spread::over(&memory_nodes(sim.machine)))),
             _ => sim.start(program, None, None),
         }
     }
+    sim.end_start();
 }
 
 /// Share of the work that is done.

@@ -75,6 +75,8 @@ pub enum Place {
     PairsApart,
     /// The first half in blocks, each of the second half far from its partner in the first.
     HalvesApart,
+    /// The first half on the first node, the second half on the node farthest from it.
+    TwoBlocks,
     /// Where the scheduler puts them: the node with most idle CPUs.
     Free,
 }
@@ -90,6 +92,8 @@ pub enum Per {
     Pair,
     /// Threads j and j + half of them.
     HalfPair,
+    /// Each half of the threads.
+    Half,
     /// The program.
     Program,
 }
@@ -198,6 +202,12 @@ pub struct Program {
     /// As many copies for each node with CPUs instead.
     #[serde(default)]
     pub copies_per_node: usize,
+    /// Of the nodes with CPUs only every so many-th gets copies.
+    #[serde(default = "one_copy")]
+    pub node_step: usize,
+    /// The first of them that does, from 0.
+    #[serde(default)]
+    pub first_node: usize,
     /// Threads of each; 0: as `cpus` says.
     #[serde(default)]
     pub threads: usize,
@@ -210,6 +220,9 @@ pub struct Program {
     /// Threads are rounded down to a multiple of this, but to no less than it.
     #[serde(default = "one_copy")]
     pub multiple: usize,
+    /// Whether shares of CPUs are rounded up to whole threads instead of down.
+    #[serde(default)]
+    pub round_up: bool,
     /// Work of each thread, 1 being the scenario's `seconds`.
     #[serde(default = "one")]
     pub work: f64,
@@ -222,6 +235,9 @@ pub struct Program {
     /// Whether threads wait for each other all the time.
     #[serde(default)]
     pub barrier: bool,
+    /// Whether its main thread fills its memory within its time; else it was filled before.
+    #[serde(default)]
+    pub fills: bool,
     /// Where threads start.
     #[serde(default)]
     pub place: Place,

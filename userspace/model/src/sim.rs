@@ -7,7 +7,7 @@
 use crate::machine::Machine;
 use crate::placement::Spread;
 use crate::rates::{Rates, Runner, Target, Use};
-use crate::world::{Start, World};
+use crate::world::{Program, Start, World};
 
 mod pages;
 mod passing;
@@ -96,6 +96,8 @@ pub struct Sim<'a> {
     pub counts: Counts,
     /// Whether speeds are those of a state that is no more.
     dirty: bool,
+    /// Main threads of programs that are about to start, with their nodes: each occupies a CPU until all have begun.
+    mains: Vec<(usize, usize)>,
     /// Events (starts, ends, phases) so far.
     pub events: u64,
     /// By active thread: share of a CPU; lines from memory, and of them remote, per access.
@@ -134,6 +136,7 @@ impl<'a> Sim<'a> {
             started_ns: vec![None; world.programs.len()],
             counts: Counts::default(),
             dirty: true,
+            mains: Vec::new(),
             events: 0,
             cpu_share: Vec::new(),
             memory_per_access: Vec::new(),
@@ -161,12 +164,23 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// Starts a program: its threads that have no place go where most CPUs are idle, then its regions get their pages.
-    /// `place` may decide both instead.
+    /// Begins a program's process, if the scheduler chooses its places: its main thread goes where most CPUs are idle.
+    /// There it fills the memory that is to be with the first thread, and there it starts the threads.
+    pub fn fork(&mut self, program: usize) {
+        let mut threads = self.world.programs[program].threads.clone();
+        if threads.all(|thread| self.world.threads[thread].place.is_none()) {
+            let node = self.idlest_node(None);
+            self.mains.push((program, node));
+        }
+    }
+
+    /// Starts a program: its threads that have no place go where most CPUs are idle, of equal nodes to the main thread's,
+    /// then its regions get their pages. `threads_at` and `pages_at` may decide both instead.
     pub fn start(&mut self, program: usize, threads_at: Option<usize>, pages_at: Option<&Spread>) {
         self.started_ns[program] = Some(self.now_ns);
+        let main = self.mains.iter().find(|main| main.0 == program).map(|main| main.1);
         for thread in self.world.programs[program].threads.clone() {
-            let node = threads_at.or(self.world.threads[thread].place).unwrap_or_else(|| self.idlest_node());
+            let node = threads_at.or(self.world.threads[thread].place).unwrap_or_else(|| self.idlest_node(main));
             self.threads[thread].status = Status::Active;
             self.threads[thread].pinned = threads_at.is_some();
             self.settle(thread, node, None);
@@ -175,12 +189,28 @@ impl<'a> Sim<'a> {
         for region in self.world.programs[program].regions.clone() {
             let home = match pages_at {
                 Some(spread) => spread.clone(),
-                None => self.world.home(self.machine, region, |thread| self.threads[thread].node),
+                None => self.world.home(self.machine, region, main, |thread| self.threads[thread].node),
             };
             self.fill(region, &home);
         }
+        if self.world.programs[program].fills {
+            let fill_ns = self.fill_ns(program, main);
+            let threads = self.world.programs[program].threads.clone();
+            threads.for_each(|thread| self.threads[thread].debt_ns += fill_ns);
+        }
         self.events += 1;
         self.dirty = true;
+    }
+
+    /// Time in which a program's main thread, on `main` or with the first of its threads, fills its memory.
+    pub fn fill_ns(&self, program: usize, main: Option<usize>) -> f64 {
+        let Program { threads, regions, .. } = &self.world.programs[program];
+        let main = main.unwrap_or(self.threads[threads.start].node);
+        let of = |region: usize| -> f64 {
+            let on = self.pages_of(region).iter().enumerate().filter(|on| *on.1 > 0.0);
+            on.map(|(memory, pages)| pages * self.machine.page_fill_ns(main, memory)).sum()
+        };
+        regions.clone().map(of).sum()
     }
 
     fn refresh_active(&mut self) {
@@ -196,11 +226,18 @@ impl<'a> Sim<'a> {
         load
     }
 
-    fn idlest_node(&self) -> usize {
-        let load = self.load();
+    /// Programs that were begun have started: their main threads wait for their ends now.
+    pub fn end_start(&mut self) {
+        self.mains.clear();
+    }
+
+    /// The node with the lowest load for its CPUs; of equal ones `near`, else the first of the tour.
+    fn idlest_node(&self, near: Option<usize>) -> usize {
+        let mut load = self.load();
+        self.mains.iter().for_each(|&(_, node)| load[node] += 1);
         let crowd = |&node: &usize| load[node] as f64 / self.machine.cpus(node) as f64;
-        let tour = self.world.tour.iter().copied();
-        tour.reduce(|best, next| if crowd(&next) < crowd(&best) { next } else { best }).unwrap_or(0)
+        let in_order = near.into_iter().chain(self.world.tour.iter().copied());
+        in_order.reduce(|best, next| if crowd(&next) < crowd(&best) { next } else { best }).unwrap_or(0)
     }
 
     /// Puts a thread on a node, on the CPU named or the one with the fewest threads.

@@ -31,6 +31,8 @@ pub struct Program {
     pub regions: std::ops::Range<usize>,
     /// Whether its threads wait for each other.
     pub barrier: bool,
+    /// Whether its memory is filled within its time.
+    pub fills: bool,
 }
 
 /// What a thread does until it has made so many accesses of the phase.
@@ -154,8 +156,15 @@ impl World {
         builder.world
     }
 
-    /// Where the pages of a region are when its program starts, its threads being on `node_of`.
-    pub fn home(&self, machine: &Machine, region: usize, node_of: impl Fn(usize) -> usize) -> Spread {
+    /// Where the pages of a region are when its program starts, its main thread being on `main` if that is no thread of
+    /// its own, and its threads on `node_of`.
+    pub fn home(
+        &self,
+        machine: &Machine,
+        region: usize,
+        main: Option<usize>,
+        node_of: impl Fn(usize) -> usize,
+    ) -> Spread {
         let Region { home, owner, program, rank, .. } = self.regions[region];
         let threads = &self.programs[program].threads;
         let partner = (threads.start + ((owner - threads.start) | 1)).min(threads.end - 1);
@@ -167,7 +176,7 @@ impl World {
             Home::Local => Spread::on(machine.memory_at(node_of(owner))),
             Home::HalfAway if rank.is_multiple_of(2) => Spread::on(machine.memory_at(node_of(owner))),
             Home::Far => Spread::on(machine.far_from(node_of(owner))),
-            Home::First => Spread::on(machine.memory_at(node_of(threads.start))),
+            Home::First => Spread::on(machine.memory_at(main.unwrap_or_else(|| node_of(threads.start)))),
             Home::Before => {
                 let before = if owner == threads.start { threads.end } else { owner } - 1;
                 Spread::on(machine.memory_at(node_of(before)))
@@ -199,7 +208,8 @@ impl Builder<'_> {
     /// Adds all copies of a kind of program; returns their numbers.
     fn add(&mut self, kind: &scenario::Program, before: Option<&[usize]>) -> Vec<usize> {
         let threads = self.threads_of(kind);
-        let copies = if kind.copies_per_node > 0 { kind.copies_per_node * self.world.tour.len() } else { kind.copies };
+        let nodes = self.world.tour.len().saturating_sub(kind.first_node).div_ceil(kind.node_step);
+        let copies = if kind.copies_per_node > 0 { kind.copies_per_node * nodes } else { kind.copies };
         let places = self.places(kind.place, threads * copies);
         (0..copies)
             .map(|copy| {
@@ -216,7 +226,9 @@ impl Builder<'_> {
         let cpus = self.machine.all_cpus() as f64;
         let of_node = cpus / self.world.tour.len() as f64;
         // A little more than nothing, so that shares like 1/3 do not lose a thread to rounding.
-        let threads = kind.threads.max(((kind.cpus * cpus).max(kind.node_cpus * of_node) + 1e-9) as usize);
+        let share = (kind.cpus * cpus).max(kind.node_cpus * of_node);
+        let of_cpus = if kind.round_up { libm::ceil(share - 1e-9) } else { libm::floor(share + 1e-9) };
+        let threads = kind.threads.max(of_cpus as usize);
         (threads / kind.multiple * kind.multiple).max(kind.multiple)
     }
 
@@ -247,6 +259,7 @@ impl Builder<'_> {
             threads: first..first + places.len(),
             regions: first_region..self.world.regions.len(),
             barrier: kind.barrier,
+            fills: kind.fills,
         });
         program
     }
@@ -269,6 +282,10 @@ impl Builder<'_> {
                 let half = blocks(threads.div_ceil(2));
                 let far = half.iter().map(|&node| self.machine.far_seat(node));
                 half.iter().copied().chain(far).take(threads).collect()
+            }
+            Place::TwoBlocks => {
+                let far = self.machine.far_seat(tour[0]);
+                (0..threads).map(|at| if at < threads.div_ceil(2) { tour[0] } else { far }).collect()
             }
             Place::Fill => (0..threads).map(|_| self.take_seat(&tour, &cpus, 0)).collect(),
             Place::Scatter => (0..threads).map(|at| self.take_seat(&tour, &cpus, at)).collect(),
@@ -297,6 +314,7 @@ impl Builder<'_> {
             let count = match region.per {
                 Per::Thread => threads,
                 Per::Pair | Per::HalfPair => threads.div_ceil(2),
+                Per::Half => threads.min(2),
                 Per::Program => 1,
             };
             let mut numbers = Vec::new();
@@ -307,6 +325,7 @@ impl Builder<'_> {
                     continue;
                 }
                 let owner = match region.per {
+                    Per::Half => rank * threads.div_ceil(2),
                     Per::Pair => (2 * rank + region.shift) % threads,
                     _ => rank,
                 };
@@ -363,6 +382,10 @@ fn ranks(region: &scenario::Region, of: Of, rank: usize, threads: usize) -> Vec<
         (Per::Program, _) => vec![0],
         (Per::Pair, _) => vec![(rank + threads - region.shift) % threads / 2],
         (Per::HalfPair, _) => vec![rank % threads.div_ceil(2)],
+        (Per::Half, _) => {
+            let half = usize::from(rank >= threads.div_ceil(2));
+            vec![if of == Of::Opposite && threads > 1 { 1 - half } else { half }]
+        }
         (Per::Thread, Of::Own) => vec![rank],
         (Per::Thread, Of::All) => (0..threads).collect(),
         (Per::Thread, Of::Neighbours) => vec![(rank + threads - 1) % threads, (rank + 1) % threads],

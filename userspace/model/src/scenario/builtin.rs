@@ -101,6 +101,12 @@ const INTERACTIVE: [(&str, f64); 8] = [
     ("cg", 269.0),
     ("sp", 316.0),
 ];
+/// Ideal seconds of the lab's programs at 100 % of their work: 6 solves of `cg`, 100 steps of `sp`, 170 sorts of `is`, from the
+/// lengths that the model needs for the lab's experiments with each alone.
+const LAB_WORK: [(&str, f64); 3] = [("cg", 0.6), ("sp", 0.79), ("is", 0.68)];
+/// The lab's default work of a program, as a share: of `queue` and of `interactive`.
+const LAB_SHARES: [f64; 2] = [2.0, 2.5];
+
 /// The lab plays LU and BT by `sp`.
 const LAB_INTERACTIVE: [(&str, f64); 8] = [
     ("sp", 0.0),
@@ -149,19 +155,27 @@ pub fn builtins() -> Vec<Scenario> {
     let files = FILES.iter().map(|text| (*text).to_owned());
     let kernels = KERNELS.iter().map(|code| alone("", code, "first", "the lab's workload, after NAS"));
     let lab = [
-        queue("queue", &KERNELS, 0.4, "the lab's workload, after the Thanos thesis"),
+        lab_queue(),
         interactive(
             "interactive",
             &KERNELS,
             &LAB_INTERACTIVE,
-            [0.02, 0.5],
-            "the lab's workload, after the Thanos thesis",
+            |code| LAB_SHARES[1] * lab_work(code),
+            0.02,
+            ["first", "round_up = true\nfills = true", "the lab's workload, after the Thanos thesis"],
         ),
     ];
     let singles = NAS.iter().map(|code| alone("single-", code, "half-away", "Thanos thesis, Single"));
     let thesis = [
         queue("thanos-queue", &NAS, 0.5, "Thanos thesis, Queue"),
-        interactive("thanos-interactive", &NAS, &INTERACTIVE, [1.0, 5.0], "Thanos thesis, Interactive"),
+        interactive(
+            "thanos-interactive",
+            &NAS,
+            &INTERACTIVE,
+            |name| 5.0 * of_table(&NAS, name).seconds,
+            1.0,
+            ["local", "", "Thanos thesis, Interactive"],
+        ),
     ];
     let mixes = SAM.iter().enumerate().map(|(at, mix)| sam(at + 1, mix));
     let texts = files.chain(kernels).chain(lab).chain(singles).chain(thesis).chain(mixes);
@@ -212,15 +226,52 @@ fn queue(name: &str, codes: &[Code], share: f64, source: &str) -> String {
     text
 }
 
-/// Eight programs at given times, each on a fifth of the CPUs; `scales` are those of starts and of lengths.
-fn interactive(name: &str, codes: &[Code], starts: &[(&str, f64)], scales: [f64; 2], source: &str) -> String {
+/// The code of this name in a table.
+fn of_table<'a>(codes: &'a [Code], name: &str) -> &'a Code {
+    codes.iter().find(|code| code.name == name).expect("a code of the table")
+}
+
+/// Ideal seconds of one of the lab's programs at 100 % of its work.
+fn lab_work(name: &str) -> f64 {
+    LAB_WORK.iter().find(|(code, _)| *code == name).expect("a code of the lab").1
+}
+
+/// The lab's queue: users begin with different codes, and a program's main thread fills all of its memory.
+fn lab_queue() -> String {
+    let summary = "as many users as nodes, each running one program after the other: the machine is always full";
+    let mut text = head("queue", summary, "the lab's workload, after the Thanos thesis", 1.0, "");
+    let kinds = KERNELS.len();
+    for turn in 0..kinds {
+        for user in 0..kinds {
+            let code = &KERNELS[(turn + user) % kinds];
+            let after = if turn == 0 { String::new() } else { format!("after = 'turn-{turn}-{user}'\n") };
+            let work = LAB_SHARES[0] * lab_work(code.name);
+            let more = format!(
+                "copies_per_node = 1\nnode_step = {kinds}\nfirst_node = {user}\nnode_cpus = 1\nplace = 'free'\n\
+                 fills = true\nwork = {work}\n{after}"
+            );
+            text += &program(code, &format!("turn-{}-{user}", turn + 1), "first", &more);
+        }
+    }
+    text
+}
+
+/// Eight programs at given times, each on a fifth of the CPUs; `work` are the codes' lengths, `scale` that of the starts;
+/// where their memory is, lines for all of them, and the source.
+fn interactive(
+    name: &str,
+    codes: &[Code],
+    starts: &[(&str, f64)],
+    work: impl Fn(&str) -> f64,
+    scale: f64,
+    [home, lines, source]: [&str; 3],
+) -> String {
     let summary = "eight programs at given times, at the peak more threads than CPUs; the sum of their times counts";
     let mut text = head(name, summary, source, 1.0, "metric = 'accumulated'");
     for (at, (which, start_s)) in starts.iter().enumerate() {
-        let code = codes.iter().find(|code| code.name == *which).expect("a code of the table");
-        let (start_s, work) = (start_s * scales[0], code.seconds * scales[1]);
-        let more = format!("cpus = 0.2\nplace = 'free'\nstart_s = {start_s}\nwork = {work}");
-        text += &program(code, &format!("{which}-{}", at + 1), "local", &more);
+        let (start_s, work) = (start_s * scale, work(which));
+        let more = format!("cpus = 0.2\n{lines}\nplace = 'free'\nstart_s = {start_s}\nwork = {work}");
+        text += &program(of_table(codes, which), &format!("{which}-{}", at + 1), home, &more);
     }
     text
 }

@@ -45,6 +45,9 @@ fn program(scenario: &Scenario, index: usize, program: &Program) -> Wrong {
     if program.copies == 0 && program.copies_per_node == 0 {
         return at(&place("copies"), "is 0, must be at least 1");
     }
+    if program.node_step == 0 {
+        return at(&place("node_step"), "is 0, must be at least 1");
+    }
     if program.multiple == 0 {
         return at(&place("multiple"), "is 0, must be at least 1");
     }
@@ -95,7 +98,8 @@ fn uses(program: &Program, uses: &[Use]) -> Wrong {
         let Some(region) = program.regions.iter().find(|region| region.name == one.region) else {
             return at(&place, "there is no such region");
         };
-        if one.of != Of::Own && region.per != Per::Thread {
+        let of_halves = region.per == Per::Half && one.of == Of::Opposite;
+        if one.of != Of::Own && region.per != Per::Thread && !of_halves {
             return at(&place, "regions of other threads are those that every thread has (per = \"thread\")");
         }
         not_negative(&format!("{place}: share"), one.share)

@@ -6,7 +6,7 @@ const RING: &str = include_str!("../../../../vm/machines/ring4.toml");
 
 fn homes(machine: &Machine, world: &World) -> Vec<usize> {
     let node_of = |thread: usize| world.threads[thread].place.unwrap();
-    let home = |region: usize| world.home(machine, region, node_of).iter().next().unwrap().0;
+    let home = |region: usize| world.home(machine, region, None, node_of).iter().next().unwrap().0;
     (0..world.regions.len()).map(home).collect()
 }
 
@@ -42,6 +42,8 @@ fn blocks_scatter_fill_and_first() {
     assert_eq!(of("fill"), [0, 0, 0, 0, 1, 1]);
     assert_eq!(of("first"), [0; 6]);
     assert_eq!(of("halves-apart"), [0, 0, 1, 1, 1, 0]);
+    assert_eq!(of("two-blocks"), [0, 0, 0, 1, 1, 1]);
+    assert_eq!(places(&World::new(&self::machine(RING), &placed("two-blocks", "local", 4), 1)), [1, 1, 3, 3]);
 }
 
 #[test]
@@ -78,6 +80,8 @@ fn regions_are_shared_as_said() {
     };
     assert_eq!(ranks_of(Per::Pair, 0, Of::Own), [[0], [0], [1], [1], [2], [2]]);
     assert_eq!(ranks_of(Per::Pair, 1, Of::Own), [[2], [0], [0], [1], [1], [2]]);
+    assert_eq!(ranks_of(Per::Half, 0, Of::Own), [[0], [0], [0], [1], [1], [1]]);
+    assert_eq!(ranks_of(Per::Half, 0, Of::Opposite), [[1], [1], [1], [0], [0], [0]]);
     assert_eq!(ranks_of(Per::HalfPair, 0, Of::Own), [[0], [1], [2], [0], [1], [2]]);
     assert_eq!(ranks_of(Per::Thread, 0, Of::Neighbours)[0], [5, 1]);
     assert_eq!(ranks_of(Per::Thread, 0, Of::Grid)[0], [5, 1, 3, 3]);
