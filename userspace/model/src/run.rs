@@ -225,6 +225,8 @@ fn time_ns(sim: &Sim) -> f64 {
 }
 
 #[cfg(test)]
+mod migration;
+#[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod tests;
