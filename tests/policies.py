@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Runs every policy on every built-in scenario and three machines of the model, and writes the tables of docs/policies.md.
 
-One command, about six minutes of CPU time of one core; what is outside of the markers in the document is left alone. Runs are kept
+One command, about eight minutes of CPU time of one core; what is outside of the markers in the document is left alone. Runs are kept
 below build/policies, so that --only-written writes the tables again without running anything.
 
 usage: tests/policies.py [--seeds N] [--tandem PROGRAM] [--only-written | --only-extras]
