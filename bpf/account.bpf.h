@@ -22,7 +22,9 @@
  * Where each dispatch queue is. CPUs write it without a lock: a lost update is
  * made good by the next task that is taken.
  */
-static u64 dsq_vtime[NR_DSQS];
+static struct {
+	u64 vtime;
+} OWN_CACHE_LINE dsqs[NR_DSQS];
 
 /* For each CPU what its own queue's virtual time differs by from the shared one's. */
 static u64 own_offsets[TANDEM_MAX_CPUS];
@@ -37,8 +39,11 @@ static u64 own_offsets[TANDEM_MAX_CPUS];
 struct running_task {
 	u64 vtime;
 	u64 since_ns;
+	/* When this task was switched to: 0 as long as nothing ran. */
+	u64 began_ns;
 	u32 weight;
-};
+	s32 tid;
+} OWN_CACHE_LINE;
 static struct running_task running_tasks[TANDEM_MAX_CPUS];
 
 static __always_inline bool is_pinned(const struct task_struct *p)
@@ -48,7 +53,7 @@ static __always_inline bool is_pinned(const struct task_struct *p)
 
 static __always_inline u64 vtime_of(u32 dsq)
 {
-	return dsq_vtime[dsq_at(dsq)];
+	return dsqs[dsq_at(dsq)].vtime;
 }
 
 /* The dispatch queue of @p, which is on @cpu and belongs to @queue. */
@@ -117,7 +122,7 @@ static u64 compare_own(s32 cpu, u64 first, bool contended)
 /* Lets @p, which may run on @cpu only, enter its own queue; the virtual time that it has there. */
 static u64 enter_own(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
 {
-	u64 *own = &dsq_vtime[dsq_at(cpu_dsq(cpu))];
+	u64 *own = &dsqs[dsq_at(cpu_dsq(cpu))].vtime;
 
 	*own = rules_own_vtime(*own, shared_vtime(cpu), own_offset(cpu));
 	return enter_dsq(p, tctx, cpu_dsq(cpu));
@@ -132,6 +137,11 @@ static void note_running(s32 cpu, const struct task_struct *p, const struct task
 		running->vtime += own_offset(cpu);
 	running->since_ns = now;
 	running->weight = tctx->weight;
+	/* One that goes on when its slice is over is not switched to again. */
+	if (running->tid != p->pid) {
+		running->tid = p->pid;
+		running->began_ns = now;
+	}
 }
 
 static void note_stopped(s32 cpu)
@@ -139,23 +149,24 @@ static void note_stopped(s32 cpu)
 	running_tasks[cpu_at(cpu)].weight = 0;
 }
 
-/* Virtual time of what @cpu runs, now; false when it runs nothing of ours. */
-static bool running_vtime(s32 cpu, u64 now, u64 *vtime)
+/* Whether what runs on @cpu should make room for a task with @vtime of the same queue. */
+static bool preempts(s32 cpu, u64 vtime, u64 now)
 {
 	const struct running_task *running = &running_tasks[cpu_at(cpu)];
+	u64 since = running->since_ns, began = running->began_ns;
 	u32 weight = running->weight;
-	u64 since = running->since_ns;
 
 	if (!weight)
 		return false;
-	*vtime = rules_vtime_after(running->vtime, now > since ? now - since : 0, weight);
-	return true;
+	return rules_preempts(
+		vtime, rules_vtime_after(running->vtime, now > since ? now - since : 0, weight),
+		now > began ? now - began : 0);
 }
 
 /* Where a queue is follows from what is taken from it. */
 static void note_taken(const struct task_struct *p, struct task_ctx *tctx)
 {
-	u64 *vtime = &dsq_vtime[dsq_at(tctx->vtime_dsq)];
+	u64 *vtime = &dsqs[dsq_at(tctx->vtime_dsq)].vtime;
 
 	if (tctx->waits && rules_vtime_before(*vtime, p->scx.dsq_vtime))
 		*vtime = p->scx.dsq_vtime;
@@ -184,31 +195,48 @@ static void start_running(struct task_struct *p, struct task_ctx *tctx)
 	note_running(cpu, p, tctx, now);
 }
 
-/*
- * Accounts what @p ran since the last call. Called from the tick too: a task
- * that is alone on its CPU runs for long without being switched.
- */
-static void account_run(struct task_struct *p, struct task_ctx *tctx)
+/* Charges @p for what it ran on @cpu since the last time, up to @now. */
+static void charge_run(struct task_struct *p, struct task_ctx *tctx, s32 cpu, u64 now)
 {
-	struct tandem_stats *stats = this_cpu_stats();
-	u64 now = bpf_ktime_get_ns();
-	s32 cpu = scx_bpf_task_cpu(p);
+	u64 ran_ns = now - tctx->running_since_ns;
 	u32 node = node_of_cpu(cpu);
-	u64 ran_ns;
 
-	if (!tctx->running_since_ns)
-		return;
-	ran_ns = now - tctx->running_since_ns;
 	tctx->running_since_ns = now;
 	if (is_node(node)) {
+		struct tandem_stats *stats = this_cpu_stats();
+
 		tctx->run_ns[node_at(node)] += ran_ns;
 		if (stats)
 			stats->busy_ns[node_at(node)] += ran_ns;
 	}
 	use_bandwidth(tctx, ran_ns);
 	scx_bpf_task_set_dsq_vtime(p, rules_vtime_after(p->scx.dsq_vtime, ran_ns, tctx->weight));
+}
+
+/*
+ * Accounts what @p ran while it goes on: a task that is alone on its CPU runs for
+ * long without being switched.
+ */
+static void account_run(struct task_struct *p, struct task_ctx *tctx)
+{
+	u64 now = bpf_ktime_get_ns();
+	s32 cpu = scx_bpf_task_cpu(p);
+
+	if (!tctx->running_since_ns)
+		return;
+	charge_run(p, tctx, cpu, now);
 	tctx->weight = weight_of(p, tctx);
 	note_running(cpu, p, tctx, now);
+}
+
+static void stop_running(struct task_struct *p, struct task_ctx *tctx)
+{
+	s32 cpu = scx_bpf_task_cpu(p);
+
+	if (tctx->running_since_ns)
+		charge_run(p, tctx, cpu, bpf_ktime_get_ns());
+	tctx->running_since_ns = 0;
+	note_stopped(cpu);
 }
 
 #endif /* __TANDEM_ACCOUNT_BPF_H */

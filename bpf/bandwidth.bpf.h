@@ -50,14 +50,14 @@ static void set_bandwidth(u32 at, u64 period_us, u64 quota_us, u64 burst_us)
 	has_limits = true;
 }
 
-/* When the group of @bandwidth may go on; 0 when it may run now. */
-static u64 waits_until(struct bandwidth *bandwidth, u64 now)
+/* Whether the group of @bandwidth has to wait for its next period. */
+static bool is_used_up(struct bandwidth *bandwidth, u64 now)
 {
 	u64 quota = bandwidth->quota_ns, end = bandwidth->end_ns, period = bandwidth->period_ns;
 	u64 periods;
 
 	if (!quota || !period)
-		return 0;
+		return false;
 	if (now >= end) {
 		periods = (now - end) / period + 1;
 		/* Whoever ends the period refills. */
@@ -69,28 +69,27 @@ static u64 waits_until(struct bandwidth *bandwidth, u64 now)
 				rules_refilled(left, quota, bandwidth->burst_ns, periods) - left);
 		}
 	}
-	return bandwidth->left_ns > 0 ? 0 : bandwidth->end_ns;
+	return bandwidth->left_ns <= 0;
 }
 
-/* When a task may go on; 0 when it may run now. */
-static u64 throttled_until(const struct task_ctx *tctx, u64 now)
+/* Whether the group of a task, or one above it, has used up its quota. */
+static bool is_throttled(const struct task_ctx *tctx)
 {
 	u32 at = tctx->group, level;
-	u64 latest = 0;
+	bool throttled = false;
+	u64 now;
 
+	/* Asked at every switch: the clock is read only where there are limits. */
 	if (!has_limits)
-		return 0;
+		return false;
+	now = bpf_ktime_get_ns();
 	bpf_for (level, 0, MAX_GROUP_DEPTH) {
-		u64 until;
-
 		if (!at)
 			break;
-		until = waits_until(&bandwidths[group_at(at)], now);
-		if (until > latest)
-			latest = until;
+		throttled |= is_used_up(&bandwidths[group_at(at)], now);
 		at = groups[group_at(at)].parent;
 	}
-	return latest;
+	return throttled;
 }
 
 /* Takes @ran_ns from what the group of a task has left, and the groups above it. */

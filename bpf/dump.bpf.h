@@ -20,7 +20,7 @@ static void dump_queues(void)
 
 		scx_bpf_dump("queue %u of node %u: %d waiting, %d claims, %u CPUs, vtime %llu\n",
 			     at, kernel_node_id(node), scx_bpf_dsq_nr_queued(shared_dsq(at)),
-			     nr_claims[queue_at(at)], nr_cpus_of_queue(at),
+			     claims_of[queue_at(at)].nr, nr_cpus_of_queue(at),
 			     vtime_of(shared_dsq(at)));
 	}
 }

@@ -95,14 +95,16 @@ static u32 home_of(const struct task_struct *p, struct task_ctx *tctx, s32 cpu)
  * more tasks claim a node than it has CPUs, each of them has a right to one of
  * these.
  */
-static s32 nr_claims[TANDEM_MAX_QUEUES];
+static struct {
+	s32 nr;
+} OWN_CACHE_LINE claims_of[TANDEM_MAX_QUEUES];
 
 static void count_claim(u32 from, u32 to)
 {
 	if (from != TANDEM_NO_QUEUE)
-		__sync_fetch_and_sub(&nr_claims[queue_at(from)], 1);
+		__sync_fetch_and_sub(&claims_of[queue_at(from)].nr, 1);
 	if (to != TANDEM_NO_QUEUE)
-		__sync_fetch_and_add(&nr_claims[queue_at(to)], 1);
+		__sync_fetch_and_add(&claims_of[queue_at(to)].nr, 1);
 }
 
 /* Lets a task claim @queue. In one step: the timer may be moving the task meanwhile. */
@@ -130,7 +132,7 @@ __noinline int nr_claims_of(u32 node)
 	u32 at;
 
 	bpf_for (at, 0, nr_queues_of(node))
-		claims += nr_claims[queue_at(queue_of_node(node, at))];
+		claims += claims_of[queue_at(queue_of_node(node, at))].nr;
 	return claims;
 }
 
@@ -149,7 +151,7 @@ static bool is_overfull(u32 node)
 /* Claims on @queue by others than the task of @tctx. */
 static s32 others_on(const struct task_ctx *tctx, u32 queue)
 {
-	return nr_claims[queue_at(queue)] - (tctx->claimed == queue);
+	return claims_of[queue_at(queue)].nr - (tctx->claimed == queue);
 }
 
 /*

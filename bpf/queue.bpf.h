@@ -35,14 +35,6 @@ static u64 waited_ns(const struct task_ctx *tctx)
 	return since ? bpf_ktime_get_ns() - since : 0;
 }
 
-/* Whether what runs on @cpu should make room for a task with @vtime of the same queue. */
-static bool preempts(s32 cpu, u64 vtime, u64 now)
-{
-	u64 running = 0;
-
-	return running_vtime(cpu, now, &running) && rules_preempts(vtime, running);
-}
-
 /*
  * Displaces a task that runs below the cache of @queue and has more virtual
  * time than @p, which was just queued there and found no idle CPU: where @p was
@@ -119,6 +111,13 @@ static void queue_on_cpu(struct task_struct *p, struct task_ctx *tctx, s32 cpu, 
 		count(TANDEM_STAT_PREEMPTED);
 		kick(cpu, SCX_KICK_PREEMPT);
 	}
+}
+
+/* Whether anything is in one of the queues that @cpu serves. */
+static bool somebody_waits(s32 cpu, u32 queue)
+{
+	return scx_bpf_dsq_nr_queued(cpu_dsq(cpu)) > 0 ||
+	       scx_bpf_dsq_nr_queued(shared_dsq(queue)) > 0;
 }
 
 /* Virtual time of the first task in @dsq that may run on @cpu; false when there is none. */
@@ -228,12 +227,10 @@ static bool move_to(struct bpf_iter_scx_dsq *it, struct task_struct *p, struct t
 /* Lets @p wait if its control group has used up its quota. */
 static bool throttle(struct task_struct *p, struct task_ctx *tctx, u64 enq_flags)
 {
-	u64 now = bpf_ktime_get_ns();
-
-	if (!throttled_until(tctx, now))
+	if (!is_throttled(tctx))
 		return false;
 	claim(tctx, TANDEM_NO_QUEUE);
-	tctx->queued_since_ns = now;
+	tctx->queued_since_ns = bpf_ktime_get_ns();
 	tctx->waits = false;
 	count(TANDEM_STAT_THROTTLED);
 	/* In the order of arrival: what orders it elsewhere stays as it is. */

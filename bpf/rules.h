@@ -235,10 +235,17 @@ static inline bool rules_is_less_crowded(s32 to_claims, u32 to_cpus, s32 from_cl
  */
 #define RULES_PREEMPT_NS (500 * 1000ULL)
 
-/* Whether a waking task with @vtime displaces one that is at @running_vtime. */
-static inline bool rules_preempts(u64 vtime, u64 running_vtime)
+/*
+ * How long a task runs at least before one that wakes up displaces it. Those that
+ * pass messages would otherwise displace each other at every message.
+ */
+#define RULES_UNDISPLACED_NS (500 * 1000ULL)
+
+/* Whether a waking task with @vtime displaces one that is at @running_vtime and ran for @ran_ns. */
+static inline bool rules_preempts(u64 vtime, u64 running_vtime, u64 ran_ns)
 {
-	return rules_vtime_before(vtime + RULES_PREEMPT_NS, running_vtime);
+	return ran_ns >= RULES_UNDISPLACED_NS &&
+	       rules_vtime_before(vtime + RULES_PREEMPT_NS, running_vtime);
 }
 
 /*

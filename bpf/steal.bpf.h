@@ -62,6 +62,25 @@ __noinline int steal(s32 cpu, u32 node, u64 patience_ns)
 	return false;
 }
 
+/* When each CPU that had a task of its own last looked whether other nodes need help. */
+static struct {
+	u64 ns;
+} OWN_CACHE_LINE helped_at[TANDEM_MAX_CPUS];
+
+/*
+ * Takes a task from another node though @cpu has one of its own. Looks once a
+ * slice, because tasks may yield all the time.
+ */
+static bool help_others(s32 cpu, u32 node)
+{
+	u64 *last = &helped_at[cpu_at(cpu)].ns, now = bpf_ktime_get_ns();
+
+	if (now - *last < slice_ns)
+		return false;
+	*last = now;
+	return steal(cpu, node, BUSY_PATIENCE_NS);
+}
+
 /*
  * Wakes the CPUs that serve @queue and run nothing of ours:
  * whoever queued the task may have found none, since a CPU that comes online, or

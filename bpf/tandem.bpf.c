@@ -38,7 +38,7 @@ s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 		return prev_cpu;
 	}
 	home = home_of(p, tctx, prev_cpu);
-	if (!is_node(home) || throttled_until(tctx, bpf_ktime_get_ns()))
+	if (!is_node(home) || is_throttled(tctx))
 		return prev_cpu;
 	if (wake_flags & SCX_WAKE_FORK)
 		home = first_home(p, tctx, home);
@@ -110,7 +110,7 @@ static struct task_ctx *ctx_if_it_may_go_on(struct task_struct *p)
 {
 	struct task_ctx *tctx = p->scx.flags & SCX_TASK_QUEUED ? task_ctx_of(p) : NULL;
 
-	return tctx && !throttled_until(tctx, bpf_ktime_get_ns()) ? tctx : NULL;
+	return tctx && !is_throttled(tctx) ? tctx : NULL;
 }
 
 void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
@@ -125,14 +125,19 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (tctx)
 		claim(tctx, at_home ? queue : queue_at_home(prev, tctx, home));
-	if (at_home && goes_first(prev, tctx, cpu, queue)) {
-		scx_bpf_task_set_slice(prev, slice_ns);
-		return;
+	/* Soon done where nobody waits: tasks that yield come here all the time. */
+	if (!at_home || somebody_waits(cpu, queue)) {
+		if (at_home && goes_first(prev, tctx, cpu, queue)) {
+			scx_bpf_task_set_slice(prev, slice_ns);
+			return;
+		}
+		if (take_own(cpu, queue, at_home && !is_pinned(prev)))
+			return;
 	}
-	if (take_own(cpu, queue, at_home && !is_pinned(prev)) || take_nearby(node, queue))
+	if (take_nearby(node, queue))
 		return;
 	/* Whoever is away from home makes room for one that waited longer. */
-	if (steal(cpu, node, at_home ? BUSY_PATIENCE_NS : 0))
+	if (at_home ? help_others(cpu, node) : steal(cpu, node, 0))
 		return;
 	if (at_home || (is_node(home) && is_overfull(home))) {
 		if (at_home)
@@ -176,7 +181,7 @@ void BPF_STRUCT_OPS(tandem_tick, struct task_struct *p)
 	if (!tctx)
 		return;
 	account_run(p, tctx);
-	if (throttled_until(tctx, bpf_ktime_get_ns()))
+	if (is_throttled(tctx))
 		scx_bpf_task_set_slice(p, 0);
 }
 
@@ -184,11 +189,8 @@ void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
 {
 	struct task_ctx *tctx = task_ctx_of(p);
 
-	if (!tctx)
-		return;
-	account_run(p, tctx);
-	tctx->running_since_ns = 0;
-	note_stopped(scx_bpf_task_cpu(p));
+	if (tctx)
+		stop_running(p, tctx);
 }
 
 void BPF_STRUCT_OPS(tandem_set_cpumask, struct task_struct *p, const struct cpumask *cpumask)

@@ -10,6 +10,12 @@
 #include "intf.h"
 #include "rules.h"
 
+/*
+ * For variables that CPUs or nodes write at every switch: a line that several of
+ * them write would travel between nodes each time.
+ */
+#define OWN_CACHE_LINE __attribute__((aligned(64)))
+
 /* Written by user space before loading, constant afterwards. */
 const volatile u32 nr_nodes = 1;
 /* The highest CPU number and one. */

@@ -145,7 +145,6 @@ static bool relieve_now(void)
 /* Brings back those whose control group may go on. */
 __noinline int release_throttled(void)
 {
-	u64 now = bpf_ktime_get_ns();
 	struct task_struct *p;
 
 	if (scx_bpf_dsq_nr_queued(THROTTLED_DSQ) <= 0)
@@ -156,7 +155,7 @@ __noinline int release_throttled(void)
 		s32 cpu = scx_bpf_task_cpu(p);
 		u32 queue;
 
-		if (!tctx || (throttled_until(tctx, now) && waited_ns(tctx) < MAX_THROTTLED_NS))
+		if (!tctx || (is_throttled(tctx) && waited_ns(tctx) < MAX_THROTTLED_NS))
 			continue;
 		queue = is_pinned(p) ? queue_of_cpu(cpu)
 				     : queue_at_home(p, tctx, home_of(p, tctx, cpu));

@@ -94,9 +94,9 @@ bool linked_is_better_start(s32 room, u32 free_memory, s32 other_room, u32 other
 	return rules_is_better_start(room, free_memory, other_room, other_free_memory);
 }
 
-bool linked_preempts(u64 vtime, u64 running_vtime)
+bool linked_preempts(u64 vtime, u64 running_vtime, u64 ran_ns)
 {
-	return rules_preempts(vtime, running_vtime);
+	return rules_preempts(vtime, running_vtime, ran_ns);
 }
 
 u32 linked_lease_outcome(u32 node, u64 item_generation, u64 expires_ns, u64 generation, u64 now_ns,

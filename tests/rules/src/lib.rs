@@ -24,7 +24,7 @@ unsafe extern "C" {
     safe fn linked_overfull(claims: i32, cpus: u32) -> bool;
     safe fn linked_room(claims: i32, cpus: u32) -> i32;
     safe fn linked_is_better_start(room: i32, free_memory: u32, other_room: i32, other_free_memory: u32) -> bool;
-    safe fn linked_preempts(vtime: u64, running_vtime: u64) -> bool;
+    safe fn linked_preempts(vtime: u64, running_vtime: u64, ran_ns: u64) -> bool;
     safe fn linked_lease_outcome(
         node: u32,
         item_generation: u64,
@@ -129,9 +129,16 @@ fn a_process_starts_where_cpus_are_unclaimed_and_memory_is_free() {
 #[test]
 fn a_waking_task_displaces_one_that_is_ahead_by_half_a_millisecond() {
     const AHEAD_NS: u64 = 500_000;
-    assert!(!linked_preempts(1000, 1000 + AHEAD_NS));
-    assert!(linked_preempts(1000, 1001 + AHEAD_NS));
-    assert!(linked_preempts(u64::MAX, AHEAD_NS + 1), "across the wrap");
+    assert!(!linked_preempts(1000, 1000 + AHEAD_NS, SLICE_NS));
+    assert!(linked_preempts(1000, 1001 + AHEAD_NS, SLICE_NS));
+    assert!(linked_preempts(u64::MAX, AHEAD_NS + 1, SLICE_NS), "across the wrap");
+}
+
+#[test]
+fn a_task_that_was_just_switched_to_is_not_displaced() {
+    const UNDISPLACED_NS: u64 = 500_000;
+    assert!(!linked_preempts(0, SLICE_NS, UNDISPLACED_NS - 1), "however far it is ahead");
+    assert!(linked_preempts(0, SLICE_NS, UNDISPLACED_NS));
 }
 
 #[test]
@@ -417,9 +424,11 @@ proptest! {
     }
 
     #[test]
-    fn whoever_displaces_is_not_displaced_back_at_once(vtime: u64, behind in 1..1_000_000_000u64) {
+    fn whoever_displaces_is_not_displaced_back_at_once(
+        vtime: u64, behind in 1..1_000_000_000u64, ran: u64, other_ran: u64,
+    ) {
         let running = vtime.wrapping_add(behind);
-        prop_assert!(!(linked_preempts(vtime, running) && linked_preempts(running, vtime)));
+        prop_assert!(!(linked_preempts(vtime, running, ran) && linked_preempts(running, vtime, other_ran)));
     }
 
     #[test]
