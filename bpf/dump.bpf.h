@@ -45,9 +45,10 @@ static void dump_task_ctx(const struct task_struct *p, const struct task_ctx *tc
 		(s64)(p->scx.dsq_vtime - vtime_of(tctx->vtime_dsq)) / 1000, tctx->weight,
 		tctx->group, kernel_node_id(tctx->last_node), tctx->claimed);
 	if (tctx->assigned != TANDEM_NO_NODE)
-		scx_bpf_dump("\nassigned to node %u by generation %llu, leased for %lld ms more",
+		scx_bpf_dump("\nassigned to node %u by generation %llu, leased for %lld ms more, "
+			     "%llu pages resident",
 			     kernel_node_id(tctx->assigned), tctx->generation,
-			     lease_ns > 0 ? (u64)lease_ns / NS_PER_MS : 0);
+			     lease_ns > 0 ? (u64)lease_ns / NS_PER_MS : 0, resident_pages(p));
 }
 
 #endif /* __TANDEM_DUMP_BPF_H */

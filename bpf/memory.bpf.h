@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Free memory of nodes, which counts when a new process is given its first home.
+ * Free memory of nodes, which counts when a new process is given its first home;
+ * and how much memory a task has, which counts when it may be taken away from home.
  *
  * Read by the timer from the kernel's own account of its zones, so that it is
  * known without an agent. Where the kernel does not show that account all memory
@@ -63,6 +64,24 @@ __noinline int look_at_memory(u32 node)
 	if (free < present)
 		used_memory[node_at(node)] = (present - free) * 1000 / present;
 	return 0;
+}
+
+/*
+ * Resident pages of the process of @p, wherever they are: whoever assigned it a
+ * home did so because most of them are there. The kernel keeps this up to date to
+ * a few dozen pages for each CPU.
+ */
+static u64 resident_pages(const struct task_struct *p)
+{
+	struct mm_struct *mm = BPF_CORE_READ(p, mm);
+	s64 pages;
+
+	if (!mm)
+		return 0;
+	pages = BPF_CORE_READ(mm, rss_stat[MM_FILEPAGES].count) +
+		BPF_CORE_READ(mm, rss_stat[MM_ANONPAGES].count) +
+		BPF_CORE_READ(mm, rss_stat[MM_SHMEMPAGES].count);
+	return pages > 0 ? pages : 0;
 }
 
 #endif /* __TANDEM_MEMORY_BPF_H */

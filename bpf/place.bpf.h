@@ -254,11 +254,11 @@ static u32 first_home(const struct task_struct *p, struct task_ctx *tctx, u32 ho
 }
 
 /* What @p must have waited before @node takes it away from @home. */
-static __always_inline u64 price_of(struct task_ctx *tctx, u32 home, u32 node)
+static u64 price_of(const struct task_struct *p, struct task_ctx *tctx, u32 home, u32 node)
 {
 	if (assigned_node(tctx) == TANDEM_NO_NODE || !nr_cpus_of(home))
 		return 0;
-	return migration_price_ns[pair_at(home, node)];
+	return rules_price_ns(migration_price_ns[pair_at(home, node)], resident_pages(p));
 }
 
 static s32 pick_idle_on(struct task_struct *p, u32 node, u64 flags)
@@ -375,7 +375,7 @@ static s32 pick_idle_remote(struct task_struct *p, struct task_ctx *tctx, u32 ho
 		u32 node = near_node(home, rank);
 		s32 cpu;
 
-		if (!node_allowed(tctx, node) || wait_ns <= price_of(tctx, home, node))
+		if (!node_allowed(tctx, node) || wait_ns <= price_of(p, tctx, home, node))
 			continue;
 		cpu = pick_idle_on(p, node, 0);
 		if (cpu >= 0) {

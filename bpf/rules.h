@@ -141,6 +141,26 @@ static inline u64 rules_expected_wait_ns(u32 queued, u32 cpus, u64 slice_ns)
 }
 
 /*
+ * Resident pages, 32 MiB of them, from which on running away from home costs the whole price of the
+ * distance: no cache holds as much of one task.
+ */
+#define RULES_FAR_PAGES 8192
+
+/*
+ * What running away from home costs a task of so many resident pages, where @price_ns is the price
+ * of the distance: less memory is sooner in the caches over there, but fetched once in any case, so
+ * half of the price stays.
+ */
+static inline u64 rules_price_ns(u64 price_ns, u64 pages)
+{
+	u64 half = price_ns / 2;
+
+	if (pages >= RULES_FAR_PAGES)
+		return price_ns;
+	return half + (price_ns - half) * pages / RULES_FAR_PAGES;
+}
+
+/*
  * What an idle CPU may take to answer a wake-up. Without this time a CPU of another node that just
  * went idle would be faster, and tasks would drift between nodes for nothing.
  */

@@ -14,9 +14,10 @@
 #define BUSY_PATIENCE_NS (100 * 1000 * 1000ULL)
 
 /* Whether a CPU of @node may take a task from a queue of @home. */
-static bool may_leave(struct task_ctx *tctx, u32 home, u32 node, u64 patience_ns)
+static bool may_leave(const struct task_struct *p, struct task_ctx *tctx, u32 home, u32 node,
+		      u64 patience_ns)
 {
-	return rules_may_leave(waited_ns(tctx), price_of(tctx, home, node), patience_ns,
+	return rules_may_leave(waited_ns(tctx), price_of(p, tctx, home, node), patience_ns,
 			       tctx->home_cpu_woken && nr_cpus_of(home));
 }
 
@@ -36,7 +37,7 @@ static bool steal_from(s32 cpu, u32 node, u32 from, u32 queue, u64 patience_ns)
 		tctx = task_ctx_of(p);
 		if (!tctx || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
-		if (!may_leave(tctx, from, node, patience_ns))
+		if (!may_leave(p, tctx, from, node, patience_ns))
 			continue;
 		/* Fails when another CPU was faster. */
 		if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0)) {
@@ -121,7 +122,7 @@ static void rescue_from(u32 queue)
 			u32 node = near_node(home, rank);
 			s32 cpu;
 
-			if (!node_allowed(tctx, node) || !may_leave(tctx, home, node, 0))
+			if (!node_allowed(tctx, node) || !may_leave(p, tctx, home, node, 0))
 				continue;
 			cpu = pick_idle_on(p, node, 0);
 			if (cpu < 0)

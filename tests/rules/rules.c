@@ -49,6 +49,11 @@ u64 linked_own_vtime(u64 own, u64 shared, u64 offset)
 	return rules_own_vtime(own, shared, offset);
 }
 
+u64 linked_price_ns(u64 price_ns, u64 pages)
+{
+	return rules_price_ns(price_ns, pages);
+}
+
 bool linked_is_starving(u64 waited_ns)
 {
 	return rules_is_starving(waited_ns);

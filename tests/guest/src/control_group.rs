@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A control group of the test's own, with the cpu controller.
+//! A control group of the test's own, with the controllers cpu and cpuset.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ impl ControlGroup {
     /// # Panics
     /// If the kernel refuses.
     pub fn new(name: &str) -> Self {
-        enable_cpu(Path::new(ROOT));
+        enable_controllers(Path::new(ROOT));
         Self::make(Path::new(ROOT).join(name))
     }
 
@@ -28,7 +28,7 @@ impl ControlGroup {
     /// # Panics
     /// If the kernel refuses.
     pub fn below(&self, name: &str) -> Self {
-        enable_cpu(&self.dir);
+        enable_controllers(&self.dir);
         Self::make(self.dir.join(name))
     }
 
@@ -66,8 +66,8 @@ impl Drop for ControlGroup {
     }
 }
 
-fn enable_cpu(dir: &Path) {
-    write(&dir.join("cgroup.subtree_control"), "+cpu");
+fn enable_controllers(dir: &Path) {
+    write(&dir.join("cgroup.subtree_control"), "+cpu +cpuset");
 }
 
 fn write(file: &Path, value: &str) {

@@ -46,6 +46,9 @@ fn the_dump_shows_queues_assignments_and_leases() {
     wait_until("the dump is there", || read(TRACE).contains("claims"));
     let dump = read(TRACE);
     set(DUMPS, "0");
+    let pages = dump.split(" pages resident").next().and_then(|before| before.rsplit(' ').next());
+    let pages: u64 = pages.expect("a number").parse().expect("a number");
+    assert!((100..1_000_000).contains(&pages), "this process has {pages} pages");
     for wanted in wanted {
         assert!(dump.contains(&wanted), "no '{wanted}' in {dump}");
     }

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use tandem_bpf::Scheduler;
-use tandem_guest_tests::{ControlGroup, Hog, Scx, event, wait_until, watch_tasks};
+use tandem_bpf::{AssignOutcome, Assignment, Scheduler};
+use tandem_guest_tests::{ControlGroup, Hog, Scx, event, monotonic_ns, wait_until, watch_tasks};
 
 use crate::trial;
 
@@ -16,6 +16,7 @@ pub fn tests() -> Vec<Trial> {
         trial("groups_that_come_and_go_leave_nothing", groups_that_come_and_go_leave_nothing),
         trial("weights_of_groups_can_be_ignored", weights_of_groups_can_be_ignored),
         trial("a_quota_of_a_group_is_kept", a_quota_is_kept),
+        trial("a_cpuset_is_stronger_than_an_assignment", a_cpuset_is_stronger_than_an_assignment),
     ]
 }
 
@@ -154,4 +155,40 @@ fn assert_share_of_a_cpu(hog: &Hog, scheduler: &Scheduler, expected: f64) {
         found * 100.0,
         expected * 100.0
     );
+}
+
+/// A running process that is assigned to the first node goes into a cpuset of the last one.
+fn a_cpuset_is_stronger_than_an_assignment() {
+    let scx = Scx::start_observing();
+    let mut scheduler = scx.handle();
+    let nodes: Vec<_> = scx.topology.nodes_with_cpus().collect();
+    let (first, last) = (nodes[0], nodes[nodes.len() - 1]);
+    let all: Vec<u32> = scx.topology.nodes.values().flat_map(|node| &node.cpus).map(|cpu| cpu.0).collect();
+    let hog = Hog::on(&all);
+    let mut assign = || {
+        let tasks = scheduler.tasks().expect("tasks can be read");
+        let record = tasks.iter().find(|task| task.tid == hog.pid()).expect("the scheduler knows a running thread");
+        let assignment = Assignment {
+            tid: record.tid,
+            start_boottime_ns: record.start_boottime_ns,
+            node: Some(first.0 as u32),
+            generation: 1,
+            expires_ns: monotonic_ns() + 50_000_000_000,
+        };
+        scheduler.assign(&[assignment]).expect("the batch is taken")[0]
+    };
+    assert_eq!(assign(), AssignOutcome::Applied);
+    let set = ControlGroup::new("set");
+    let cpus: Vec<String> = scx.topology.nodes[last].cpus.iter().map(|cpu| cpu.0.to_string()).collect();
+    set.set("cpuset.cpus", &cpus.join(","));
+    set.take(hog.pid());
+    assert_eq!(assign(), AssignOutcome::NodeForbidden);
+    let (scheduler, run_ns) = (scx.handle(), |scheduler: &Scheduler| {
+        let tasks = scheduler.tasks().expect("tasks can be read");
+        tasks.into_iter().find(|task| task.tid == hog.pid()).expect("the scheduler knows a running thread").run_ns
+    });
+    let before = run_ns(&scheduler);
+    wait_until("it runs in its cpuset", || run_ns(&scheduler)[last.0] > before[last.0] + 500_000_000);
+    let elsewhere = |run_ns: &[u64]| run_ns.iter().sum::<u64>() - run_ns[last.0];
+    assert!(elsewhere(&run_ns(&scheduler)) < elsewhere(&before) + 50_000_000, "it ran outside of its cpuset");
 }

@@ -176,6 +176,8 @@ fn a_new_thread_starts_where_its_parent_is_at_home() {
     let nodes: Vec<NodeIndex> = scx.topology.nodes_with_cpus().collect();
     let starts_there = |node: &&NodeIndex| {
         assign_me(&mut scheduler, **node);
+        // The thread before needs its CPU beyond the moment in which its end is seen.
+        wait_until_idle(&scx.topology.nodes[**node].cpus);
         Worker::start().record(&scheduler).home == node.0 as u32
     };
     let times = nodes.iter().cycle().take(ROUNDS * nodes.len()).filter(starts_there).count();
@@ -203,7 +205,12 @@ fn a_new_process_starts_on_the_node_with_most_room() {
         })
         .collect();
     assign_me(&mut scx.handle(), scx.topology.nodes_with_cpus().next().expect("a node"));
-    let times = (0..PROCESSES).map(|_| cpu_of_a_new_process()).filter(|&cpu| free.iter().any(|of| of.0 == cpu)).count();
+    let starts_there = || {
+        wait_until_idle(free);
+        let cpu = cpu_of_a_new_process();
+        free.iter().any(|of| of.0 == cpu)
+    };
+    let times = (0..PROCESSES).filter(|_| starts_there()).count();
     assert!(times > PROCESSES * 3 / 4, "{times} of {PROCESSES} processes started on the free node");
 }
 

@@ -15,6 +15,7 @@ unsafe extern "C" {
     safe fn linked_vtime_after(vtime: u64, ran_ns: u64, weight: u32) -> u64;
     safe fn linked_own_offset(offset: u64, first: u64, shared: u64, contended: bool, credit_ns: u64) -> u64;
     safe fn linked_own_vtime(own: u64, shared: u64, offset: u64) -> u64;
+    safe fn linked_price_ns(price_ns: u64, pages: u64) -> u64;
     safe fn linked_is_starving(waited_ns: u64) -> bool;
     safe fn linked_vtime_first(now: u64, credit_ns: u64) -> u64;
     safe fn linked_is_less_crowded(to_claims: i32, to_cpus: u32, from_claims: i32, from_cpus: u32) -> bool;
@@ -89,6 +90,14 @@ fn a_task_leaves_home_once_it_waited_longer_than_its_price_and_the_takers_patien
     assert!(!linked_may_leave(2_500_000 - 1, 2_500_000, 0, false));
     assert!(linked_may_leave(2_500_000, 2_500_000, 0, false));
     assert!(!linked_may_leave(100_000_000, 2_500_000, 100_000_000, false), "a busy taker is patient");
+}
+
+#[test]
+fn the_price_of_leaving_home_is_half_the_distance_s_without_memory_and_all_of_it_from_32_mib_on() {
+    assert_eq!(linked_price_ns(2_500_001, 0), 1_250_000);
+    assert_eq!(linked_price_ns(2_500_000, 4096), 1_875_000, "16 MiB");
+    assert_eq!(linked_price_ns(2_500_001, 8192), 2_500_001);
+    assert_eq!(linked_price_ns(2_500_000, u64::MAX), 2_500_000, "more memory than any machine has");
 }
 
 #[test]
@@ -413,6 +422,14 @@ proptest! {
     }
 
     /// Else which node is chosen would depend on the order in which they are looked at.
+    #[test]
+    fn the_price_of_leaving_home_never_falls_with_memory(
+        price_ns in 0..1_000_000_000u64, pages in 0..10_000u64, more in 0..10_000u64,
+    ) {
+        prop_assert!(linked_price_ns(price_ns, pages) <= linked_price_ns(price_ns, pages + more));
+        prop_assert!(linked_price_ns(price_ns, pages + more) <= price_ns);
+    }
+
     #[test]
     fn starts_are_in_one_order(starts in prop::collection::vec((-3000..=1000i32, 0..=1000u32), 3)) {
         let better = |a: usize, b: usize| linked_is_better_start(starts[a].0, starts[a].1, starts[b].0, starts[b].1);
