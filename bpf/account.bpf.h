@@ -79,10 +79,18 @@ static __always_inline void set_vtime(struct task_struct *p, struct task_ctx *tc
 	scx_bpf_task_set_dsq_vtime(p, vtime);
 }
 
-/* Lets @p enter @dsq; the virtual time that it has there. */
-static __always_inline u64 enter_dsq(struct task_struct *p, struct task_ctx *tctx, u32 dsq)
+/* The virtual time with which @p enters @dsq. */
+static u64 vtime_entering(const struct task_struct *p, const struct task_ctx *tctx, u32 dsq)
 {
-	u64 vtime = rules_vtime_entering(vtime_seen_from(p, tctx, dsq), vtime_of(dsq), slice_ns);
+	u64 credit_ns = rules_credit_ns(tctx->ran, tctx->weight, slice_ns);
+
+	return rules_vtime_entering(vtime_seen_from(p, tctx, dsq), vtime_of(dsq), credit_ns);
+}
+
+/* Lets @p enter @dsq; the virtual time that it has there. */
+static u64 enter_dsq(struct task_struct *p, struct task_ctx *tctx, u32 dsq)
+{
+	u64 vtime = vtime_entering(p, tctx, dsq);
 
 	set_vtime(p, tctx, dsq, vtime);
 	return vtime;
@@ -192,6 +200,7 @@ static void start_running(struct task_struct *p, struct task_ctx *tctx)
 	tctx->last_queue = queue_of_cpu(cpu);
 	tctx->weight = weight_of(p, tctx);
 	note_taken(p, tctx);
+	tctx->ran = true;
 	note_running(cpu, p, tctx, now);
 }
 

@@ -214,8 +214,7 @@ static bool move_to(struct bpf_iter_scx_dsq *it, struct task_struct *p, struct t
 {
 	u32 from = tctx->claimed, dsq = dsq_of(p, scx_bpf_task_cpu(p), queue);
 
-	scx_bpf_dsq_move_set_vtime(
-		it, rules_vtime_entering(vtime_seen_from(p, tctx, dsq), vtime_of(dsq), slice_ns));
+	scx_bpf_dsq_move_set_vtime(it, vtime_entering(p, tctx, dsq));
 	if (!scx_bpf_dsq_move_vtime(it, p, dsq, 0))
 		return false;
 	tctx->vtime_dsq = dsq;

@@ -51,8 +51,29 @@ static inline u64 rules_vtime_moved(u64 vtime, u64 from, u64 to)
 	return to + (vtime - from);
 }
 
-/* Virtual time with which a task enters a queue that is at @now: sleepers keep at most @credit_ns.
+/* What a task that ran since it slept may be behind its queue, in slices. */
+#define RULES_CREDIT_SLICES 32
+
+/*
+ * What a task of @weight may be behind the queue that it enters: a slice after it slept, more if it
+ * only @ran. CPUs whose slices end at the same moment do not see what the other one just stopped
+ * running: one of little weight is taken too early then, which takes the queue ahead by all that it
+ * runs. Who is behind for that must not lose it. Bounded in what it is worth to the task, because a
+ * weight worth more than a CPU gets that CPU, not more later.
  */
+static inline u64 rules_credit_ns(bool ran, u32 weight, u64 slice_ns)
+{
+	u64 most = RULES_CREDIT_SLICES * slice_ns, credit;
+
+	if (!ran)
+		return slice_ns;
+	credit = most * RULES_BASE_WEIGHT / (weight ? weight : 1);
+	if (credit < slice_ns)
+		return slice_ns;
+	return credit < most ? credit : most;
+}
+
+/* Virtual time with which a task enters a queue that is at @now: it keeps at most @credit_ns. */
 static inline u64 rules_vtime_entering(u64 vtime, u64 now, u64 credit_ns)
 {
 	return rules_vtime_before(vtime, now - credit_ns) ? now - credit_ns : vtime;
@@ -113,10 +134,13 @@ static inline bool rules_is_starving(u64 waited_ns)
 	return waited_ns >= RULES_MAX_WAIT_NS;
 }
 
-/* Virtual time before all others in a queue that is at @now, those that keep a credit included. */
-static inline u64 rules_vtime_first(u64 now, u64 credit_ns)
+/*
+ * Virtual time before all others in a queue that is at @now, those that keep a credit included,
+ * also when they are compared with a CPU's own queue.
+ */
+static inline u64 rules_vtime_first(u64 now, u64 slice_ns)
 {
-	return now - 3 * credit_ns;
+	return now - (RULES_CREDIT_SLICES + 2) * slice_ns;
 }
 
 /*

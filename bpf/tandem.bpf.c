@@ -164,6 +164,7 @@ void BPF_STRUCT_OPS(tandem_quiescent, struct task_struct *p, u64 deq_flags)
 		return;
 	claim(tctx, TANDEM_NO_QUEUE);
 	count_in_group(p, tctx, false);
+	tctx->ran = false;
 }
 
 void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)

@@ -91,6 +91,8 @@ struct task_ctx {
 	u32 claimed;
 	/* It waits in the queue vtime_dsq, or waited there before it began to run. */
 	bool waits;
+	/* It ran since it last slept. */
+	bool ran;
 	/* An idle CPU of its own node was woken for it when it was queued. */
 	bool home_cpu_woken;
 };

@@ -24,6 +24,11 @@ u64 linked_vtime_moved(u64 vtime, u64 from, u64 to)
 	return rules_vtime_moved(vtime, from, to);
 }
 
+u64 linked_credit_ns(bool ran, u32 weight, u64 slice_ns)
+{
+	return rules_credit_ns(ran, weight, slice_ns);
+}
+
 u64 linked_vtime_entering(u64 vtime, u64 now, u64 credit_ns)
 {
 	return rules_vtime_entering(vtime, now, credit_ns);
@@ -59,9 +64,9 @@ bool linked_is_starving(u64 waited_ns)
 	return rules_is_starving(waited_ns);
 }
 
-u64 linked_vtime_first(u64 now, u64 credit_ns)
+u64 linked_vtime_first(u64 now, u64 slice_ns)
 {
-	return rules_vtime_first(now, credit_ns);
+	return rules_vtime_first(now, slice_ns);
 }
 
 bool linked_is_less_crowded(s32 to_claims, u32 to_cpus, s32 from_claims, u32 from_cpus)

@@ -10,14 +10,15 @@
 //!
 //! Owners are as few as have [`OWNED_SHARE`] of the accesses, at most [`MOST_OWNERS`]; if there are none such, those with
 //! the greatest share of at least [`LEAST_SHARE`], told by [`PART_OWNER_ERRORS`]. A group with too few samples belongs to the owners of the one before it, or
-//! behind it, if all users that were seen are among them. Neighbours with the same users are judged as one ([`runs`]). All
+//! behind it, if all users that were seen are among them. Neighbours with the same users are judged as one ([`super::runs`]). All
 //! others belong to their process.
 //!
 //! Groups with the same owners and the same home are one [`Part`]: their samples add up, and they are placed together.
 
 use std::collections::BTreeMap;
 
-use super::{runs, sound};
+use super::runs::Runs;
+use super::sound;
 use crate::model::{NodeIndex, PageGroup, ProcessId, ThreadId};
 use crate::page_moves::follows;
 use crate::users::{Ledger, Weighed};
@@ -102,6 +103,8 @@ pub struct Owners {
 pub type Names = [u32; MOST_OWNERS];
 /// Owners, home (the number of nodes if in several places), and whether it may move.
 type Key = (Names, u32, bool);
+/// The greatest rates of a group's users, descending, those of its owners and one more; 0 where there are fewer.
+pub type Rates = [f64; MOST_OWNERS + 1];
 /// A thread's position and node, if it is still there.
 pub type Seat<'s> = &'s dyn Fn(ThreadId) -> Option<(usize, NodeIndex)>;
 
@@ -115,8 +118,13 @@ impl Owners {
 
 /// Sorts the groups of a ledger.
 pub fn sort(ledger: &Ledger, groups: &[PageGroup], nodes: usize, home_share: f64, seat: Seat) -> Owners {
-    let mut names: Vec<Option<Names>> = ledger.iter().map(|weighed| names(&weighed, seat)).collect();
-    runs::join(ledger, &mut names, seat);
+    let (mut names, mut runs) = (Vec::with_capacity(groups.len()), Runs::default());
+    for weighed in ledger.iter() {
+        let rates = greatest(weighed.group);
+        runs.next(&weighed, &rates, &mut names, seat);
+        names.push(self::names(&weighed, &rates, seat));
+    }
+    runs.end(&mut names, seat);
     inherit(groups, &mut names, seat);
     let mut sorter = Sorter { nodes, home_share, seat, owners: Owners::default(), parts: BTreeMap::new(), last: None };
     sorter.owners.of.reserve(groups.len());
@@ -140,18 +148,18 @@ fn by_rate(group: &PageGroup) -> Vec<(ThreadId, f64)> {
 }
 
 /// The owners that samples tell; `None` without any.
-fn names(weighed: &Weighed, seat: Seat) -> Option<Names> {
+fn names(weighed: &Weighed, rates: &Rates, seat: Seat) -> Option<Names> {
     if weighed.load <= 0.0 || weighed.group.users.is_empty() {
         return None;
     }
-    let count = count_owners(weighed)?;
+    let count = count_owners(weighed, rates)?;
     let users = by_rate(weighed.group);
     name(users[..count].iter().map(|user| user.0), seat)
 }
 
 /// The greatest rates of a group's users, descending; 0 where there are fewer.
-pub fn greatest<const COUNT: usize>(group: &PageGroup) -> [f64; COUNT] {
-    let mut rates = [0.0f64; COUNT];
+fn greatest(group: &PageGroup) -> Rates {
+    let mut rates = [0.0f64; MOST_OWNERS + 1];
     for &(_, per_s) in &group.users {
         let mut rate = sound(per_s);
         // Without branches, which nothing could foretell.
@@ -163,8 +171,7 @@ pub fn greatest<const COUNT: usize>(group: &PageGroup) -> [f64; COUNT] {
 }
 
 /// How many of the users, the most frequent first, own a group.
-fn count_owners(weighed: &Weighed) -> Option<usize> {
-    let rates = greatest::<{ MOST_OWNERS + 1 }>(weighed.group);
+fn count_owners(weighed: &Weighed, rates: &Rates) -> Option<usize> {
     let samples = sound(weighed.group.samples).min(1e9);
     let mut best = None;
     let mut owned = 0.0;

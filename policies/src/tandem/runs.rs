@@ -11,36 +11,45 @@
 //! k_least - k_others >= RUN_ERRORS sqrt(k_least + k_others)
 //! ```
 
-use super::owners::{MOST_OWNERS, NOBODY, Names, OWNED_SHARE, Seat, greatest};
+use super::owners::{MOST_OWNERS, NOBODY, Names, OWNED_SHARE, Rates, Seat};
 use super::sound;
 use crate::model::{PageGroup, ThreadId};
-use crate::users::{Ledger, Weighed};
+use crate::users::Weighed;
 
 /// Standard errors between the rarest owner's samples and those of all others; nine samples of one thread alone.
 const RUN_ERRORS: f64 = 3.0;
 /// Memory between neighbours in which nobody was seen yet, at most.
 const RUN_GAP_BYTES: u64 = 8 << 20;
 
-/// Gives the groups of each run that tells its owners, and that have none yet, to them.
-pub fn join(ledger: &Ledger, names: &mut [Option<Names>], seat: Seat) {
-    let mut run: Option<(usize, Likely)> = None;
-    let mut previous: Option<&PageGroup> = None;
-    for (at, weighed) in ledger.iter().enumerate() {
-        let likely = Likely::of(&weighed);
-        let is_near = previous.is_some_and(|previous| are_near(previous, weighed.group));
-        match (&mut run, likely) {
+/// The run that groups which are gone through one after the other are in.
+#[derive(Default)]
+pub struct Runs<'a> {
+    /// Where it began, and what of its groups adds up.
+    run: Option<(usize, Likely)>,
+    previous: Option<&'a PageGroup>,
+}
+
+impl<'a> Runs<'a> {
+    /// Takes the next group, with the greatest rates of its users; `names` are the owners of those before it. If it is not of
+    /// their run, that run's groups are given to its owners as far as they have none.
+    pub fn next(&mut self, weighed: &Weighed<'a>, rates: &Rates, names: &mut [Option<Names>], seat: Seat) {
+        let likely = Likely::of(weighed, rates);
+        let is_near = self.previous.is_some_and(|previous| are_near(previous, weighed.group));
+        self.previous = Some(weighed.group);
+        match (&mut self.run, likely) {
             (Some((_, sum)), Some(likely)) if is_near && sum.are_the_users_of(&likely) => sum.add(&likely),
             (_, likely) => {
-                if let Some((start, sum)) = run.take() {
-                    give(&mut names[start..at], &sum, seat);
-                }
-                run = likely.map(|likely| (at, likely));
+                self.end(names, seat);
+                self.run = likely.map(|likely| (names.len(), likely));
             }
         }
-        previous = Some(weighed.group);
     }
-    if let Some((start, sum)) = run {
-        give(&mut names[start..], &sum, seat);
+
+    /// The same after the last group.
+    pub fn end(&mut self, names: &mut [Option<Names>], seat: Seat) {
+        if let Some((start, sum)) = self.run.take() {
+            give(&mut names[start..], &sum, seat);
+        }
     }
 }
 
@@ -55,6 +64,23 @@ fn give(names: &mut [Option<Names>], likely: &Likely, seat: Seat) {
     }
 }
 
+/// Stands where there is no user.
+const NO_THREAD: ThreadId = ThreadId { tid: 0, start_boottime_ns: 0 };
+
+/// The users of a group with the greatest rates, which these are with them, descending; the lower id first on a tie.
+fn most_frequent(group: &PageGroup) -> [(ThreadId, f64); MOST_OWNERS] {
+    let mut users = [(NO_THREAD, 0.0); MOST_OWNERS];
+    for &(id, per_s) in &group.users {
+        let mut next = (id, sound(per_s));
+        for user in &mut users {
+            if next.1 > user.1 || (next.1 == user.1 && next.0 < user.0) {
+                std::mem::swap(user, &mut next);
+            }
+        }
+    }
+    users
+}
+
 /// The likely users of some groups with their samples, ascending by id, and the samples of all others.
 #[derive(Clone, Copy, Debug)]
 struct Likely {
@@ -65,36 +91,23 @@ struct Likely {
 
 impl Likely {
     /// Those of a group; `None` if nobody uses it, or too many do.
-    fn of(weighed: &Weighed) -> Option<Self> {
-        let all_users = &weighed.group.users;
-        if weighed.load <= 0.0 || all_users.is_empty() {
+    fn of(weighed: &Weighed, rates: &Rates) -> Option<Self> {
+        if weighed.load <= 0.0 {
             return None;
         }
-        // Most groups of many users have none: told by the rates alone, in the same order of sums as below.
-        let mut left = 1.0;
-        for rate in greatest::<MOST_OWNERS>(weighed.group) {
-            left -= if left > 1.0 - OWNED_SHARE { rate / weighed.load } else { 0.0 };
-        }
-        if left > 1.0 - OWNED_SHARE {
-            return None;
-        }
-        let nobody = ThreadId { tid: 0, start_boottime_ns: 0 };
-        let (mut users, mut count, mut left) = ([(nobody, 0.0); MOST_OWNERS], 0, 1.0);
+        let (mut count, mut left) = (0, 1.0);
         while left > 1.0 - OWNED_SHARE {
-            let taken = |id: ThreadId| users[..count].iter().any(|user: &(ThreadId, f64)| user.0 == id);
-            let free = all_users.iter().filter(|user| !taken(user.0));
-            let next = free.max_by(|a, b| sound(a.1).total_cmp(&sound(b.1)).then(b.0.cmp(&a.0)))?;
-            let share = sound(next.1) / weighed.load;
-            if count == MOST_OWNERS || share <= 0.0 {
+            if count == MOST_OWNERS || rates[count] <= 0.0 {
                 return None;
             }
-            users[count] = (next.0, share);
+            left -= rates[count] / weighed.load;
             count += 1;
-            left -= share;
         }
         let samples = sound(weighed.group.samples);
-        users[..count].iter_mut().for_each(|user| user.1 *= samples);
-        users[..count].sort_by_key(|user| user.0);
+        let mut users = most_frequent(weighed.group);
+        users[count..].fill((NO_THREAD, 0.0));
+        users[..count].iter_mut().for_each(|user| user.1 = user.1 / weighed.load * samples);
+        users[..count].sort_unstable_by_key(|user| user.0);
         Some(Self { users, count, others: left.max(0.0) * samples })
     }
 

@@ -10,6 +10,7 @@ unsafe extern "C" {
     safe fn linked_weight_in_group(weight: u64, group_weight: u32, active: i64) -> u32;
     safe fn linked_vtime_before(a: u64, b: u64) -> bool;
     safe fn linked_vtime_moved(vtime: u64, from: u64, to: u64) -> u64;
+    safe fn linked_credit_ns(ran: bool, weight: u32, slice_ns: u64) -> u64;
     safe fn linked_vtime_entering(vtime: u64, now: u64, credit_ns: u64) -> u64;
     safe fn linked_vtime_alone(vtime: u64, now: u64, slice_ns: u64, weight: u32) -> u64;
     safe fn linked_vtime_after(vtime: u64, ran_ns: u64, weight: u32) -> u64;
@@ -17,7 +18,7 @@ unsafe extern "C" {
     safe fn linked_own_vtime(own: u64, shared: u64, offset: u64) -> u64;
     safe fn linked_price_ns(price_ns: u64, pages: u64) -> u64;
     safe fn linked_is_starving(waited_ns: u64) -> bool;
-    safe fn linked_vtime_first(now: u64, credit_ns: u64) -> u64;
+    safe fn linked_vtime_first(now: u64, slice_ns: u64) -> u64;
     safe fn linked_is_less_crowded(to_claims: i32, to_cpus: u32, from_claims: i32, from_cpus: u32) -> bool;
     safe fn linked_refilled(left_ns: i64, quota_ns: u64, burst_ns: u64, periods: u64) -> i64;
     safe fn linked_expected_wait_ns(queued: u32, cpus: u32, slice_ns: u64) -> u64;
@@ -65,6 +66,52 @@ fn cpu_times_ns(weights: &[u32], slices: usize, start: u64) -> Vec<u64> {
         ran_ns[first] += SLICE_NS;
     }
     ran_ns
+}
+
+/// CPU time, in ticks, of tasks of these weights on two CPUs with the same ticks, of which one is always the first. What
+/// that one stops running at a tick is not in the queue yet when the other one looks for its next task. A slice ends with
+/// the second tick; one in twenty ends with the first, so that the CPUs get out of step and into it again.
+fn ticks_on_two_cpus(weights: [u32; 4], ticks: usize) -> [u32; 4] {
+    const TICK_NS: u64 = 4_000_000;
+    let credit_ns = |task: usize| linked_credit_ns(true, linked_weight(weights[task]), SLICE_NS);
+    let (mut vtimes, mut ran, mut queue_vtime) = ([1 << 40; 4], [0; 4], 1 << 40);
+    let (mut running, mut left, mut waiting) = ([0, 1], [2, 2], vec![2, 3]);
+    let mut random = 1u32;
+    for _ in 0..ticks {
+        let mut stopped = vec![];
+        for cpu in 0..2 {
+            let task = running[cpu];
+            vtimes[task] = vtime_after(vtimes[task], TICK_NS, weights[task]);
+            ran[task] += 1;
+            left[cpu] -= 1;
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            if left[cpu] > 0 && random >> 16 >= (1 << 16) / 20 {
+                continue;
+            }
+            left[cpu] = 2;
+            vtimes[task] = linked_vtime_entering(vtimes[task], queue_vtime, credit_ns(task));
+            let first = (0..2 - stopped.len()).min_by_key(|&at| vtimes[waiting[at]]).expect("one of two still waits");
+            if vtimes[task] < vtimes[waiting[first]] {
+                continue;
+            }
+            running[cpu] = waiting.remove(first);
+            stopped.push(task);
+            queue_vtime = queue_vtime.max(vtimes[running[cpu]]);
+        }
+        waiting.extend(stopped);
+    }
+    ran
+}
+
+#[test]
+fn weights_hold_on_cpus_that_switch_at_the_same_moment() {
+    for weights in [[50, 50, 150, 150], [25, 25, 75, 75], [20, 100, 100, 60]] {
+        let ran = ticks_on_two_cpus(weights, 40_000);
+        for (ran, weight) in ran.into_iter().zip(weights) {
+            let (share, fair) = (f64::from(ran) / 80_000.0, f64::from(weight) / f64::from(weights.iter().sum::<u32>()));
+            assert!((share / fair - 1.0).abs() < 0.05, "{weights:?}: {share:.4} for {fair:.4}");
+        }
+    }
 }
 
 #[test]
@@ -342,8 +389,10 @@ proptest! {
     }
 
     #[test]
-    fn who_goes_first_is_before_all_who_keep_a_credit(now: u64, lag in -1_000_000_000_000i64..1_000_000_000_000) {
-        let other = linked_vtime_entering(now.wrapping_add_signed(lag), now, SLICE_NS);
+    fn who_goes_first_is_before_all_who_keep_a_credit(
+        now: u64, lag in -1_000_000_000_000i64..1_000_000_000_000, ran: bool, weight: u32,
+    ) {
+        let other = linked_vtime_entering(now.wrapping_add_signed(lag), now, linked_credit_ns(ran, weight, SLICE_NS));
         // Also when the other's queue is a slice behind this one.
         prop_assert!(linked_vtime_before(linked_vtime_first(now, SLICE_NS), other.wrapping_sub(SLICE_NS)));
     }
@@ -379,6 +428,16 @@ proptest! {
         let entered = linked_vtime_entering(now.wrapping_add_signed(lag), now, credit_ns);
         prop_assert_eq!(lag_ns(entered, now), lag.max(-(credit_ns as i64)));
         prop_assert_eq!(linked_vtime_entering(entered, now, credit_ns), entered, "once is enough");
+    }
+
+    #[test]
+    fn who_ran_keeps_32_slices_of_its_own_time(weight in 1..10_000u32) {
+        let weight = linked_weight(weight);
+        let credit_ns = linked_credit_ns(true, weight, SLICE_NS);
+        prop_assert_eq!(linked_credit_ns(false, weight, SLICE_NS), SLICE_NS, "one that slept");
+        prop_assert!((SLICE_NS..=32 * SLICE_NS).contains(&credit_ns));
+        let ran_for_it_ns = credit_ns as f64 * f64::from(weight) / f64::from(linked_weight(100));
+        prop_assert!(credit_ns == SLICE_NS || ran_for_it_ns <= 32.0 * SLICE_NS as f64);
     }
 
     #[test]
