@@ -2,6 +2,7 @@
 //! The loop.
 
 mod acting;
+mod judging;
 mod moving;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,21 +19,20 @@ use tandem_policies::decider::{Decider, PolicyChoice};
 use tandem_policies::model::{
     CpuId, NodeIndex, PAGE_BYTES, PerNode, ProcessId, Snapshot, ThreadId, Topology, Unmovable,
 };
-use tandem_policies::stall::latency_ns;
 use tandem_sense::{Sensor, TaskAccount, monotonic_ns, thread_cpu_ns};
 use tandem_trace::{Answer, Decision};
 use tandem_view::Status;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use crate::config::AgentConfig;
 use crate::leases::busy;
 use crate::pace::{Pace, Step};
 use crate::record::{self, Notes};
-use crate::report::{PagesMove, PolicyStatement, Report, ThreadMove};
+use crate::report::{PagesMove, PolicyStatement, Report};
 use crate::rest::Rest;
 use crate::status::{UnderWay, status};
 use crate::talk::{Talk, tell_statistics};
-use crate::verify::{Trial, Verdict};
+use crate::verify::Trial;
 
 /// Time between two looks at the samples: what is behind a sample must be read while it is fresh.
 const TICK: Duration = Duration::from_millis(20);
@@ -420,52 +420,6 @@ impl Agent {
                 outcome,
             });
         }
-    }
-
-    /// Looks at the plan under trial, and undoes it if it made things worse; returns whether it did.
-    fn verify(&mut self, snapshot: &Snapshot, report: &mut Report) -> bool {
-        let Some(trial) = &mut self.trial else { return false };
-        let verdict = trial.judge(self.mover.queued_groups() > 0, latency_ns(snapshot));
-        let (after_ns, undone) = match verdict {
-            Verdict::Wait => return false,
-            Verdict::Keep { after_ns } => (after_ns, false),
-            Verdict::Undo { after_ns } => (Some(after_ns), true),
-        };
-        if let Some(result) = report.plans.iter_mut().rev().find(|plan| plan.generation == trial.generation.0) {
-            result.after_ns = after_ns;
-            result.judged = true;
-            result.undone = undone;
-        }
-        let trial = self.trial.take().expect("looked at above");
-        self.notes.judged(&trial, after_ns, undone);
-        if undone {
-            report.undone_plans += 1;
-            self.undo(&trial, report);
-        } else {
-            self.mover.forget_before(trial.generation);
-        }
-        undone
-    }
-
-    fn undo(&mut self, trial: &Trial, report: &mut Report) {
-        warn!(event = "undo", "the last plan did not pay: undoing it");
-        let now_ns = monotonic_ns();
-        let hold_ns = self.config.cooldown.as_nanos() as u64 * HOLD_COOLDOWNS;
-        let generation = self.generation.advance();
-        for &(thread, node) in &trial.threads {
-            let Some(now_at) = self.assignments.node_of(thread) else { continue };
-            self.assignments.set(thread, node, generation);
-            self.cooldowns.start_thread(thread, now_ns, hold_ns);
-            report.thread_moves.push(ThreadMove {
-                time_ns: now_ns,
-                tid: thread.tid,
-                from: self.topology.nodes[now_at].id.0,
-                to: self.topology.nodes[node].id.0,
-                reason: "undone: the plan did not pay".to_owned(),
-            });
-        }
-        let cancelled = self.mover.undo(trial.generation, now_ns, hold_ns);
-        self.note_outcomes(cancelled, report);
     }
 
     fn renew_leases(&mut self) -> Result<()> {

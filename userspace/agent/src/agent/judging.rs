@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Whether the plan under trial paid, and taking it back if it made things worse.
+
+use tandem_policies::model::Snapshot;
+use tandem_policies::stall::latency_ns;
+use tandem_sense::monotonic_ns;
+use tracing::warn;
+
+use super::{Agent, HOLD_COOLDOWNS};
+use crate::report::{Report, ThreadMove};
+use crate::verify::{Trial, Verdict};
+
+impl Agent {
+    /// Looks at the plan under trial, and undoes it if it made things worse; returns whether it did.
+    pub(super) fn verify(&mut self, snapshot: &Snapshot, report: &mut Report) -> bool {
+        let Some(trial) = &mut self.trial else { return false };
+        let verdict = trial.judge(self.mover.queued_groups() > 0, latency_ns(snapshot));
+        let (after_ns, undone) = match verdict {
+            Verdict::Wait => return false,
+            Verdict::Keep { after_ns } => (after_ns, false),
+            Verdict::Undo { after_ns } => (Some(after_ns), true),
+        };
+        if let Some(result) = report.plans.iter_mut().rev().find(|plan| plan.generation == trial.generation.0) {
+            result.after_ns = after_ns;
+            result.judged = true;
+            result.undone = undone;
+        }
+        let trial = self.trial.take().expect("looked at above");
+        self.notes.judged(&trial, after_ns, undone);
+        if undone {
+            report.undone_plans += 1;
+            self.undo(&trial, report);
+        } else {
+            self.mover.forget_before(trial.generation);
+        }
+        undone
+    }
+
+    fn undo(&mut self, trial: &Trial, report: &mut Report) {
+        warn!(event = "undo", "the last plan did not pay: undoing it");
+        let now_ns = monotonic_ns();
+        let hold_ns = self.config.cooldown.as_nanos() as u64 * HOLD_COOLDOWNS;
+        let generation = self.generation.advance();
+        for &(thread, node) in &trial.threads {
+            let Some(now_at) = self.assignments.node_of(thread) else { continue };
+            self.assignments.set(thread, node, generation);
+            self.cooldowns.start_thread(thread, now_ns, hold_ns);
+            report.thread_moves.push(ThreadMove {
+                time_ns: now_ns,
+                tid: thread.tid,
+                from: self.topology.nodes[now_at].id.0,
+                to: self.topology.nodes[node].id.0,
+                reason: "undone: the plan did not pay".to_owned(),
+            });
+        }
+        let cancelled = self.mover.undo(trial.generation, now_ns, hold_ns);
+        self.note_outcomes(cancelled, report);
+    }
+}
