@@ -134,8 +134,6 @@ class Reports(unittest.TestCase):
         for scheme in SCHEMES:
             with self.subTest(f"{name}, {scheme}"), Browser(scheme) as browser:
                 browser.open(self.pages[name])
-                if PICTURES:
-                    self.leave_picture(browser, f"{name}-{scheme}")
                 titles = browser.run(TITLES)
                 self.assertEqual([plot for plot in plots if plot not in titles], [], titles)
                 drawn = browser.all("svg")
@@ -146,6 +144,8 @@ class Reports(unittest.TestCase):
                 self.assertEqual(browser.run(LOADED), [], "a report needs nothing but itself")
                 browser.resize(500, 900)
                 self.assertLessEqual(browser.run(WIDER), 0, "it fits a narrow window")
+                if PICTURES:
+                    self.leave_picture(browser, f"{name}-{scheme}")
 
     def assert_legible(self, rows, scheme, which):
         paper = rows[0][0]
@@ -160,10 +160,10 @@ class Reports(unittest.TestCase):
 
     @staticmethod
     def leave_picture(browser, name):
+        browser.resize(1000, 900)
         browser.resize(1000, browser.run(HEIGHT) + 200)
         PICTURES.mkdir(parents=True, exist_ok=True)
         (PICTURES / f"{name}.png").write_bytes(browser.picture())
-        browser.resize(1000, 900)
 
 
 if __name__ == "__main__":
