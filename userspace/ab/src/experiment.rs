@@ -63,6 +63,12 @@ pub struct ArmResult {
     pub verdict: Option<Verdict>,
     /// Share of boots worse than 1.25 times the best boot.
     pub bad_boot_share: Option<f64>,
+    /// Instructions of all CPUs in the timed part; `None` on a real machine.
+    pub instructions: Option<f64>,
+    /// Instructions / those of the best stock arm.
+    pub instructions_ratio: Option<f64>,
+    /// 95 % interval of that ratio.
+    pub instructions_interval: Option<[f64; 2]>,
     /// Accesses to other nodes / all.
     pub remote_share: Option<f64>,
     /// Pages that anything moved.
@@ -176,6 +182,9 @@ impl ArmResult {
             interval: None,
             verdict: None,
             bad_boot_share: sample.as_ref().map(|sample| sample.bad_boot_share(better)),
+            instructions: middle(&|run| run.instructions()),
+            instructions_ratio: None,
+            instructions_interval: None,
             remote_share: middle(&|run| run.placement.as_ref()?.remote_share),
             page_moves: middle(&|run| Some(run.counts.page_moves as f64)),
             thread_moves: middle(&|run| run.report.thread_moves.map(|moves| moves as f64)),
@@ -193,6 +202,11 @@ impl ArmResult {
     /// Its runs as a sample; `None` when there is none.
     pub fn sample(&self) -> Option<Sample> {
         Sample::new(&self.runs)
+    }
+
+    /// The instructions of its boots as a sample; `None` when they are not known.
+    fn instructions_sample(&self) -> Option<Sample> {
+        Sample::new(&self.boots.iter().filter_map(Run::instructions).collect::<Vec<_>>())
     }
 
     /// The boot whose value is nearest to the median: the one that is shown where only one can be.
@@ -225,8 +239,14 @@ fn refuse_other_work(arms: &mut [ArmResult]) {
 fn judge(arms: &mut [ArmResult], better: Better) {
     let Some(best) = best_stock(arms, better) else { return };
     let Some(reference) = arms[best].sample() else { return };
+    let instructions_reference = arms[best].instructions_sample();
     for (index, arm) in arms.iter_mut().enumerate() {
         let Some(sample) = arm.sample() else { continue };
+        if let (Some(sample), Some(reference)) = (arm.instructions_sample(), &instructions_reference) {
+            let comparison = Comparison::of(&sample, reference);
+            arm.instructions_ratio = Some(comparison.ratio);
+            arm.instructions_interval = Some(if index == best { [1.0, 1.0] } else { comparison.interval.into() });
+        }
         if index == best {
             (arm.ratio_to_best_stock, arm.interval) = (Some(1.0), Some([1.0, 1.0]));
             continue;
@@ -290,6 +310,40 @@ mod tests {
         assert_eq!((oracle.verdict, reference.verdict), (Some(Verdict::Better), None));
         assert_eq!(result.arm("worst").unwrap().verdict, Some(Verdict::Worse));
         assert!(result.is_valid());
+    }
+
+    #[test]
+    fn instructions_are_compared_with_those_of_the_stock_arm_that_is_best_by_its_value() {
+        let values: [(&str, &[f64]); 3] = [("stock-nb0", &[8.0]), ("stock-nb1", &[4.0]), ("oracle", &[2.0])];
+        let jobs: Vec<(Job, Outcome)> = (values.iter().zip([1, 5, 6]))
+            .map(|((arm, values), millions)| {
+                let mut run = run(arm, 1, values[0]);
+                run.placement.as_mut().unwrap().instructions = Some(millions * 1_000_000);
+                (job(arm, &run), Outcome::Done(Box::new(run)))
+            })
+            .collect();
+        let jobs: Vec<(&Job, &Outcome)> = jobs.iter().map(|(job, outcome)| (job, outcome)).collect();
+        let names = values.map(|(name, _)| name.to_owned());
+        let result = Experiment::of(frame(1, None), &names, &jobs);
+        let of = |name: &str| {
+            let arm = result.arm(name).unwrap();
+            (arm.instructions.unwrap(), arm.instructions_ratio.unwrap(), arm.instructions_interval.unwrap())
+        };
+        assert_eq!(of("stock-nb1"), (5e6, 1.0, [1.0, 1.0]));
+        assert_eq!(of("stock-nb0"), (1e6, 0.2, [0.2, 0.2]));
+        assert_eq!(of("oracle"), (6e6, 1.2, [1.2, 1.2]));
+    }
+
+    #[test]
+    fn what_was_saved_without_instructions_can_be_read_and_has_none() {
+        let mut document = serde_json::to_value(experiment(&[("stock-nb1", &[4.0])])).unwrap();
+        let arm = &mut document["arms"][0];
+        for key in ["instructions", "instructions_ratio", "instructions_interval"] {
+            assert!(arm.as_object_mut().unwrap().remove(key).is_some_and(|value| !value.is_null()), "{key}");
+        }
+        arm["boots"][0]["placement"].as_object_mut().unwrap().remove("instructions");
+        let read: Experiment = serde_json::from_value(document).unwrap();
+        assert_eq!((read.arms[0].instructions, read.arms[0].instructions_sample()), (None, None));
     }
 
     #[test]

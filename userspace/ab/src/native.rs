@@ -131,7 +131,7 @@ fn one(job: &Job, here: &Here, runner: &Runner<'_>) -> Result<Run> {
         identity: job.identity.clone(),
         report: collected.report,
         counts: collected.counts,
-        placement: Some(Placement { remote_share: None, accesses: None, coherence: None, series }),
+        placement: Some(Placement { remote_share: None, accesses: None, coherence: None, instructions: None, series }),
         scheduler_report: collected.scheduler_report,
         energy_j: collected.energy_j,
         conditions: Some(conditions),

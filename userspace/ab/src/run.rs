@@ -68,6 +68,11 @@ pub struct Run {
 }
 
 impl Run {
+    /// Instructions of all CPUs in the timed part, where they are known.
+    pub fn instructions(&self) -> Option<f64> {
+        Some(self.placement.as_ref()?.instructions? as f64)
+    }
+
     /// The longest time in s that one of its threads was runnable but did not run.
     pub fn longest_run_delay_s(&self) -> Option<f64> {
         self.report.run_delay_ns.iter().flatten().max().map(|&ns| ns as f64 / 1e9)

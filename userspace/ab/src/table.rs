@@ -51,6 +51,12 @@ pub fn experiment(experiment: &Experiment) -> String {
     text += &aligned(&times);
     text.push('\n');
     text += &aligned(&facts);
+    if experiment.arms.iter().any(|arm| arm.instructions.is_some()) {
+        text.push('\n');
+        let header = row(["arm", "million instructions", "of best stock", "95 % interval"]);
+        let rows = experiment.arms.iter().map(instructions_row);
+        text += &aligned(&std::iter::once(header).chain(rows).collect::<Vec<_>>());
+    }
     if experiment.arms.iter().any(|arm| arm.energy_j.is_some()) {
         text.push('\n');
         let energy = experiment.arms.iter().map(|arm| row([&arm.name, &number(arm.energy_j, 1)]));
@@ -91,6 +97,15 @@ fn time_row(arm: &ArmResult) -> Vec<String> {
         &interval(arm.interval),
         &verdict,
         &arm.bad_boot_share.map_or(UNKNOWN.to_owned(), |share| format!("{:.0} %", share * 100.0)),
+    ])
+}
+
+fn instructions_row(arm: &ArmResult) -> Vec<String> {
+    row([
+        &arm.name,
+        &number(arm.instructions.map(|instructions| instructions / 1e6), 2),
+        &number(arm.instructions_ratio, 3),
+        &interval(arm.instructions_interval),
     ])
 }
 
@@ -160,6 +175,8 @@ mod tests {
         assert!(line("stock-nb0")[0].contains("worse"), "{text}");
         assert!(line("stock-nb1")[1].contains("25.0 %") && line("stock-nb1")[1].contains("1000/1000"), "{text}");
         assert!(text.contains("calibration: node 0 to node 1: 186.40 ns a line, expected 186.40 (+0.00 %)"), "{text}");
+        let instructions: Vec<&str> = line("oracle")[2].split_whitespace().collect();
+        assert_eq!(instructions, ["oracle", "4000.00", "0.825", "0.816..0.833"], "{text}");
         assert!(text.contains("note: with 2 boots"), "{text}");
     }
 
@@ -168,6 +185,14 @@ mod tests {
         let text = super::experiment(&failed(&[("stock-nb1", &[4.9]), ("worst", &[])], "worst", "kernel panic"));
         assert!(text.lines().any(|line| line.starts_with("worst") && line.contains("INVALID")), "{text}");
         assert!(text.contains("note: worst: boot 1: kernel panic"), "{text}");
+    }
+
+    #[test]
+    fn a_real_machine_has_no_column_of_instructions() {
+        let mut result = experiment(&[("stock-nb0", &[8.0])]);
+        assert!(super::experiment(&result).contains("million instructions"));
+        result.arms.iter_mut().for_each(|arm| arm.instructions = None);
+        assert!(!super::experiment(&result).contains("instructions"));
     }
 
     #[test]

@@ -52,6 +52,7 @@ pub fn run(arm: &str, seed: u64, seconds: f64) -> Run {
             remote_share: Some(0.25),
             accesses: Some(1_000_000),
             coherence: Some(Coherence::default()),
+            instructions: Some((seconds * 1e9) as u64),
             series: vec![point(1.0, 0.9), point(2.0, 0.1)],
         }),
         scheduler_report: None,

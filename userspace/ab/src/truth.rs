@@ -7,6 +7,7 @@
 //! Terms:
 //! - *access*: a line filled from DRAM, by (node of the CPU, node of the memory).
 //! - *remote share*: accesses with the two nodes different / all accesses, 0 to 1; absent where there was no access.
+//! - *instructions*: what all CPUs executed, programs and kernel, waiting by PAUSE included; a halted CPU executes none.
 //! - *load of a node*: time its CPUs were busy / (time x its CPUs), 0 to 1.
 
 use anyhow::{Result, bail};
@@ -31,6 +32,7 @@ struct Record {
     mark: Option<u32>,
     accesses: Vec<Vec<u64>>,
     busy_ns: Vec<u64>,
+    instructions: Vec<u64>,
     #[serde(default)]
     coherence: Coherence,
 }
@@ -56,6 +58,9 @@ pub struct Placement {
     pub accesses: Option<u64>,
     /// Lines from other CPUs' caches.
     pub coherence: Option<Coherence>,
+    /// Instructions of all CPUs; `None` on a real machine and of older versions.
+    #[serde(default)]
+    pub instructions: Option<u64>,
     /// Its course, a point a record; none in results that were kept without it, as most of their size.
     #[serde(default)]
     pub series: Vec<Point>,
@@ -83,7 +88,7 @@ impl Truth {
         let cpus = truth.cpus_per_node.iter().sum::<usize>();
         for record in &truth.records {
             let square = record.accesses.len() == nodes && record.accesses.iter().all(|row| row.len() == nodes);
-            if !square || record.busy_ns.len() != cpus {
+            if !square || record.busy_ns.len() != cpus || record.instructions.len() != cpus {
                 bail!("the record at {} ns does not have {nodes} nodes and {cpus} CPUs", record.at_ns);
             }
         }
@@ -107,6 +112,7 @@ impl Truth {
             remote_share: remote_share(first, last),
             accesses: Some(accesses(first, last).0),
             coherence: Some(last.coherence.since(first.coherence)),
+            instructions: Some(last.all_instructions().saturating_sub(first.all_instructions())),
             series: series.map(|pair| self.point(first.at_ns, &pair[0], &pair[1])).collect(),
         })
     }
@@ -125,6 +131,12 @@ impl Truth {
             if cpus == 0 { 0.0 } else { busy_ns as f64 / (length_ns * cpus as f64) }
         });
         Point { load: load.collect(), at_s: (to.at_ns - begin_ns) as f64 / 1e9, remote_share: remote_share(from, to) }
+    }
+}
+
+impl Record {
+    fn all_instructions(&self) -> u64 {
+        self.instructions.iter().sum()
     }
 }
 
@@ -164,7 +176,7 @@ mod tests {
     fn document() -> serde_json::Value {
         let record = |at_s: u64, mark: Option<u32>, local: u64, remote: u64, busy: [u64; 4]| {
             serde_json::json!({"at_ns": at_s * 1_000_000_000, "mark": mark, "accesses": [[local, remote], [0, local]],
-                "busy_ns": busy.map(|s| s * 1_000_000_000), "coherence": {"same_llc": 1, "same_node": 0, "cross_node": local}})
+                "busy_ns": busy.map(|s| s * 1_000_000_000), "instructions": busy.map(|s| s * 7), "coherence": {"same_llc": 1, "same_node": 0, "cross_node": local}})
         };
         serde_json::json!({"schema": 1, "cpus_per_node": [2, 2], "records": [
             record(1, None, 0, 900, [0, 0, 0, 0]),
@@ -184,6 +196,7 @@ mod tests {
         let placement = timed_part(&document()).unwrap();
         assert_eq!((placement.accesses, placement.remote_share), (Some(400), Some(0.25)));
         assert_eq!(placement.coherence, Some(Coherence { same_llc: 0, same_node: 0, cross_node: 150 }));
+        assert_eq!(placement.instructions, Some(35), "of all CPUs");
     }
 
     #[test]

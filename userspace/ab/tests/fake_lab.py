@@ -33,7 +33,7 @@ def arm(command):
 def record(at_s, mark, remote, seconds):
     at_ns = int(at_s * 1e9)
     accesses = [[0, int(1000 * remote * seconds)], [0, int(1000 * (1 - remote) * seconds)]] if mark == MARKS["end"] else [[0, 0], [0, 0]]
-    return {"at_ns": at_ns, "mark": mark, "accesses": accesses, "busy_ns": [at_ns] * 8}
+    return {"at_ns": at_ns, "mark": mark, "accesses": accesses, "busy_ns": [at_ns] * 8, "instructions": [at_ns // 2] * 8}
 
 
 def leave_results(out, name, seconds, seed):
