@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use procfs::process::{Process, StatFlags, Task, all_processes};
 use tandem_machine::{parse_cpu_list, read_running, refresh_free_memory};
-use tandem_policies::model::{CpuId, NodeIndex, PerNode, ProcessId, ThreadId, Topology};
+use tandem_policies::model::{CpuId, NodeIndex, PerNode, ProcessId, Snapshot, ThreadId, Topology};
 use tandem_policies::stall::latency_ns;
-use tandem_sense::{Sensor, SensorConfig, TaskAccount, monotonic_ns};
+use tandem_sense::{Access, Sensor, SensorConfig, TaskAccount, monotonic_ns};
 use tandem_view::{Activity, SamplerView, Status, Survey, survey};
 
 /// Share of one CPU per CPU of the machine that sampling may take, as in scx_tandem.
@@ -37,6 +37,16 @@ impl Observer {
     /// # Errors
     /// The sampler cannot be used, or there is no such process.
     pub fn open(tree: Option<u32>) -> Result<Self> {
+        let cpus = tandem_machine::online_cpus().context("the machine's CPUs cannot be read")?;
+        let config = SensorConfig { budget: BUDGET_PER_CPU * cpus.len() as f64, ..SensorConfig::default() };
+        Self::open_with(tree, config).context("no scx_tandem answers, and the sampler cannot be used to observe alone")
+    }
+
+    /// The same, sensing as `config` says.
+    ///
+    /// # Errors
+    /// The sampler cannot be used, or there is no such process.
+    pub fn open_with(tree: Option<u32>, config: SensorConfig) -> Result<Self> {
         if let Some(pid) = tree
             && Process::new(pid as i32).is_err()
         {
@@ -44,10 +54,7 @@ impl Observer {
         }
         let topology = read_running().context("the machine's topology cannot be read")?.topology;
         let cpus: Vec<CpuId> = topology.nodes.values().flat_map(|node| node.cpus.iter().copied()).collect();
-        let budget = BUDGET_PER_CPU * cpus.len() as f64;
-        let config = SensorConfig { budget, ..SensorConfig::default() };
-        let sensor = Sensor::open(config, &topology, &cpus)
-            .context("no scx_tandem answers, and the sampler cannot be used to observe alone")?;
+        let (budget, sensor) = (config.budget, Sensor::open(config, &topology, &cpus)?);
         let now_ns = monotonic_ns();
         let ran_ns = BTreeMap::new();
         let mut observer =
@@ -56,12 +63,18 @@ impl Observer {
         Ok(observer)
     }
 
-    /// Takes in what the sampler saw. Call often.
+    /// Takes in what the sampler saw, and tells it. Call often.
     ///
     /// # Errors
     /// The sampler cannot go on.
-    pub fn sample(&mut self) -> Result<()> {
-        Ok(self.sensor.sample(monotonic_ns())?)
+    pub fn sample(&mut self) -> Result<&[Access]> {
+        self.sensor.sample(monotonic_ns())?;
+        Ok(self.sensor.fresh())
+    }
+
+    /// What sees the accesses.
+    pub fn sampler(&self) -> &'static str {
+        self.sensor.name()
     }
 
     /// Observes for `duration`.
@@ -77,17 +90,27 @@ impl Observer {
         Ok(())
     }
 
-    /// What was seen since the last look.
+    /// What was seen since the last look, as policies want it.
     ///
     /// # Errors
     /// /proc cannot be read.
-    pub fn look(&mut self) -> Result<Status> {
+    pub fn snapshot(&mut self) -> Result<Snapshot> {
         let accounts = self.accounts()?;
         refresh_free_memory(&mut self.topology, None)?;
         let (start_ns, now_ns) = (self.looked_ns, monotonic_ns());
         self.looked_ns = now_ns;
         self.looks += 1;
-        let snapshot = self.sensor.snapshot(&self.topology, accounts, start_ns, now_ns, |_, _| None);
+        Ok(self.sensor.snapshot(&self.topology, accounts, start_ns, now_ns, |_, _| None))
+    }
+
+    /// The same, as it is shown.
+    ///
+    /// # Errors
+    /// /proc cannot be read.
+    pub fn look(&mut self) -> Result<Status> {
+        let start_ns = self.looked_ns;
+        let snapshot = self.snapshot()?;
+        let now_ns = self.looked_ns;
         let Survey { nodes, processes, threads, local_share } = survey(&snapshot);
         let busy = || threads.iter().filter(|thread| thread.load_cpus >= 0.01);
         let cost_ns = self.sensor.counters().cost_ns() as f64;

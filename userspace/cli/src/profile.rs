@@ -3,6 +3,7 @@
 //! emulator.
 
 mod sampled;
+mod source;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -23,6 +24,7 @@ use tandem_profile::profile::Profile;
 use tandem_profile::trace::Trace;
 use tandem_profile::{report, table};
 use tandem_sense::{SamplerChoice, SamplerKind};
+use tandem_trace::Recorder;
 
 use sampled::Watch;
 
@@ -59,6 +61,9 @@ pub struct Arguments {
     /// Write the profile as JSON, to standard output if FILE is `-` (what the program prints goes to standard error then)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write down what policies would see of the program, for `tandem replay FILE --policy NAMES`; there must be no such file
+    #[arg(long, value_name = "FILE", conflicts_with = "exact")]
+    record: Option<PathBuf>,
     /// Its page and plots.
     #[command(flatten)]
     files: ReportFiles,
@@ -96,13 +101,35 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let stop = Stop::default();
     let wish = stop.clone();
     ctrlc::set_handler(move || wish.wish()).context("signals cannot be handled")?;
-    let (profile, code) = match arguments.pid {
-        Some(pid) => (running(arguments, pid, &stop)?, ExitCode::SUCCESS),
-        None if arguments.exact => exact(arguments, &stop)?,
-        None => started(arguments, &stop)?,
+    let recorder = arguments.record.as_deref().map(Recorder::create).transpose()?;
+    let profiled = match arguments.pid {
+        Some(pid) => running(arguments, pid, &stop, recorder.as_ref()).map(|profile| (profile, ExitCode::SUCCESS)),
+        None if arguments.exact => exact(arguments, &stop),
+        None => started(arguments, &stop, recorder.as_ref()),
     };
+    let recorded = recorder.map_or(Ok(()), |recorder| end_recording(&recorder));
+    let (profile, code) = profiled?;
     show(arguments, &profile)?;
-    Ok(code)
+    recorded.map(|()| code)
+}
+
+/// Says what was recorded. A file in which nothing is does not stay.
+///
+/// # Errors
+/// The recording ended before the profile did.
+fn end_recording(recorder: &Recorder) -> Result<()> {
+    let recording = recorder.finish();
+    let file = recording.file.display();
+    if recording.intervals == 0 && recording.file.is_file() {
+        std::fs::remove_file(&recording.file).with_context(|| format!("{file}: cannot be removed"))?;
+    }
+    if let Some(why) = &recording.ended_early {
+        bail!("{file}: the recording ended early, after {} slices: {why}", recording.intervals);
+    }
+    if recording.intervals > 0 {
+        eprintln!("recorded {} slices in {} bytes: {file}", recording.intervals, recording.bytes);
+    }
+    Ok(())
 }
 
 /// The first word of the command.
@@ -134,7 +161,7 @@ fn exact(arguments: &Arguments, stop: &Stop) -> Result<(Profile, ExitCode)> {
 }
 
 /// The profile of a process that runs already.
-fn running(arguments: &Arguments, pid: u32, stop: &Stop) -> Result<Profile> {
+fn running(arguments: &Arguments, pid: u32, stop: &Stop, recorder: Option<&Recorder>) -> Result<Profile> {
     let command =
         std::fs::read(format!("/proc/{pid}/cmdline")).with_context(|| format!("there is no process {pid}"))?;
     let command: Vec<String> = command
@@ -142,14 +169,14 @@ fn running(arguments: &Arguments, pid: u32, stop: &Stop) -> Result<Profile> {
         .filter(|word| !word.is_empty())
         .map(|word| String::from_utf8_lossy(word).into_owned())
         .collect();
-    let mut watch = Watch::open(pid, &settings(arguments))?;
+    let mut watch = Watch::open(pid, &settings(arguments), recorder)?;
     let end = Instant::now() + Duration::from_secs(arguments.seconds);
     watch.run(|| Ok(stop.wished() || Instant::now() >= end))?;
     watch.profile(&command)
 }
 
 /// The profile of a program that is started here and runs on this machine.
-fn started(arguments: &Arguments, stop: &Stop) -> Result<(Profile, ExitCode)> {
+fn started(arguments: &Arguments, stop: &Stop, recorder: Option<&Recorder>) -> Result<(Profile, ExitCode)> {
     let name = program(arguments)?;
     let mut command = Command::new(name);
     command.args(&arguments.command[1..]);
@@ -157,7 +184,7 @@ fn started(arguments: &Arguments, stop: &Stop) -> Result<(Profile, ExitCode)> {
         command.stdout(std::io::stderr());
     }
     let mut child = stop::start(&mut command).with_context(|| format!("{} does not start", name.to_string_lossy()))?;
-    let mut watched = Watch::open(child.id(), &settings(arguments));
+    let mut watched = Watch::open(child.id(), &settings(arguments), recorder);
     if let Ok(watch) = &mut watched {
         watch.run(|| Ok(stop.wished() || child.try_wait()?.is_some()))?;
     } else {

@@ -23,7 +23,7 @@ use crate::report_files::ReportFiles;
 /// What to replay, and with which policies.
 #[derive(Args)]
 pub struct Arguments {
-    /// What `scx_tandem --record` wrote; - for standard input
+    /// What `scx_tandem --record` or `tandem profile --record` wrote; - for standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Policies to decide with instead of the recorded ones: THREAD+PAGE, or one that places both

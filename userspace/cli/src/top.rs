@@ -104,7 +104,7 @@ impl Source {
     /// Takes in samples.
     fn attend(&mut self) -> Result<()> {
         match self {
-            Self::Alone(observer) => observer.sample(),
+            Self::Alone(observer) => observer.sample().map(drop),
             Self::Scheduler(..) => Ok(()),
         }
     }

@@ -239,6 +239,38 @@ fn a_program_is_started_and_profiled_until_it_ends() {
     assert!(text.starts_with("counted\n") && text.contains("sampled by lookahead: "), "{text}");
 }
 
+/// What `tandem replay --json` says of a recording, with these options.
+fn replayed(recording: &Path, options: &[&str]) -> Value {
+    let mut tandem = Command::new(env!("CARGO_BIN_EXE_tandem"));
+    serde_json::from_str(&printed(tandem.arg("replay").arg(recording).arg("--json").args(options))).unwrap()
+}
+
+#[test]
+fn what_policies_would_see_of_a_program_is_recorded_and_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = folder.path().join("busy.trace");
+    let profile = |command: &[&str]| {
+        let mut tandem = Command::new(env!("CARGO_BIN_EXE_tandem"));
+        tandem.args(["profile", "--sampler-budget", "50", "--slice-ms", "200", "--record"]).arg(&recording);
+        tandem.arg("--").args(command).output().unwrap()
+    };
+    let output = profile(&["/no/such/program"]);
+    assert!(output.status.code() == Some(2) && !recording.exists(), "{output:?}");
+    let output = profile(&["timeout", "3", "sh", "-c", BUSY]);
+    let (shown, said) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.code() == Some(124) && shown.contains("sampled by lookahead: "), "{shown}{said}");
+    assert!(said.starts_with("recorded ") && said.lines().count() == 1, "{said}");
+    let again = profile(&["true"]);
+    assert!(again.status.code() == Some(2) && String::from_utf8_lossy(&again.stderr).contains("exists"), "{again:?}");
+    let replay = replayed(&recording, &["--policy", "sma+locality"]);
+    let decisions = replay["totals"]["decisions"].as_u64().unwrap();
+    assert!((5..=30).contains(&decisions) && replay["totals"]["intervals"] == decisions, "{replay}");
+    let mut tandem = Command::new(env!("CARGO_BIN_EXE_tandem"));
+    let output = tandem.arg("replay").arg(&recording).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && said.contains("without policies: say with --policy"), "{said}");
+}
+
 #[test]
 fn what_cannot_be_sampled_is_refused_in_one_sentence() {
     let refused = |arguments: &[&str]| {

@@ -105,6 +105,8 @@ pub struct Sensor {
     measuring: bool,
     managed: BTreeSet<ProcessId>,
     pending: Batch,
+    /// The first of the pending accesses that came with the last look.
+    fresh_from: usize,
     table: AffinityTable,
     /// Where sharing is read from if the sampler sees faults.
     frames: Option<FrameTable>,
@@ -142,6 +144,7 @@ impl Sensor {
             measuring: false,
             managed: BTreeSet::new(),
             pending: Batch::default(),
+            fresh_from: 0,
             table: AffinityTable::new(config.affinity),
             rates: AccessRates::new(config.affinity.half_life_ns),
             regions: Regions::default(),
@@ -174,7 +177,8 @@ impl Sensor {
     /// When the sampler cannot go on.
     pub fn sample(&mut self, now_ns: u64) -> Result<(), SamplerError> {
         let batch = self.sampler.drain(now_ns)?;
-        let room = MAX_PENDING.saturating_sub(self.pending.accesses.len());
+        self.fresh_from = self.pending.accesses.len();
+        let room = MAX_PENDING.saturating_sub(self.fresh_from);
         self.counters.dropped += batch.accesses.len().saturating_sub(room) as u64;
         self.pending.accesses.extend(batch.accesses.into_iter().take(room));
         if room > 0 {
@@ -182,6 +186,11 @@ impl Sensor {
         }
         self.pending.counts.extend(batch.counts);
         Ok(())
+    }
+
+    /// The accesses that the last [`Sensor::sample`] took in, until the next snapshot is made.
+    pub fn fresh(&self) -> &[Access] {
+        self.pending.accesses.get(self.fresh_from..).unwrap_or_default()
     }
 
     /// What the sampler did so far.

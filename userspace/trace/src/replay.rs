@@ -40,6 +40,9 @@ pub enum ReplayError {
     /// A policy of the recording has other parameters now.
     #[error("the recording was made with parameters that are not known here: {0}; replay it with --policy")]
     Parameter(#[from] ParameterError),
+    /// It was made by somebody who only watched.
+    #[error("the recording was made without policies: say with --policy which are to decide")]
+    NoPolicies,
     /// There is nothing to put another policy in place of.
     #[error("the recording was made without a {0} policy: give all policies with --policy")]
     NoSuchKind(String),
@@ -100,6 +103,7 @@ impl Replay {
     /// [`ReplayError`] if the policies of the recording are needed and not known.
     pub fn begin(&mut self, settings: &Settings) -> Result<Vec<PolicySettings>, ReplayError> {
         let choices = match &self.policies {
+            Policies::Recorded if settings.policies.is_empty() => return Err(ReplayError::NoPolicies),
             Policies::Recorded => settings.policies.iter().map(recorded).collect::<Result<_, _>>()?,
             Policies::Instead(others) => instead(settings, others)?,
             Policies::Only(choices) => {

@@ -14,8 +14,10 @@ use tandem_profile::profile::{Profile, Running, Sampled};
 use tandem_profile::samples::Samples;
 use tandem_profile::trace::Trace;
 use tandem_sense::homes::HomeQuery;
-use tandem_sense::{FaultConfig, LookaheadConfig, Sampler, SamplerChoice, monotonic_ns, samplers};
+use tandem_sense::{SamplerChoice, monotonic_ns};
+use tandem_trace::Recorder;
 
+use super::source::Source;
 use crate::observe::observed;
 
 /// What is behind a sample must be read while it is fresh.
@@ -38,7 +40,7 @@ pub struct Settings {
 pub struct Watch {
     root: u32,
     machine: Machine,
-    sampler: Box<dyn Sampler>,
+    source: Source,
     slice_ns: u64,
     begin_ns: u64,
     looked_ns: u64,
@@ -61,22 +63,20 @@ struct Seen {
 }
 
 impl Watch {
-    /// Begins to sample the process `root` and its descendants.
+    /// Begins to sample the process `root` and its descendants, and to record what policies would see of them if there is
+    /// a recorder.
     ///
     /// # Errors
     /// There is no such process, or the sampler cannot be used.
-    pub fn open(root: u32, settings: &Settings) -> Result<Self> {
+    pub fn open(root: u32, settings: &Settings, recorder: Option<&Recorder>) -> Result<Self> {
         let machine = Machine::running()?;
-        let topology = read_running().context("the machine's topology cannot be read")?.topology;
-        let cpus: Vec<CpuId> = topology.nodes.values().flat_map(|node| node.cpus.iter().copied()).collect();
-        let lookahead = LookaheadConfig { budget_fraction: Some(settings.budget), ..LookaheadConfig::default() };
-        let fault = FaultConfig { budget_fraction: settings.budget, hints: false };
-        let sampler = samplers::open(settings.sampler, lookahead, fault, &cpus)?;
+        let running = read_running().context("the machine's topology cannot be read")?;
+        let source = Source::open(root, settings, &running, recorder)?;
         let (begin_ns, slice_ns) = (monotonic_ns(), settings.slice.as_nanos() as u64);
         let mut watch = Self {
             root,
             machine,
-            sampler,
+            source,
             slice_ns,
             begin_ns,
             looked_ns: begin_ns,
@@ -109,7 +109,7 @@ impl Watch {
     }
 
     fn sample(&mut self) -> Result<()> {
-        for access in self.sampler.drain(monotonic_ns())?.accesses {
+        for access in self.source.sample()? {
             let (process, thread) = (access.process.0, (access.process.0, access.tid));
             self.samples.add(process, access.tid, access.time_ns, access.address);
             self.recent.insert((process, access.address / PAGE_BYTES));
@@ -127,7 +127,7 @@ impl Watch {
         if processes.is_empty() {
             return Ok(false);
         }
-        self.sampler.set_managed(&processes.keys().map(|&pid| ProcessId(pid)).collect());
+        self.source.look(&processes.keys().map(|&pid| ProcessId(pid)).collect(), first)?;
         let mut mib = vec![0.0; self.machine.topology.len()];
         for (&pid, process) in &processes {
             // A process or thread that ends while it is read is left out.
@@ -192,7 +192,7 @@ impl Watch {
         let nodes: Vec<usize> = threads.iter().map(|thread| node_of(self.threads[thread].cpu)).collect();
         let homes = self.homes_of(&trace, &nodes);
         let running = Running {
-            sampler: Sampled { name: self.sampler.traits().name.to_owned(), samples: self.samples.count() },
+            sampler: Sampled { name: self.source.name().to_owned(), samples: self.samples.count() },
             names: threads.iter().map(|thread| self.threads[thread].name.clone()).collect(),
             nodes,
             homes,
