@@ -120,6 +120,7 @@ class InTheTimingLab(unittest.TestCase):
         # Remote memory costs twice as much; instructions cost the same.
         self.assertGreater(worst["median"] / oracle["median"], 1.7)
         self.assertLess(worst["median"] / oracle["median"], 2.1)
+        self.assertAlmostEqual(worst["instructions"] / oracle["instructions"], 1, delta=0.05)
         self.assertEqual(self.arm("stock-nb0")["numa_pte_updates"], 0)
 
     def test_a_crashed_guest_is_reported_and_the_rest_went_on(self):
