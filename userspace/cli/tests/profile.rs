@@ -265,8 +265,17 @@ fn what_policies_would_see_of_a_program_is_recorded_and_replayed() {
     let replay = replayed(&recording, &["--policy", "sma+locality"]);
     let decisions = replay["totals"]["decisions"].as_u64().unwrap();
     assert!((5..=30).contains(&decisions) && replay["totals"]["intervals"] == decisions, "{replay}");
-    let mut tandem = Command::new(env!("CARGO_BIN_EXE_tandem"));
-    let output = tandem.arg("replay").arg(&recording).output().unwrap();
+    let replay = |options: &[&str]| {
+        let mut tandem = Command::new(env!("CARGO_BIN_EXE_tandem"));
+        tandem.arg("replay").arg(&recording).args(options).output().unwrap()
+    };
+    let said = String::from_utf8(replay(&["--policy", "none+locality"]).stdout).unwrap();
+    let words = said.lines().nth(1).unwrap();
+    assert!(
+        said.contains(" with no policies, ") && words.starts_with("interval 1, ") && !words.contains("recorded"),
+        "{said}"
+    );
+    let output = replay(&[]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(2) && said.contains("without policies: say with --policy"), "{said}");
 }

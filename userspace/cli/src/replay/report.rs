@@ -165,12 +165,15 @@ pub struct Words {
     output: Option<io::StdoutLock<'static>>,
     kept: Option<String>,
     first_ns: Option<u64>,
+    /// Somebody decided when it was recorded.
+    compares: bool,
 }
 
 impl Words {
     /// To standard output if they are to be printed; kept if they are needed again.
     pub fn new(print: bool, keep: bool) -> Self {
-        Self { output: print.then(|| io::stdout().lock()), kept: keep.then(String::new), first_ns: None }
+        let (output, kept) = (print.then(|| io::stdout().lock()), keep.then(String::new));
+        Self { output, kept, first_ns: None, compares: true }
     }
 
     /// All that was said, if it was kept.
@@ -191,11 +194,12 @@ impl Words {
         let names = |policies: &[PolicySettings]| {
             policies.iter().map(|policy| policy.name.as_str()).collect::<Vec<_>>().join("+")
         };
+        self.compares = !recorded.policies.is_empty();
         let Settings { program, sampler, seed, policies, .. } = recorded;
         let interval_s = recorded.interval_ns as f64 * 1e-9;
         self.line(format_args!(
             "recorded by {program} with {}, sampler {sampler}, seed {seed}, every {interval_s} s; replayed with {}",
-            names(policies),
+            if self.compares { names(policies) } else { "no policies".to_owned() },
             names(replayed_with)
         ))
     }
@@ -220,9 +224,13 @@ impl Words {
             _ => "nothing to do".to_owned(),
         };
         let (threads, groups) = (snapshot.threads.len(), snapshot.groups.len());
-        let verdict = if replayed.same { "as recorded" } else { "not as recorded" };
+        let verdict = match (self.compares, replayed.same) {
+            (false, _) => "",
+            (true, true) => ", as recorded",
+            (true, false) => ", not as recorded",
+        };
         self.line(format_args!(
-            "interval {number}, {after_s:.3} s, {threads} threads, {groups} page groups: {what}, {verdict}"
+            "interval {number}, {after_s:.3} s, {threads} threads, {groups} page groups: {what}{verdict}"
         ))?;
         for answer in &decision.answers {
             if let Answer::Missing(words) = answer {
@@ -236,7 +244,7 @@ impl Words {
                     .try_for_each(|planned| self.line(format_args!("    {}", planned.in_words(&snapshot.topology))))
             });
         }
-        if replayed.differences.is_empty() {
+        if replayed.differences.is_empty() && self.compares {
             return self.line(format_args!("    only answers differ that were not taken"));
         }
         replayed.differences.iter().try_for_each(|difference| match difference {
