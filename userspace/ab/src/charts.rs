@@ -29,6 +29,9 @@ pub const COLOURS: [(u8, u8, u8); 10] = [
 /// Colour of grid lines; the style sheet knows it.
 pub const GRID: RGBColor = RGBColor(221, 221, 221);
 
+/// Room for one character of a row's name, in px.
+const NAME_CHARACTER_PX: usize = 8;
+
 /// One line of a plot: its points, x ascending.
 pub struct Line {
     /// Index of its colour.
@@ -72,7 +75,8 @@ pub fn values(experiment: &Experiment) -> Result<String> {
     dots(&rows, &format!("{} [{}]", experiment.metric, experiment.unit), reference)
 }
 
-/// Rows of dots from 0 on, below each other, and a line through all at `reference`. Empty if nothing is above 0.
+/// Rows of dots from 0 on, below each other, and a line through all at `reference`. Empty if nothing is above 0. Names have as
+/// much room as the longest needs, up to half of the plot.
 ///
 /// # Errors
 /// The plot cannot be drawn.
@@ -82,11 +86,12 @@ pub fn dots(all: &[Row], x_name: &str, reference: Option<f64>) -> Result<String>
     if greatest <= 0.0 {
         return Ok(String::new());
     }
+    let longest = all.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
     svg((860, height), |area| {
         let mut chart = ChartBuilder::on(area)
             .margin(8)
             .x_label_area_size(42)
-            .y_label_area_size(190)
+            .y_label_area_size((longest * NAME_CHARACTER_PX).clamp(190, 430) as u32)
             .build_cartesian_2d(0.0..greatest * 1.05, (0..rows - 1).into_segmented())
             .map_err(drawing)?;
         let name = |row: &SegmentValue<i32>| match row {

@@ -101,6 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let outcome = Session {
         topology: &machine.topology,
         cores: machine.cores.len(),
+        command_has_threads: arguments.command.iter().any(|word| word.contains(THREADS)),
         store: &store,
         settings: Settings { repeats: arguments.repeats.into(), ..Settings::default() },
         budget: arguments.budget,

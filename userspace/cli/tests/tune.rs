@@ -78,6 +78,7 @@ fn the_result_is_written_shown_and_applied() {
     assert!(said.contains("configurations (") && said.contains("runs of 0."), "{said}");
     assert!(shown.contains("as it is") && shown.contains("1 threads scatter on 1 node"), "{shown}");
     assert!(shown.contains("note: the program has 1 thread at a time"), "{shown}");
+    assert!(shown.contains("nor does {threads} in its command change it"), "{shown}");
     assert!(fs::read_to_string(bench.path("r.html")).unwrap().contains("<h1>tandem tune: ./prog</h1>"));
     // A second time all is known.
     let runs = bench.runs();

@@ -4,8 +4,7 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use plotters::prelude::*;
-use tandem_ab::charts::{GRID, colour, drawing, svg};
+use tandem_ab::charts::{Row, dots};
 use tandem_ab::page::{Page, STYLE, escaped, figure, head};
 
 use crate::axes::{Axis, axes};
@@ -82,57 +81,19 @@ fn axes_table(axes: &[Axis], tuned: &Tuned) -> String {
 
 /// Runs of the fastest configurations and of the program as it is.
 fn ranked(outcome: &Outcome) -> Result<String> {
-    let mut rows: Vec<(String, &[f64], f64)> = Vec::new();
+    let mut rows: Vec<(Row, f64)> = Vec::new();
     for (one, runs) in outcome.candidates.iter().zip(&outcome.found.runs) {
-        rows.extend(runs.median().map(|median| (name(one.as_ref()), &runs.seconds[..], median)));
+        let row =
+            |median| Row { name: name(one.as_ref()), values: runs.seconds.clone(), tick: Some(median), bar: None };
+        rows.extend(runs.median().map(|median| (row(median), median)));
     }
-    rows.sort_by(|one, other| one.2.total_cmp(&other.2));
-    let as_it_is = outcome.found.runs[0].median();
-    let place = rows.iter().position(|row| row.0 == name(None));
+    rows.sort_by(|one, other| one.1.total_cmp(&other.1));
+    let place = rows.iter().position(|row| row.0.name == name(None));
     if let Some(place) = place.filter(|&place| place >= DRAWN) {
         rows.swap(DRAWN - 1, place);
     }
-    rows.truncate(DRAWN);
-    let greatest = rows.iter().flat_map(|row| row.1).copied().fold(0.0, f64::max);
-    if greatest <= 0.0 {
-        return Ok(String::new());
-    }
-    let count = rows.len() as i32;
-    svg((860, 60 + 26 * rows.len() as u32), |area| {
-        let mut chart = ChartBuilder::on(area)
-            .margin(8)
-            .x_label_area_size(40)
-            .y_label_area_size(430)
-            .build_cartesian_2d(0.0..greatest * 1.05, (0..count - 1).into_segmented())
-            .map_err(drawing)?;
-        let label = |row: &SegmentValue<i32>| match row {
-            SegmentValue::CenterOf(row) => rows.get((count - 1 - row) as usize).map_or("", |row| &row.0).to_owned(),
-            _ => String::new(),
-        };
-        chart
-            .configure_mesh()
-            .disable_y_mesh()
-            .bold_line_style(GRID)
-            .light_line_style(TRANSPARENT)
-            .y_labels(rows.len())
-            .y_label_formatter(&label)
-            .x_desc("seconds [s]")
-            .label_style(("sans-serif", 14))
-            .draw()
-            .map_err(drawing)?;
-        if let Some(as_it_is) = as_it_is {
-            let ends = [(as_it_is, SegmentValue::Exact(0)), (as_it_is, SegmentValue::Exact(count))];
-            chart.draw_series([PathElement::new(ends, BLACK.mix(0.5).stroke_width(1))]).map_err(drawing)?;
-        }
-        for (index, (_, seconds, median)) in rows.iter().enumerate() {
-            let row = SegmentValue::CenterOf(count - 1 - index as i32);
-            let dots = seconds.iter().map(|&value| Circle::new((value, row.clone()), 4, colour(0).filled()));
-            chart.draw_series(dots).map_err(drawing)?;
-            let tick = EmptyElement::at((*median, row)) + PathElement::new([(0, -8), (0, 8)], BLACK.stroke_width(2));
-            chart.draw_series([tick]).map_err(drawing)?;
-        }
-        Ok(())
-    })
+    let rows: Vec<Row> = rows.into_iter().take(DRAWN).map(|row| row.0).collect();
+    dots(&rows, "time [s]", outcome.found.runs[0].median())
 }
 
 #[cfg(test)]

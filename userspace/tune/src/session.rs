@@ -23,6 +23,10 @@ use crate::store::{Row, Store};
 /// pages.
 pub const AT_BIRTH: [PagePlacement; 2] = [PagePlacement::FirstTouch, PagePlacement::Interleave];
 
+/// The paper's placements of pages that are not in the space, and why.
+const LEFT_OUT: &str = "pages are not placed by locality, balance, mix or dataset: these need pages to be moved while the program \
+    runs, and a trial does not do that";
+
 /// Programs that end sooner say nothing about placement: starting a process takes milliseconds.
 const SHORTEST_S: f64 = 0.02;
 
@@ -39,6 +43,8 @@ pub struct Session<'a> {
     pub topology: &'a Topology,
     /// Its cores, whatever their hardware threads.
     pub cores: usize,
+    /// Whether the command has `{threads}`, so that it is told the number of threads.
+    pub command_has_threads: bool,
     /// Where runs are kept.
     pub store: &'a Store,
     /// How the search goes.
@@ -151,10 +157,14 @@ impl Session<'_> {
         let cpus: usize = self.topology.nodes.values().map(|node| node.cpus.len()).sum();
         let threads = row.threads.clamp(1, cpus);
         notes.push(format!(
-            "the program has {} at a time, whether OMP_NUM_THREADS is {} or not set: their number was not varied (write \
-             {{threads}} where the command takes it)",
+            "the program has {} at a time, whether OMP_NUM_THREADS is {} or not set: their number was not varied ({})",
             if row.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", row.threads) },
-            probe.threads
+            probe.threads,
+            if self.command_has_threads {
+                "nor does {threads} in its command change it"
+            } else {
+                "write {threads} where the command takes it"
+            }
         ));
         Ok(Some(Space { threads: vec![threads], ..space }))
     }
@@ -170,6 +180,8 @@ impl Session<'_> {
         ));
         if self.topology.len() == 1 {
             (self.say)("this machine has one node: there is nothing to place, only the number of threads is tuned");
+        } else {
+            (self.say)(LEFT_OUT);
         }
     }
 

@@ -17,8 +17,12 @@ struct Run {
     said: Vec<String>,
 }
 
-/// A session with this store that is stopped at the `last` run.
+/// A session with this store that is stopped at the `last` run, of a command without `{threads}`.
 fn session(store: &Path, program: Program, last: usize) -> Run {
+    session_of(false, store, program, last)
+}
+
+fn session_of(command_has_threads: bool, store: &Path, program: Program, last: usize) -> Run {
     let (topology, stop) = (machine(2, 4), Stop::default());
     let store = Store::open(store, &"experiment").unwrap();
     let (ran, said, left) = (RefCell::new(BTreeMap::new()), RefCell::new(Vec::new()), Cell::new(last));
@@ -43,6 +47,7 @@ fn session(store: &Path, program: Program, last: usize) -> Run {
     let outcome = Session {
         topology: &topology,
         cores: 8,
+        command_has_threads,
         store: &store,
         settings: Settings::default(),
         budget: None,
@@ -72,6 +77,10 @@ fn the_best_is_found_and_compared_with_the_program_as_it_is() {
     assert_eq!(outcome.found.runs[0].seconds.len(), outcome.found.runs[at].seconds.len());
     let counted = run.said.iter().find(|said| said.contains("configurations (")).unwrap();
     assert!(counted.starts_with("19 configurations (48 combinations"), "{counted}");
+    assert_eq!(
+        run.said.iter().filter(|said| said.contains("not placed by locality, balance, mix or dataset")).count(),
+        1
+    );
     assert_eq!(outcome.notes.len(), 1, "{:?}", outcome.notes);
     assert!(outcome.notes[0].starts_with("it has no parallel regions"), "{:?}", outcome.notes);
 }
@@ -122,13 +131,16 @@ fn a_configuration_that_fails_is_told_and_the_search_goes_on() {
 fn a_program_with_its_own_number_of_threads_is_tuned_with_that() {
     let directory = tempfile::tempdir().unwrap();
     let program = |one: Option<&Configuration>| (End::Code(0), four_are_best(one).1, 6);
-    let outcome = session(&directory.path().join("s"), &program, 10_000).outcome.unwrap().unwrap();
-    assert!(outcome.candidates.iter().flatten().all(|one| one.threads == 6), "{:?}", outcome.candidates);
-    assert!(
-        outcome.notes[0].contains("6 threads at a time") && outcome.notes[0].contains("{threads}"),
-        "{:?}",
-        outcome.notes
-    );
+    for (command_has_threads, advice) in [
+        (false, "(write {threads} where the command takes it)"),
+        (true, "(nor does {threads} in its command change it)"),
+    ] {
+        let store = directory.path().join(format!("{command_has_threads}"));
+        let outcome = session_of(command_has_threads, &store, &program, 10_000).outcome.unwrap().unwrap();
+        assert!(outcome.candidates.iter().flatten().all(|one| one.threads == 6), "{:?}", outcome.candidates);
+        let note = &outcome.notes[0];
+        assert!(note.contains("6 threads at a time") && note.ends_with(advice), "{note}");
+    }
 }
 
 #[test]
