@@ -170,5 +170,5 @@ if __name__ == "__main__":
     if len(sys.argv) > 2:
         PICTURES = Path(sys.argv.pop())
     if len(sys.argv) > 1:
-        BUILD = Path(sys.argv.pop())
+        BUILD = Path(sys.argv.pop()).resolve()
     unittest.main()

@@ -116,7 +116,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Says what was recorded. A file in which nothing is does not stay.
 ///
 /// # Errors
-/// The recording ended before the profile did.
+/// The recording ended before the profile did, or the profile before the first slice.
 fn end_recording(recorder: &Recorder) -> Result<()> {
     let recording = recorder.finish();
     let file = recording.file.display();
@@ -126,9 +126,12 @@ fn end_recording(recorder: &Recorder) -> Result<()> {
     if let Some(why) = &recording.ended_early {
         bail!("{file}: the recording ended early, after {} slices: {why}", recording.intervals);
     }
-    if recording.intervals > 0 {
-        eprintln!("recorded {} slices in {} bytes: {file}", recording.intervals, recording.bytes);
+    if recording.intervals == 0 {
+        bail!(
+            "{file}: nothing was recorded: no slice was over when the profile ended; give shorter ones with --slice-ms"
+        );
     }
+    eprintln!("recorded {} slices in {} bytes: {file}", recording.intervals, recording.bytes);
     Ok(())
 }
 

@@ -260,9 +260,12 @@ impl Words {
     /// The sums.
     pub fn totals(&mut self, totals: &Totals) -> Result<()> {
         let Totals { intervals, decisions, same, different, recorded, replayed } = totals;
-        self.line(format_args!(
-            "{intervals} intervals, {decisions} decisions: {same} as recorded, {different} different (- recorded, + replayed)"
-        ))?;
+        let compared = if self.compares {
+            format!(": {same} as recorded, {different} different (- recorded, + replayed)")
+        } else {
+            String::new()
+        };
+        self.line(format_args!("{intervals} intervals, {decisions} decisions{compared}"))?;
         for (name, sums) in [("recorded", recorded), ("replayed", replayed)] {
             let PlanTotals { plans, thread_moves, interchanges, page_moves, .. } = sums;
             self.line(format_args!(
