@@ -16,6 +16,9 @@
 #include "memory.bpf.h"
 #include "online.bpf.h"
 
+/* Priorities below are of deadline and real-time threads, as in the kernel. */
+#define MAX_RT_PRIO 100
+
 /*
  * Works out which nodes a task may use. By what it was given: while it must not
  * migrate for a moment, cpus_ptr has one CPU only.
@@ -332,16 +335,25 @@ static s32 pick_idle_home(struct task_struct *p, u32 home, u32 queue, s32 prev_c
 	return cpu;
 }
 
+/* Of a deadline or real-time thread, for which all of ours have to wait. */
+static bool is_of_higher_class(const struct task_struct *p)
+{
+	return p->prio < MAX_RT_PRIO;
+}
+
 /*
  * The CPU of a task that wakes @p and is about to sleep, if it belongs to @home
- * and nothing else waits there: what they share is in its cache.
+ * and nothing else waits there: what they share is in its cache. That it is about
+ * to sleep is what the kernel expects, no promise: a real-time thread that goes
+ * on would keep @p waiting.
  */
 static s32 waker_cpu(struct task_struct *p, u32 home, u64 wake_flags)
 {
 	s32 cpu = bpf_get_smp_processor_id();
 
 	if (!(wake_flags & SCX_WAKE_SYNC) || node_of_cpu(cpu) != home ||
-	    !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+	    !bpf_cpumask_test_cpu(cpu, p->cpus_ptr) ||
+	    is_of_higher_class(bpf_get_current_task_btf()))
 		return -EBUSY;
 	if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0 ||
 	    scx_bpf_dsq_nr_queued(cpu_dsq(cpu)) > 0 ||

@@ -192,6 +192,13 @@ void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
 
 	if (tctx)
 		stop_running(p, tctx);
+	/*
+	 * Something of a higher class takes the CPU, a real-time thread mostly.
+	 * With time left @p would stay here for as long as that runs; without, it
+	 * is enqueued and goes where there is room.
+	 */
+	if (runnable && p->scx.slice)
+		scx_bpf_task_set_slice(p, 0);
 }
 
 void BPF_STRUCT_OPS(tandem_set_cpumask, struct task_struct *p, const struct cpumask *cpumask)
@@ -221,6 +228,16 @@ void BPF_STRUCT_OPS(tandem_cpu_offline, s32 cpu)
 	empty_queue_of(cpu);
 	if (is_queue(queue))
 		rehome(queue);
+}
+
+/*
+ * A thread of a higher class takes the CPU. What was sent to that CPU and did not
+ * run yet would wait for as long as that thread runs: enqueued again it goes
+ * where there is room. What ran was enqueued before: see tandem_stopping.
+ */
+void BPF_STRUCT_OPS(tandem_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
+{
+	scx_bpf_reenqueue_local();
 }
 
 s32 BPF_STRUCT_OPS_SLEEPABLE(tandem_init_task, struct task_struct *p,
@@ -347,6 +364,7 @@ SCX_OPS_DEFINE(tandem_ops,
 	       .set_cpumask	= (void *)tandem_set_cpumask,
 	       .cpu_online	= (void *)tandem_cpu_online,
 	       .cpu_offline	= (void *)tandem_cpu_offline,
+	       .cpu_release	= (void *)tandem_cpu_release,
 	       .init_task	= (void *)tandem_init_task,
 	       .exit_task	= (void *)tandem_exit_task,
 	       .enable		= (void *)tandem_enable,

@@ -47,6 +47,8 @@ def parser():
     sub.add_argument("--timing", action="store_true",
                      help="memory, caches and the guest's clocks cost what the machine file says (docs/timing.md); "
                           "the counts go to DIR/truth.json of --out")
+    sub.add_argument("--control", type=Path, metavar="SOCKET",
+                     help="QEMU takes commands (QMP) there, as to pause the guest; not with --runner vng")
     sub.add_argument("--allow-scx-exit", action="store_true",
                      help="do not fail when the kernel ejects a BPF scheduler")
     sub.add_argument("command", nargs="+", metavar="CMD", help="command and its arguments, after --")
@@ -85,6 +87,8 @@ def chosen_accel(options, kernel, described):
 
 
 def request(options):
+    if getattr(options, "control", None) and options.runner != "direct":
+        raise LabError("--control needs --runner direct")
     kernel = kernels.vmlinux(options.kernel)
     described = machine.load(options.machine)
     accel = chosen_accel(options, kernel, described)
@@ -96,6 +100,7 @@ def request(options):
         out=getattr(options, "out", None), quiet=running and options.quiet,
         verbose=running and options.verbose, allow_scx_exit=running and options.allow_scx_exit,
         command=tuple(getattr(options, "command", ())), seed=options.seed if running else 0,
+        control=getattr(options, "control", None),
     )
 
 

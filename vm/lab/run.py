@@ -50,6 +50,7 @@ class Request:
     allow_scx_exit: bool
     command: tuple[str, ...]
     seed: int = 0
+    control: Path | None = None
 
     @property
     def timed(self):
@@ -88,8 +89,13 @@ def arguments(request, initramfs):
         "-kernel", str(request.kernel), "-initrd", str(initramfs), "-append", command_line(request),
         # Without vectors it interrupts by its pin: QEMU 10.0 at times fails an assertion when several emulated CPUs
         # boot and one writes to an MSI-X table.
-        "-device", "virtio-serial-pci,vectors=0",
+        "-device", "virtio-serial-pci,vectors=0", *control_arguments(request.control),
     ]
+
+
+def control_arguments(socket):
+    """A socket on which QEMU takes commands, as to pause the guest."""
+    return [] if socket is None else ["-qmp", f"unix:{qemu.value(socket)},server=on,wait=off"]
 
 
 def log_path(request):

@@ -83,7 +83,7 @@ pub fn load(tables: &Tables, options: LoadOptions, verbose: bool, pins: &Pins) -
             program.set_log_level(VERIFIER_STATISTICS);
         }
     }
-    leave_out_unknown_cgroup_operations(&mut open)?;
+    leave_out_unknown_operations(&mut open)?;
 
     let mut skel = scx_ops_load!(open, tandem_ops, uei)?;
     let mut link = scx_ops_attach!(skel, tandem_ops)?;
@@ -111,11 +111,13 @@ pub fn load(tables: &Tables, options: LoadOptions, verbose: bool, pins: &Pins) -
     Ok(())
 }
 
-/// Leaves out what the running kernel does not tell schedulers about control groups.
-fn leave_out_unknown_cgroup_operations(open: &mut OpenTandemSkel<'_>) -> Result<()> {
+/// Leaves out what the running kernel does not tell schedulers: about control groups, and (some day) about CPUs taken by
+/// threads of higher classes, which 7.3.4 calls deprecated.
+fn leave_out_unknown_operations(open: &mut OpenTandemSkel<'_>) -> Result<()> {
     let ops = open.struct_ops.tandem_ops_mut();
     let progs = &mut open.progs;
     for (name, operation, program) in [
+        ("cpu_release", &mut ops.cpu_release, &mut progs.tandem_cpu_release),
         ("cgroup_init", &mut ops.cgroup_init, &mut progs.tandem_cgroup_init),
         ("cgroup_exit", &mut ops.cgroup_exit, &mut progs.tandem_cgroup_exit),
         ("cgroup_move", &mut ops.cgroup_move, &mut progs.tandem_cgroup_move),

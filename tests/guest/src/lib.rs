@@ -97,8 +97,20 @@ pub fn set_affinity(tid: u32, cpus: &[u32]) {
 /// If the kernel refuses.
 pub fn set_sched_ext(tid: u32) {
     const SCHED_EXT: i32 = 7;
-    let parameters = libc::sched_param { sched_priority: 0 };
+    set_scheduler(tid, SCHED_EXT, 0);
+}
+
+/// Makes a thread a real-time one, of the lowest priority: it runs until it sleeps or something more urgent comes.
+///
+/// # Panics
+/// If the kernel refuses.
+pub fn set_first_in_first_out(tid: u32) {
+    set_scheduler(tid, libc::SCHED_FIFO, 1);
+}
+
+fn set_scheduler(tid: u32, policy: i32, sched_priority: i32) {
+    let parameters = libc::sched_param { sched_priority };
     // SAFETY: the parameters live through the call.
-    let result = unsafe { libc::sched_setscheduler(tid as libc::pid_t, SCHED_EXT, &parameters) };
+    let result = unsafe { libc::sched_setscheduler(tid as libc::pid_t, policy, &parameters) };
     assert_eq!(result, 0, "sched_setscheduler: {}", std::io::Error::last_os_error());
 }

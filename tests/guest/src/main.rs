@@ -11,6 +11,7 @@ mod groups;
 mod hotplug;
 mod lifecycle;
 mod programs;
+mod real_time;
 mod recording;
 mod refusals;
 mod scheduling;
@@ -43,6 +44,7 @@ fn main() {
             transactions::tests(),
             fuzz::tests(),
             scheduling::tests(),
+            real_time::tests(),
             fairness::tests(),
             groups::tests(),
             storms::tests(),
