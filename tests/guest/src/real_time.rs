@@ -33,7 +33,7 @@ fn node_with_two_cpus(scx: &Scx) -> Option<Vec<u32>> {
 
 /// A real-time thread comes to the CPU where a normal one runs, again and again, while another CPU of that node is idle.
 fn whoever_a_real_time_thread_drives_off_runs_elsewhere() {
-    const ROUNDS: usize = 10;
+    const ROUNDS: usize = 6;
     /// Shorter than what the kernel lets real-time threads have of each second.
     const WINDOW: Duration = Duration::from_millis(500);
     let scx = Scx::start_observing();
@@ -61,7 +61,7 @@ fn whoever_a_real_time_thread_drives_off_runs_elsewhere() {
 /// A real-time thread wakes a normal one through a pipe, for which the kernel expects it to sleep at once; it goes on
 /// instead, and normal threads run on all other CPUs that the woken one may use.
 fn whoever_a_real_time_thread_wakes_does_not_wait_for_it() {
-    const ROUNDS: usize = 10;
+    const ROUNDS: usize = 6;
     const GOES_ON_FOR: Duration = Duration::from_millis(500);
     let scx = Scx::start_observing();
     let Some(cpus) = node_with_two_cpus(&scx) else { return };
