@@ -27,6 +27,7 @@ pub fn crossed() -> Snapshot {
         threads: (1..=4).map(thread).collect(),
         groups,
         nodes: PerNode::filled(2, load),
+        page_move_ns: None,
     }
 }
 

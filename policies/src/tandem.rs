@@ -65,7 +65,7 @@ pub const PARAMETERS: &[Parameter] = &[
     Parameter::real("first_horizon_s", 10.0, "s over which a move must pay, at first", 0.1, 3600.0),
     Parameter::real("least_horizon_s", 1.0, "s over which a move must pay, at least", 0.1, 3600.0),
     Parameter::real("most_horizon_s", 40.0, "s over which a move must pay, at most", 0.1, 1e6),
-    Parameter::real("page_move_ns", 30_000.0, "ns that moving a base page delays", 0.0, 1e9),
+    Parameter::real("page_move_ns", 30_000.0, "ns that moving a base page delays, until it was measured", 0.0, 1e9),
     Parameter::real("thread_move_ns", 1e6, "ns to move a thread, its caches included", 0.0, 1e12),
     Parameter::whole("most_steps", 40_000.0, "changes looked at", 0.0, 1e9),
     Parameter::real("min_cpu_percent", 1.0, "% of one CPU", 0.0, 100.0),
@@ -163,13 +163,19 @@ impl Prices {
     fn of(snapshot: &Snapshot, parameters: &Parameters, horizon_s: f64) -> Self {
         Self {
             horizon_s,
-            page_ns: parameters.get("page_move_ns"),
+            page_ns: page_move_ns(snapshot, parameters),
             thread_ns: parameters.get("thread_move_ns"),
             least_gain: parameters.get("least_gain_percent") / 100.0,
             errors: parameters.get("errors"),
             busy_ns: parameters.get("min_cpu_percent") / 100.0 * snapshot.interval_ns as f64,
         }
     }
+}
+
+/// What moving a base page costs, in ns: what it took lately, or until pages were moved what is assumed.
+fn page_move_ns(snapshot: &Snapshot, parameters: &Parameters) -> f64 {
+    let measured = snapshot.page_move_ns.filter(|ns| ns.is_finite() && *ns > 0.0);
+    measured.map_or_else(|| parameters.get("page_move_ns"), |ns| ns.min(GREATEST))
 }
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ impl SnapshotBuilder {
         let load = NodeLoad { busy_ns: 0, unmanaged_ns: 0, served_latency_ns: None };
         let nodes = PerNode::filled(topology.len(), load);
         let (time_ns, interval_ns) = (1_000_000_000, 1_000_000_000);
-        Self(Snapshot { time_ns, interval_ns, topology, threads: vec![], groups: vec![], nodes })
+        Self(Snapshot { time_ns, interval_ns, topology, threads: vec![], groups: vec![], nodes, page_move_ns: None })
     }
 
     /// A busy thread on node `node`; call with ascending `tid`.

@@ -63,6 +63,7 @@ fn broken(snapshot: &Snapshot, seconds: u64, (value, signals, threads, groups, n
     }
     if signals & 1 != 0 {
         broken.nodes[NodeIndex(0)].served_latency_ns = Some(value);
+        broken.page_move_ns = Some(value);
     }
     broken
 }

@@ -116,6 +116,9 @@ pub struct Snapshot {
     pub groups: Vec<PageGroup>,
     /// One entry a node.
     pub nodes: PerNode<NodeLoad>,
+    /// What moving a base page took lately, in ns of a CPU; `None` until pages were moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_move_ns: Option<f64>,
 }
 
 impl PageGroup {

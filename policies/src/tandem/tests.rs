@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -70,17 +72,36 @@ fn a_thread_with_a_gigabyte_elsewhere_goes_to_it() {
     assert!(plan.moves[0].reason.contains("100 % of its accesses go to node 1"), "{}", plan.moves[0].reason);
 }
 
-#[test]
-fn the_pages_that_ten_threads_of_a_full_node_share_come_to_them() {
+/// Ten threads on a full node whose five groups are on the other, which is full as well.
+fn memory_elsewhere() -> Snapshot {
     let threads = (1..=10).fold(SnapshotBuilder::new(two_nodes(10)), |all, tid| all.thread_with_memory_on(tid, 0, 1));
     // Threads of another process whose memory is where they are.
     let full = (11..=20).fold(threads, |all, tid| {
         all.thread_with_memory_on(tid, 1, 1).with_thread(|thread| thread.process = crate::model::ProcessId(2))
     });
     let users: Vec<(u32, f64)> = (1..=10).map(|tid| (tid, 1e6 / 5.0)).collect();
-    let snapshot = (0..5).fold(full, |all, _| all.group_used_by(&[0, ALL], &users)).build();
+    (0..5).fold(full, |all, _| all.group_used_by(&[0, ALL], &users)).build()
+}
+
+#[test]
+fn the_pages_that_ten_threads_of_a_full_node_share_come_to_them() {
+    let snapshot = memory_elsewhere();
     let plan = planned(&snapshot);
     assert_eq!(moves(&snapshot, &plan), (vec![], (0..5).map(|group| (group, 0)).collect()));
+}
+
+/// Each of these pages saves 0.43 ms a second, within 10 s of the horizon 4.3 ms.
+#[test]
+fn what_a_page_was_measured_to_cost_decides_and_not_what_was_assumed() {
+    let with = |measured_ns, assumed_ns| {
+        let snapshot = Snapshot { page_move_ns: measured_ns, ..memory_elsewhere() };
+        let given = BTreeMap::from([("page_move_ns".to_owned(), assumed_ns)]);
+        let parameters = POLICY.parameters(&given).unwrap();
+        decide_within(&snapshot, &parameters, 10.0, 1, u64::MAX).moves.len()
+    };
+    assert_eq!([with(None, 2e6), with(None, 1e7)], [5, 0]);
+    assert_eq!([with(Some(2e6), 1e7), with(Some(1e7), 2e6)], [5, 0]);
+    assert_eq!([with(Some(0.0), 1e7), with(Some(f64::NAN), 1e7)], [0, 0], "nothing was measured");
 }
 
 #[test]

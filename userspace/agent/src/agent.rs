@@ -345,11 +345,13 @@ impl Agent {
         tandem_machine::refresh_free_memory(&mut self.topology, None)?;
         let now_ns = monotonic_ns();
         let (cooldowns, mover, stuck) = (&self.cooldowns, &self.mover, &self.stuck);
-        Ok(self.sensor.snapshot(&self.topology, accounts, start_ns, now_ns, |group, bytes| {
+        let mut snapshot = self.sensor.snapshot(&self.topology, accounts, start_ns, now_ns, |group, bytes| {
             let held = mover.undo_log().is_range_held(group, bytes, now_ns);
             let cooling = held || cooldowns.is_group_cooling(group, bytes, now_ns);
             cooling.then_some(Unmovable::Cooldown).or_else(|| stuck.why(group, bytes, now_ns))
-        }))
+        });
+        snapshot.page_move_ns = mover.cost_ns_per_page();
+        Ok(snapshot)
     }
 
     /// Whether the signals cover the busy threads. A mapping of some threads by their memory and of the others by

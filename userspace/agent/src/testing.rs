@@ -50,5 +50,6 @@ pub fn snapshot(threads: &[(usize, u64)]) -> Snapshot {
         threads: threads.iter().enumerate().map(thread).collect(),
         groups: vec![],
         nodes: PerNode::filled(2, NodeLoad { busy_ns: 0, unmanaged_ns: 0, served_latency_ns: None }),
+        page_move_ns: None,
     }
 }

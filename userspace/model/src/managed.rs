@@ -52,6 +52,8 @@ pub struct Managed {
     group_rests_until_ns: BTreeMap<(usize, usize), f64>,
     next_ns: f64,
     settling: u32,
+    /// What the page that was moved last cost.
+    page_move_ns: Option<f64>,
     /// Decisions made.
     pub decisions: u64,
     /// Of them with moves.
@@ -79,6 +81,7 @@ impl Managed {
             group_rests_until_ns: BTreeMap::new(),
             next_ns: settings.interval_ns,
             settling: 0,
+            page_move_ns: None,
             decisions: 0,
             plans: 0,
             policy_time: Duration::ZERO,
@@ -120,12 +123,14 @@ impl Managed {
     fn snapshot(&mut self, sim: &Sim) -> Snapshot {
         let (threads, groups) = (&self.thread_rests_until_ns, &self.group_rests_until_ns);
         let rests = |until: Option<&f64>| until.is_some_and(|&ns| sim.now_ns < ns);
-        self.sensor.snapshot(
+        let mut snapshot = self.sensor.snapshot(
             sim,
             self.settings.interval_ns,
             |thread| rests(threads.get(thread)),
             |region, group| rests(groups.get(&(region, group))),
-        )
+        );
+        snapshot.page_move_ns = self.page_move_ns;
+        snapshot
     }
 
     fn decide(&mut self, snapshot: &Snapshot) -> Plan {
@@ -227,6 +232,7 @@ impl Managed {
             self.call_ns -= moved * cost_ns;
             left_ns -= moved * cost_ns;
             sim.charge_node(to, moved * cost_ns);
+            self.page_move_ns = Some(cost_ns);
         }
     }
 }

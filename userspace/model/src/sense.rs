@@ -131,6 +131,7 @@ impl Sensor {
             threads,
             groups,
             nodes: nodes.into(),
+            page_move_ns: None,
         }
     }
 

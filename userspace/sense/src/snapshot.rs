@@ -96,6 +96,7 @@ impl Parts<'_> {
             threads,
             groups,
             nodes: loads,
+            page_move_ns: None,
         }
     }
 

@@ -148,6 +148,7 @@ columns! {
     SlowCpuCount = 103,
     SlowCpu = 104,
     SlowCpuCapacity = 105,
+    PageMove = 106,
 }
 
 /// Both streams of a column.

@@ -190,6 +190,7 @@ impl Synthetic {
             threads: threads.collect(),
             nodes: PerNode::from_fn(nodes, load),
             groups,
+            page_move_ns: None,
         }
     }
 

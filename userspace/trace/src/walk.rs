@@ -25,6 +25,7 @@ pub(crate) fn interval(coder: &mut impl Coder, now: &mut Interval, before: &Inte
     coder.number(Column::Length, &mut snapshot.interval_ns, old.interval_ns)?;
     topology::topology(coder, &mut snapshot.topology, &old.topology)?;
     per_node(coder, Column::LoadCount, &mut snapshot.nodes, &old.nodes, blank::load, load)?;
+    coder.optional(Column::PageMove, &mut snapshot.page_move_ns, old.page_move_ns)?;
     threads::threads(coder, &mut snapshot.threads, &old.threads)?;
     let people = People::new(snapshot.threads.iter().map(|thread| (thread.id, thread.node)));
     let rules = groups::groups(coder, &mut snapshot.groups, &old.groups, &people)?;

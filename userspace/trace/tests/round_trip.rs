@@ -125,14 +125,15 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
     (1..4_usize).prop_flat_map(|nodes| {
         let threads = btree_map(thread_id(), thread(nodes), 0..6);
         let groups = btree_map(group_id(), group(nodes), 0..8);
-        (any::<(u64, u64)>(), topology(nodes), threads, groups, row(nodes, load())).prop_map(
-            |((time_ns, interval_ns), topology, threads, groups, nodes)| Snapshot {
+        (any::<(u64, u64)>(), topology(nodes), threads, groups, row(nodes, load()), of(any::<f64>())).prop_map(
+            |((time_ns, interval_ns), topology, threads, groups, nodes, page_move_ns)| Snapshot {
                 time_ns,
                 interval_ns,
                 topology,
                 threads: threads.into_iter().map(|(id, thread)| Thread { id, ..thread }).collect(),
                 groups: groups.into_iter().map(|(id, group)| PageGroup { id, ..group }).collect(),
                 nodes,
+                page_move_ns,
             },
         )
     })

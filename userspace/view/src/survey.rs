@@ -215,6 +215,7 @@ mod tests {
             threads,
             groups,
             nodes: PerNode::filled(2, load),
+            page_move_ns: None,
         }
     }
 
