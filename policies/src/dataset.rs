@@ -11,14 +11,15 @@
 //! is the i-th of the threads that use the dataset, by thread id, which is the order in which they were started. A
 //! thread counts until it has not been seen to use the dataset for `forget_s`, because samples miss threads: each one
 //! that comes or goes cuts anew. A group is in the chunk of its middle byte. No group is judged by its own
-//! samples: those of the dataset count.
+//! samples: those of the dataset count. The source's page NUMA degree is `page_nodes`: with n there are n chunks, one for
+//! each of the first n nodes with memory.
 
 use std::collections::BTreeMap;
 
-use crate::model::{GroupId, PageGroup, Plan, Snapshot, ThreadId};
+use crate::model::{GroupId, NodeIndex, PageGroup, Plan, Snapshot, ThreadId};
 use crate::page_moves::{self, PageMoves, follows};
 use crate::registry::{Inputs, Kind, Memory, MissingSignal, Parameter, Parameters, Policy, Signal};
-use crate::users::Users;
+use crate::users::{self, Users};
 
 /// Page policy `dataset`.
 ///
@@ -44,6 +45,7 @@ pub static POLICY: Policy = Policy {
 
 /// Parameters of `dataset`.
 pub const PARAMETERS: &[Parameter] = &[
+    users::PAGE_NODES,
     Parameter::whole("block_groups", 0.0, "page groups in turn; 0: equal chunks", 0.0, 1e6),
     Parameter::real("forget_s", 30.0, "s without a sample of the thread", 0.0, 86_400.0),
     page_moves::MIN_SAMPLES,
@@ -69,7 +71,15 @@ impl Seen {
     }
 }
 
-/// Moves of groups to the threads of their chunks.
+/// Who gets a chunk.
+#[derive(Clone, Copy)]
+struct Taker {
+    node: NodeIndex,
+    /// The thread that it is for; none where nodes are given.
+    thread: Option<ThreadId>,
+}
+
+/// Moves of groups to the threads of their chunks, or to the nodes that were given.
 ///
 /// # Errors
 /// [`MissingSignal`] if no group knows its users.
@@ -77,6 +87,10 @@ pub fn decide(snapshot: &Snapshot, parameters: &Parameters, memory: &mut Memory)
     page_moves::require(snapshot, POLICY.name, Signal::GroupUsers, |group| !group.users.is_empty())?;
     let seen = memory.of::<Seen>();
     let users = Users::of(snapshot);
+    let serving = match parameters.get("page_nodes") {
+        0.0 => Vec::new(),
+        count => page_moves::memory_nodes(&snapshot.topology, count),
+    };
     let mut moves = PageMoves::new(snapshot, parameters);
     let mut seen_now = Seen::default();
     for dataset in snapshot.groups.chunk_by(follows) {
@@ -90,7 +104,13 @@ pub fn decide(snapshot: &Snapshot, parameters: &Parameters, memory: &mut Memory)
         });
         let samples: f64 = dataset.iter().map(|group| group.samples).sum();
         if samples >= parameters.get("min_samples") {
-            cut(&mut moves, dataset, &threads.keys().copied().collect::<Vec<_>>(), &users, parameters);
+            let by_thread = |&thread| users.node(thread).map(|node| Taker { node, thread: Some(thread) });
+            let takers: Vec<Taker> = if serving.is_empty() {
+                threads.keys().filter_map(by_thread).collect()
+            } else {
+                serving.iter().map(|&node| Taker { node, thread: None }).collect()
+            };
+            cut(&mut moves, dataset, &takers, parameters.get("block_groups") as usize);
         }
         seen_now.0.insert(dataset[0].id, threads);
     }
@@ -98,26 +118,28 @@ pub fn decide(snapshot: &Snapshot, parameters: &Parameters, memory: &mut Memory)
     Ok(moves.plan())
 }
 
-/// Sends each group of `dataset` to the node of its thread.
-fn cut(moves: &mut PageMoves, dataset: &[PageGroup], threads: &[ThreadId], users: &Users, parameters: &Parameters) {
-    if threads.is_empty() {
+/// Sends each group of `dataset` to the node of its taker.
+fn cut(moves: &mut PageMoves, dataset: &[PageGroup], takers: &[Taker], block_groups: usize) {
+    if takers.is_empty() {
         return;
     }
-    let block_groups = parameters.get("block_groups") as usize;
     let start = dataset[0].id.start;
     let bytes: u64 = dataset.iter().map(|group| group.bytes).sum();
     for (at, group) in dataset.iter().enumerate() {
         let middle = u128::from(group.id.start - start + group.bytes / 2);
         let chunk = match at.checked_div(block_groups) {
-            Some(block) => block % threads.len(),
-            None => (middle * threads.len() as u128 / u128::from(bytes.max(1))) as usize,
+            Some(block) => block % takers.len(),
+            None => (middle * takers.len() as u128 / u128::from(bytes.max(1))) as usize,
         };
-        let thread = threads[chunk.min(threads.len() - 1)];
-        let Some(to) = users.node(thread).and_then(|node| moves.destination(node)) else { continue };
+        let taker = takers[chunk.min(takers.len() - 1)];
+        let Some(to) = moves.destination(taker.node) else { continue };
         let id = moves.snapshot.topology.nodes[to].id;
         let reason = |_: &PageMoves| {
-            let (chunk, chunks) = (chunk + 1, threads.len());
-            format!("chunk {chunk} of {chunks} of the dataset at {start:#x} is by thread {thread} near node {id}")
+            let chunk = format!("chunk {} of {} of the dataset at {start:#x}", chunk + 1, takers.len());
+            match taker.thread {
+                Some(thread) => format!("{chunk} is by thread {thread} near node {id}"),
+                None => format!("{chunk} is for node {id}"),
+            }
         };
         moves.send(group, to, reason);
     }

@@ -140,7 +140,8 @@ impl Pass<'_> {
         nodes: &mut Vec<NodeIndex>,
     ) {
         let (Some(local), Some(home)) = (self.moves.destination(node), weighed.home) else { return };
-        let way = if self.fits(weighed, local) {
+        let serves = self.serving.as_ref().is_none_or(|serving| serving.contains(&local));
+        let way = if serves && self.fits(weighed, local) {
             Some((local, Why::Local(thread, node)))
         } else {
             nodes.clear();

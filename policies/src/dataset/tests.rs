@@ -35,6 +35,17 @@ fn an_array_is_cut_into_as_many_chunks_as_threads_and_then_stays() {
 }
 
 #[test]
+fn with_page_nodes_there_is_a_chunk_for_each_of_these_whoever_uses_the_array() {
+    let mut run = PageRun::new(&POLICY, array(ring(), 8, &[3]).build()).with("page_nodes", 4.0);
+    run.step();
+    assert_eq!(homes(&run), [0, 0, 1, 1, 2, 2, 3, 3]);
+    assert_eq!(run.step(), []);
+    let mut run = PageRun::new(&POLICY, array(ring(), 6, &[0, 1, 2, 3]).build()).with("page_nodes", 2.0);
+    run.step();
+    assert_eq!(homes(&run), [0, 0, 0, 1, 1, 1]);
+}
+
+#[test]
 fn only_threads_that_use_the_array_get_a_chunk() {
     let mut run = PageRun::new(&POLICY, array(ring(), 6, &[1, 3]).build());
     run.step();

@@ -25,6 +25,15 @@ fn private_data_goes_to_its_threads() {
 }
 
 #[test]
+fn with_page_nodes_no_thread_takes_its_data_to_another_node() {
+    let builder = (0..4).fold(ring(), |all, tid| all.group_used_by(&[ALL, 0, 0, 0], &[(tid, 50.0)]));
+    let mut run = PageRun::new(&POLICY, builder.build()).with("page_nodes", 2.0);
+    // 200 in all, 125 a node at most: node 0 keeps one of those whose threads are on nodes 2 and 3.
+    assert_eq!(run.step(), [(1, 1), (3, 1)]);
+    assert_eq!(run.step(), []);
+}
+
+#[test]
 fn shared_data_goes_to_its_top_thread_until_that_node_overloads_and_then_to_the_others() {
     let mut run = PageRun::new(&POLICY, (0..8).fold(ring(), |all, _| shared(all)).build());
     run.step();

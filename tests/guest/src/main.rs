@@ -19,6 +19,7 @@ mod service;
 mod storms;
 mod toolbox;
 mod transactions;
+mod tuning;
 mod tutorial;
 
 use libtest_mimic::{Arguments, Trial};
@@ -32,6 +33,10 @@ fn trial(name: &'static str, test: impl FnOnce() + Send + 'static) -> Trial {
 }
 
 fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [tuning::PROGRAM, notes] = [words.first(), words.get(1)].map(|word| word.map_or("", String::as_str)) {
+        return tuning::walk_parts(notes.as_ref());
+    }
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
     let topology = tandem_machine::read_running().expect("the guest has a topology").topology;
@@ -56,6 +61,7 @@ fn main() {
             refusals::tests(),
             configuration::tests(),
             toolbox::tests(),
+            tuning::tests(),
             service::tests(),
             tutorial::tests(),
         ]

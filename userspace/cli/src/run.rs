@@ -2,7 +2,7 @@
 //! `tandem run`: one program under scx_tandem. The scheduler comes and goes with the program, manages it and its
 //! descendants, and schedules the rest of the machine neutrally. With `--tuned`, what `tandem tune` found takes its place.
 
-mod scheduler;
+pub mod scheduler;
 mod summary;
 mod tuned;
 
@@ -97,9 +97,7 @@ fn adopt_orphans() -> Result<()> {
 }
 
 fn scheduler_flags(arguments: &Arguments) -> Result<Vec<OsString>> {
-    // This process is the root of the tree, for the sake of orphans, but is none of the program's.
-    let tree = format!("--manage=pid={}", std::process::id());
-    let mut flags: Vec<OsString> = vec![tree.into(), "--exclude=comm=tandem".into()];
+    let mut flags = scheduler::managed().to_vec();
     if let Some(path) = &arguments.config {
         flags.extend(["--config".into(), path.clone().into_os_string()]);
     }

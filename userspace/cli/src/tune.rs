@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `tandem tune`: the best numbers and places of threads and pages for a program, found by running it.
 
+pub mod movers;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,11 +13,11 @@ use clap::Args;
 use tandem_ab::stop::Stop;
 use tandem_ab::store::write_whole;
 use tandem_machine::read_running;
-use tandem_tune::launch::{self, Program, Streams};
+use tandem_tune::launch::{Program, Streams};
 use tandem_tune::report;
 use tandem_tune::search::Settings;
-use tandem_tune::session::Session;
-use tandem_tune::space::Configuration;
+use tandem_tune::session::{Session, Trial};
+use tandem_tune::space::{ALL, Configuration, PagePlacement};
 use tandem_tune::store::Store;
 use tandem_tune::tuned::{Subject, Tuned};
 
@@ -42,6 +44,10 @@ pub struct Arguments {
     /// Runs of the best configurations
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeats: u16,
+    /// Page placements to try, comma-separated: first-touch, interleave, locality, balance, mix, dataset; scx_tandem is
+    /// loaded for the last four, which needs root [default: all that are possible]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = page_placement)]
+    pages: Vec<PagePlacement>,
     /// What the program reads; nothing by default
     #[arg(long, value_name = "FILE")]
     stdin: Option<PathBuf>,
@@ -62,6 +68,11 @@ pub struct Arguments {
     command: Vec<String>,
 }
 
+fn page_placement(text: &str) -> Result<PagePlacement, String> {
+    let known = || ALL.map(PagePlacement::name).join(", ");
+    PagePlacement::named(text).ok_or_else(|| format!("there is no such page placement; there are {}", known()))
+}
+
 fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text} is no time, for example 90s, 30m or 2h");
     let (number, unit_s) = match text.chars().last() {
@@ -80,6 +91,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// The program cannot be tuned, or a file cannot be read or written.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     arguments.files.check()?;
+    let pages = movers::choose(&arguments.pages)?;
     let machine = read_running().context("the machine's topology cannot be read")?;
     let subject = Subject::of(&arguments.command, arguments.stdin.as_deref(), &machine.topology)?;
     let name = Path::new(&subject.program).file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -101,6 +113,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let outcome = Session {
         topology: &machine.topology,
         cores: machine.cores.len(),
+        page_placements: &pages.placements,
+        left_out: pages.left_out.as_deref(),
         command_has_threads: arguments.command.iter().any(|word| word.contains(THREADS)),
         store: &store,
         settings: Settings { repeats: arguments.repeats.into(), ..Settings::default() },
@@ -109,8 +123,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         say: &say,
         run: &|one, places, limit| {
             let program = Program { command: command(&arguments.command, one), streams: streams.clone() };
-            let seen = launch::run(&program, places, limit, &stop, |_| ())?;
-            Ok((seen, last_line(&written)?))
+            let ran = movers::run(&program, one, places, limit, &stop, |_| ())?;
+            Ok(Trial { seen: ran.seen, last_words: last_line(&written)?, moved_pages: ran.moved_pages })
         },
     }
     .tune()?;

@@ -164,6 +164,9 @@ fn programs_that_cannot_be_tuned_are_refused_in_one_sentence() {
     assert_eq!(said(reads, &["--stdin", "input"]).0, Some(0));
     assert!(said("", &["--stdin", "missing"]).1.contains("missing: cannot be read"));
     assert!(said("", &["--budget", "soon"]).0 == Some(2));
+    let unknown = Bench::new("").tandem(&["tune", "--pages", "first-touch,best", "--", "./prog"]);
+    assert!(text(&unknown.stderr).contains("there is no such page placement; there are first-touch, "), "{unknown:?}");
+    assert_eq!(unknown.status.code(), Some(2));
     let none = Bench::new("").tandem(&["tune", "--", "./no-such-program"]);
     assert!(text(&none.stderr).contains("./no-such-program: there is no such program"), "{none:?}");
 }

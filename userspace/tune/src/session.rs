@@ -23,19 +23,26 @@ use crate::store::{Row, Store};
 /// pages.
 pub const AT_BIRTH: [PagePlacement; 2] = [PagePlacement::FirstTouch, PagePlacement::Interleave];
 
-/// The paper's placements of pages that are not in the space, and why.
-const LEFT_OUT: &str = "pages are not placed by locality, balance, mix or dataset: these need pages to be moved while the program \
-    runs, and a trial does not do that";
-
 /// Programs that end sooner say nothing about placement: starting a process takes milliseconds.
 const SHORTEST_S: f64 = 0.02;
 
 /// What the store calls the program without placement.
 pub const AS_IT_IS: &str = "as it is";
 
-/// Runs the program: with this configuration's number of threads, in these places, for so long at most. Returns what was
-/// seen, and the last words of the program.
-pub type Runner<'a> = dyn Fn(Option<&Configuration>, &Places, Option<Duration>) -> Result<(Seen, String)> + 'a;
+/// One run of the program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trial {
+    /// What was seen.
+    pub seen: Seen,
+    /// The last words of the program.
+    pub last_words: String,
+    /// Pages that were moved while it ran, or why whoever was to move them failed; `None` when nobody was to.
+    pub moved_pages: Option<Result<u64, String>>,
+}
+
+/// Runs the program: under this configuration, in these places, for so long at most. Moves its pages while it runs if the
+/// configuration [needs that](Configuration::needs_moving).
+pub type Runner<'a> = dyn Fn(Option<&Configuration>, &Places, Option<Duration>) -> Result<Trial> + 'a;
 
 /// What a session needs.
 pub struct Session<'a> {
@@ -43,6 +50,10 @@ pub struct Session<'a> {
     pub topology: &'a Topology,
     /// Its cores, whatever their hardware threads.
     pub cores: usize,
+    /// Page placements to try.
+    pub page_placements: &'a [PagePlacement],
+    /// Which are left out though nobody asked for that, and why: one sentence.
+    pub left_out: Option<&'a str>,
     /// Whether the command has `{threads}`, so that it is told the number of threads.
     pub command_has_threads: bool,
     /// Where runs are kept.
@@ -70,6 +81,22 @@ pub struct Outcome {
     pub regions: Vec<Vec<Vec<Region>>>,
     /// What the user should know, one sentence each.
     pub notes: Vec<String>,
+}
+
+impl Trial {
+    /// What it gave; `None` when the user stopped it.
+    fn reading(&self, limit_s: Option<f64>) -> Option<Reading> {
+        let failed = |end: &str| Reading::Failed(failure(end, &self.last_words));
+        Some(match (&self.seen.end, &self.moved_pages) {
+            (End::Stopped, _) => return None,
+            // The program ran on, but not under its configuration.
+            (_, Some(Err(why))) => Reading::Failed(why.clone()),
+            (End::Code(0), _) => Reading::Seconds(self.seen.seconds),
+            (End::TooLong, _) => Reading::SlowerThan(limit_s.unwrap_or(self.seen.seconds)),
+            (End::Code(code), _) => failed(&format!("exit code {code}")),
+            (End::Signal(signal), _) => failed(&format!("ended by signal {signal}")),
+        })
+    }
 }
 
 impl Outcome {
@@ -142,7 +169,7 @@ impl Session<'_> {
 
     /// The axes that this program follows. `None`: the user stopped.
     fn space(&self, first: &Row, notes: &mut Vec<String>) -> Result<Option<Space>> {
-        let space = Space::of(self.topology, self.cores, &AT_BIRTH);
+        let space = Space::of(self.topology, self.cores, self.page_placements);
         let other = space.threads.iter().find(|&&threads| !fits(threads, first.threads));
         let probe = other.and_then(|&threads| {
             let space = Space { threads: vec![threads], page_placements: AT_BIRTH.to_vec() };
@@ -180,8 +207,8 @@ impl Session<'_> {
         ));
         if self.topology.len() == 1 {
             (self.say)("this machine has one node: there is nothing to place, only the number of threads is tuned");
-        } else {
-            (self.say)(LEFT_OUT);
+        } else if let Some(sentence) = self.left_out {
+            (self.say)(sentence);
         }
     }
 
@@ -198,15 +225,11 @@ impl Session<'_> {
             return Ok(None);
         }
         let places = one.map_or_else(Places::default, |one| places(one, self.topology));
-        let (seen, last_words) = (self.run)(one, &places, limit_s.map(Duration::from_secs_f64))?;
-        let reading = match seen.end {
-            End::Code(0) => Reading::Seconds(seen.seconds),
-            End::TooLong => Reading::SlowerThan(limit_s.unwrap_or(seen.seconds)),
-            End::Stopped => return Ok(None),
-            End::Code(code) => Reading::Failed(failure(&format!("exit code {code}"), &last_words)),
-            End::Signal(signal) => Reading::Failed(failure(&format!("ended by signal {signal}"), &last_words)),
-        };
-        (self.say)(&format!("{name}: {}", reading_in_words(&reading)));
+        let trial = (self.run)(one, &places, limit_s.map(Duration::from_secs_f64))?;
+        let Some(reading) = trial.reading(limit_s) else { return Ok(None) };
+        let Trial { seen, moved_pages, .. } = trial;
+        let moved = moved_pages.and_then(Result::ok).map(|pages| format!(", {pages} pages moved"));
+        (self.say)(&format!("{name}: {}{}", reading_in_words(&reading), moved.unwrap_or_default()));
         // One that was stopped is known to take longer than its limit, whenever it was found to be dead.
         let seconds = if let Reading::SlowerThan(limit) = reading { limit } else { seen.seconds };
         let Seen { threads, processes, regions, .. } = seen;
@@ -257,7 +280,9 @@ pub fn name(one: Option<&Configuration>) -> String {
 pub fn places(one: &Configuration, topology: &Topology) -> Places {
     let seats = one.seats(topology).into_iter().map(|node| CpuSet::of_node(topology, node)).collect();
     let nodes = one.nodes_of_pages(topology).into_iter().map(|node| topology.nodes[node].id.0);
-    let page_nodes = if one.page_placement.follows_threads() { Vec::new() } else { nodes.collect() };
+    // What is moved while the program runs is first where it is touched.
+    let by_touch = one.page_placement.follows_threads() || one.needs_moving();
+    let page_nodes = if by_touch { Vec::new() } else { nodes.collect() };
     Places { threads: Some(one.threads), seats, page_nodes }
 }
 

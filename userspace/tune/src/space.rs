@@ -41,7 +41,7 @@ pub enum PagePlacement {
     Balance,
     /// Locality until a node would be overloaded.
     Mix,
-    /// Each allocation in equal chunks, chunk i by thread i.
+    /// Each allocation in as many equal chunks as page nodes, chunk i on the i-th of these.
     Dataset,
     /// Page by page in turn: the source's dataset in blocks of one page.
     Interleave,
@@ -56,7 +56,27 @@ pub const PAPERS: [PagePlacement; 5] = [
     PagePlacement::Dataset,
 ];
 
+/// All page placements. Where several are the same the first one stands for them, so what needs no moving comes first.
+pub const ALL: [PagePlacement; 6] = [
+    PagePlacement::FirstTouch,
+    PagePlacement::Interleave,
+    PagePlacement::Locality,
+    PagePlacement::Balance,
+    PagePlacement::Mix,
+    PagePlacement::Dataset,
+];
+
 impl PagePlacement {
+    /// The one with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        ALL.into_iter().find(|placement| placement.name() == name)
+    }
+
+    /// Whether somebody has to see who uses which pages, and move them, while the program runs.
+    pub fn needs_moving(self) -> bool {
+        matches!(self, Self::Locality | Self::Balance | Self::Mix | Self::Dataset)
+    }
+
     /// Whether pages can only be where the threads are.
     pub fn follows_threads(self) -> bool {
         matches!(self, Self::FirstTouch | Self::Locality)
@@ -134,6 +154,11 @@ impl Configuration {
     /// The nodes that hold its pages: the first ones with memory.
     pub fn nodes_of_pages(&self, topology: &Topology) -> Vec<NodeIndex> {
         memory_nodes(topology).take(self.page_nodes).collect()
+    }
+
+    /// Whether its pages have to be moved while the program runs: on one node they are from the start.
+    pub fn needs_moving(&self) -> bool {
+        self.page_nodes > 1 && self.page_placement.needs_moving()
     }
 
     /// What it amounts to: configurations with the same effect are one.

@@ -313,6 +313,12 @@ mod tests {
         assert_eq!(Tuned::read(&path).unwrap(), tuned);
         assert_eq!(tuned.measured.len(), 2, "what did not run is not there");
         assert!(tuned.text().unwrap().contains("2.00 times as fast (95 %: 1.90 to 2.10, 3 and 3 runs)\n"), "{tuned:?}");
+        for page_placement in crate::space::ALL {
+            let configuration = tuned.configuration.map(|one| Configuration { page_placement, ..one });
+            let tuned = Tuned { configuration, ..tuned.clone() };
+            fs::write(&path, tuned.text().unwrap()).unwrap();
+            assert_eq!(Tuned::read(&path).unwrap(), tuned);
+        }
     }
 
     #[test]

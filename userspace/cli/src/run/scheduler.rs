@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
+use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
@@ -17,9 +18,17 @@ use super::summary::Report;
 /// What scx_tandem prints when the program may start.
 const READY: [&str; 2] = ["loaded", "took over the scheduler"];
 
+/// Flags by which it manages what this process starts.
+pub fn managed() -> [OsString; 2] {
+    // This process is the root of the tree, for the sake of orphans, but is none of the program's.
+    [format!("--manage=pid={}", std::process::id()).into(), "--exclude=comm=tandem".into()]
+}
+
 /// A running scx_tandem.
 pub struct Scheduler {
     child: Child,
+    /// Passes on what it says of errors; returns its last words.
+    errors: JoinHandle<String>,
     directory: TempDir,
 }
 
@@ -50,8 +59,8 @@ impl Scheduler {
             let sentence = said.lines().next().unwrap_or("scx_tandem ended before it was loaded, without a word");
             bail!("{}", sentence.trim_start_matches("error: "));
         }
-        std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::stderr()));
-        Ok(Self { child, directory })
+        let errors = std::thread::spawn(move || pass_on(errors));
+        Ok(Self { child, errors, directory })
     }
 
     /// Its process.
@@ -59,21 +68,48 @@ impl Scheduler {
         self.child.id()
     }
 
-    /// Ends it, which unloads it, and returns what it did.
+    /// Ends it, which unloads it, and returns what it did. What it left loaded because it was killed is unloaded too.
     ///
     /// # Errors
-    /// It did not end well.
+    /// It did not end well, with its last words.
     pub fn stop(mut self) -> Result<Report> {
         // SAFETY: the child is ours and was not waited for.
         unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
         let status = self.child.wait().context("scx_tandem cannot be waited for")?;
+        let said = self.errors.join().expect("passing on does not panic");
         if !status.success() {
-            bail!("scx_tandem did not end well ({status}): look at the kernel log, and run `scx_tandem --unload`");
+            let said = if said.is_empty() { said } else { format!(", its last words: {said}") };
+            unload().with_context(|| format!("scx_tandem did not end well ({status}){said}"))?;
+            bail!("scx_tandem did not end well ({status}){said}: look at the kernel log");
         }
         let path = report_in(&self.directory);
         let text = fs::read_to_string(&path).with_context(|| format!("{}: cannot be read", path.display()))?;
         serde_json::from_str(&text).with_context(|| format!("{}: is no report", path.display()))
     }
+}
+
+/// Unloads what a scx_tandem that is gone left behind.
+fn unload() -> Result<()> {
+    let program = program()?;
+    let ended = Command::new(&program).arg("--unload").stdin(Stdio::null()).output();
+    let ended = ended.with_context(|| format!("{}: cannot be started", program.display()))?;
+    if !ended.status.success() {
+        let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
+        bail!("what it left cannot be unloaded ({said}): run `scx_tandem --unload`");
+    }
+    Ok(())
+}
+
+/// Passes on what is said of errors; returns the last line.
+fn pass_on(errors: impl Read) -> String {
+    let mut last = String::new();
+    for line in BufReader::new(errors).lines().map_while(Result::ok) {
+        eprintln!("{line}");
+        if !line.trim().is_empty() {
+            line.trim_start_matches("error: ").clone_into(&mut last);
+        }
+    }
+    last
 }
 
 fn report_in(directory: &TempDir) -> PathBuf {

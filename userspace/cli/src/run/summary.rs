@@ -32,6 +32,13 @@ struct Plan {
     undone: bool,
 }
 
+impl Report {
+    /// Pages that it moved.
+    pub fn moved_pages(&self) -> u64 {
+        self.mover.moved_pages
+    }
+}
+
 /// Remote shares and access rates over the run.
 #[derive(Clone, Debug, Default)]
 pub struct Shares {

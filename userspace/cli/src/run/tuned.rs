@@ -10,9 +10,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tandem_ab::stop::Stop;
 use tandem_machine::read_running;
-use tandem_tune::launch::{self, End, Places, Program, Streams};
+use tandem_tune::launch::{End, Places, Program, Streams};
 use tandem_tune::session::places;
 use tandem_tune::tuned::{Subject, Tuned};
+
+use crate::tune::movers;
 
 /// Runs `command` as `file` says; the exit code is the program's.
 ///
@@ -42,9 +44,12 @@ pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
             }
         });
     };
-    let seen = launch::run(&program, &places, None, &Stop::default(), forward)?;
+    let ran = movers::run(&program, configuration, &places, None, &Stop::default(), forward)?;
     handle.close();
-    let code = match seen.end {
+    if let Some(Err(why)) = &ran.moved_pages {
+        eprintln!("tandem: warning: {}: its pages were not moved to the end: {why}", file.display());
+    }
+    let code = match ran.seen.end {
         End::Code(code) => code,
         End::Signal(signal) => 128 + signal,
         End::TooLong | End::Stopped => 1,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::*;
+use crate::space::ALL;
 use crate::testing::machine;
 
 /// A made-up program on two nodes of four CPUs: seconds and threads by configuration.
@@ -23,6 +24,18 @@ fn session(store: &Path, program: Program, last: usize) -> Run {
 }
 
 fn session_of(command_has_threads: bool, store: &Path, program: Program, last: usize) -> Run {
+    session_with(&AT_BIRTH, &|_| panic!("nothing is moved"), command_has_threads, store, program, last)
+}
+
+/// The same with these page placements; `moved` is what became of those that are moved.
+fn session_with(
+    pages: &[PagePlacement],
+    moved: &dyn Fn(&Configuration) -> Result<u64, String>,
+    command_has_threads: bool,
+    store: &Path,
+    program: Program,
+    last: usize,
+) -> Run {
     let (topology, stop) = (machine(2, 4), Stop::default());
     let store = Store::open(store, &"experiment").unwrap();
     let (ran, said, left) = (RefCell::new(BTreeMap::new()), RefCell::new(Vec::new()), Cell::new(last));
@@ -30,23 +43,24 @@ fn session_of(command_has_threads: bool, store: &Path, program: Program, last: u
         assert_eq!(places.seats.len(), one.map_or(0, |one| one.threads));
         if left.get() == 0 {
             stop.wish();
-            return Ok((
-                Seen { end: End::Stopped, seconds: 0.1, threads: 1, processes: 1, regions: vec![] },
-                String::new(),
-            ));
+            let seen = Seen { end: End::Stopped, seconds: 0.1, threads: 1, processes: 1, regions: vec![] };
+            return Ok(Trial { seen, last_words: String::new(), moved_pages: None });
         }
         left.set(left.get() - 1);
         *ran.borrow_mut().entry(name(one)).or_default() += 1;
         let (end, seconds, threads) = program(one);
         let late = limit.is_some_and(|limit| seconds > limit.as_secs_f64());
-        Ok((
-            Seen { end: if late { End::TooLong } else { end }, seconds, threads, processes: 1, regions: vec![] },
-            "oh no".to_owned(),
-        ))
+        let end = if late { End::TooLong } else { end };
+        let seen = Seen { end, seconds, threads, processes: 1, regions: vec![] };
+        let needs_moving = one.is_some_and(Configuration::needs_moving);
+        let moved_pages = needs_moving.then(|| moved(one.expect("it needs moving")));
+        Ok(Trial { seen, last_words: "oh no".to_owned(), moved_pages })
     };
     let outcome = Session {
         topology: &topology,
         cores: 8,
+        page_placements: pages,
+        left_out: Some("some are left out"),
         command_has_threads,
         store: &store,
         settings: Settings::default(),
@@ -77,10 +91,7 @@ fn the_best_is_found_and_compared_with_the_program_as_it_is() {
     assert_eq!(outcome.found.runs[0].seconds.len(), outcome.found.runs[at].seconds.len());
     let counted = run.said.iter().find(|said| said.contains("configurations (")).unwrap();
     assert!(counted.starts_with("19 configurations (48 combinations"), "{counted}");
-    assert_eq!(
-        run.said.iter().filter(|said| said.contains("not placed by locality, balance, mix or dataset")).count(),
-        1
-    );
+    assert_eq!(run.said.iter().filter(|said| said.contains("some are left out")).count(), 1);
     assert_eq!(outcome.notes.len(), 1, "{:?}", outcome.notes);
     assert!(outcome.notes[0].starts_with("it has no parallel regions"), "{:?}", outcome.notes);
 }
@@ -178,11 +189,61 @@ fn a_lottery_is_told_and_what_ends_it() {
 #[test]
 fn places_are_those_of_the_configuration() {
     let topology = machine(2, 2);
-    let all = Space::of(&topology, 4, &AT_BIRTH).configurations(&topology);
+    let all = Space::of(&topology, 4, &ALL).configurations(&topology);
+    assert!(ALL.iter().all(|&placement| all.iter().any(|one| one.page_placement == placement)), "{all:?}");
     for one in &all {
         let places = places(one, &topology);
         assert_eq!((places.threads, places.seats.len()), (Some(one.threads), one.threads));
         let bound = one.page_placement == PagePlacement::Interleave;
         assert_eq!(places.page_nodes, if bound { (0..one.page_nodes as u32).collect() } else { vec![] });
     }
+}
+
+#[test]
+fn pages_of_one_node_are_there_from_the_start_whatever_their_rule() {
+    let topology = machine(2, 2);
+    for placement in [PagePlacement::Balance, PagePlacement::Mix, PagePlacement::Dataset] {
+        let all = Space::of(&topology, 4, &[placement]).configurations(&topology);
+        let (on_one, on_two): (Vec<&Configuration>, Vec<_>) = all.iter().partition(|one| one.page_nodes == 1);
+        assert!(on_one.iter().all(|one| !one.needs_moving() && places(one, &topology).page_nodes == [0]));
+        assert!(on_two.iter().all(|one| one.needs_moving() && places(one, &topology).page_nodes.is_empty()));
+        assert!(!on_one.is_empty() && !on_two.is_empty());
+    }
+}
+
+#[test]
+fn a_run_whose_pages_nobody_moved_any_more_has_failed_and_the_search_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let moved = |one: &Configuration| match one.page_placement {
+        PagePlacement::Mix => Err("scx_tandem did not end well: oh dear".to_owned()),
+        _ => Ok(17),
+    };
+    // As good as can be where pages are moved.
+    let program = |one: Option<&Configuration>| {
+        let (end, seconds, threads) = four_are_best(one);
+        (end, if one.is_some_and(Configuration::needs_moving) { seconds - 1.0 } else { seconds }, threads)
+    };
+    let run =
+        |last| session_with(&ALL, &moved, false, &directory.path().join(format!("s{}", last > 99)), &program, last);
+    let (whole, part) = (run(10_000), run(20));
+    let outcome = whole.outcome.unwrap().unwrap();
+    let (best, _) = outcome.best().unwrap();
+    assert!(best.needs_moving() && best.page_placement != PagePlacement::Mix, "{best}");
+    assert!(
+        whole.said.iter().any(|said| said.contains("pages balance on 2 nodes: ") && said.ends_with("17 pages moved"))
+    );
+    let failed =
+        |note: &&String| note.contains("pages mix on 2 nodes: it failed: scx_tandem did not end well: oh dear");
+    let runs_of = |one: &&Configuration| whole.ran[&one.to_string()];
+    let mixed: Vec<&Configuration> =
+        outcome.candidates.iter().flatten().filter(|one| one.page_placement == PagePlacement::Mix).collect();
+    assert!(mixed.iter().all(|one| runs_of(one) == 1) && !mixed.is_empty());
+    assert_eq!(outcome.notes.iter().filter(failed).count(), mixed.len(), "{:?}", outcome.notes);
+    // Interrupted, what is left is measured, and nothing twice.
+    let store = directory.path().join("sfalse");
+    let rest = session_with(&ALL, &moved, false, &store, &program, 10_000);
+    let mut ran = part.ran;
+    rest.ran.into_iter().for_each(|(name, times)| *ran.entry(name).or_default() += times);
+    assert_eq!(ran, whole.ran);
+    assert_eq!(rest.outcome.unwrap().unwrap(), outcome);
 }

@@ -157,6 +157,16 @@ fn every_configuration_has_as_many_seats_as_threads_on_as_many_nodes_as_it_says(
 }
 
 #[test]
+fn placements_of_pages_have_the_names_that_files_have() {
+    for placement in ALL {
+        assert_eq!(PagePlacement::named(placement.name()), Some(placement));
+        let written = serde_json::to_string(&placement).unwrap();
+        assert_eq!(written, format!("\"{}\"", placement.name()));
+    }
+    assert_eq!(PagePlacement::named("best"), None);
+}
+
+#[test]
 fn it_is_said_in_words() {
     let one = Configuration {
         threads: 8,
@@ -175,7 +185,7 @@ proptest! {
     fn there_are_as_many_as_brute_force_finds(
         nodes in 1_usize..5,
         cpus in 1_usize..5,
-        chosen in proptest::sample::subsequence(PAPERS.to_vec(), 1..=5),
+        chosen in proptest::sample::subsequence(ALL.to_vec(), 1..=6),
     ) {
         let topology = machine(nodes, cpus);
         let space = Space::of(&topology, nodes * cpus, &chosen);

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Programs whose pages are moved while they run: scx_tandem with a policy for pages and none for threads, there for as
+//! long as the program, which it alone manages.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use tandem_ab::stop::Stop;
+use tandem_tune::launch::{self, Places, Program, Seen};
+use tandem_tune::session::AT_BIRTH;
+use tandem_tune::space::{ALL, Configuration, PagePlacement};
+
+use crate::run::scheduler::{Scheduler, managed};
+
+/// A program that has run.
+pub struct Ran {
+    /// What was seen of it.
+    pub seen: Seen,
+    /// Pages that were moved meanwhile, or why scx_tandem failed; `None` if it was not asked for.
+    pub moved_pages: Option<Result<u64, String>>,
+}
+
+/// Runs `program` as [`launch::run`] does, beside a scx_tandem if `one` needs that. Nothing is loaded when this returns.
+///
+/// # Errors
+/// scx_tandem cannot be loaded (then the program is not started), or the program cannot be started or traced.
+pub fn run(
+    program: &Program,
+    one: Option<&Configuration>,
+    places: &Places,
+    limit: Option<Duration>,
+    stop: &Stop,
+    started: impl FnOnce(i32) + Send,
+) -> Result<Ran> {
+    let Some(one) = one.filter(|one| one.needs_moving()) else {
+        return Ok(Ran { seen: launch::run(program, places, limit, stop, started)?, moved_pages: None });
+    };
+    let scheduler = match obstacle(Path::new("/"), is_root()) {
+        Some(obstacle) => Err(anyhow!(obstacle)),
+        None => Scheduler::start(&flags(one), None),
+    };
+    let cannot =
+        || format!("pages cannot be placed by {}, for which scx_tandem moves pages", one.page_placement.name());
+    let scheduler = scheduler.with_context(cannot)?;
+    let seen = launch::run(program, places, limit, stop, started);
+    // Whatever became of the program: it must not stay.
+    let moved = scheduler.stop().map(|report| report.moved_pages()).map_err(|error| format!("{error:#}"));
+    Ok(Ran { seen: seen?, moved_pages: Some(moved) })
+}
+
+/// What scx_tandem is told.
+fn flags(one: &Configuration) -> Vec<OsString> {
+    let policy = one.page_placement.name();
+    let mut flags = managed().to_vec();
+    flags.push(format!("--policy=none+{policy}").into());
+    if !one.page_placement.follows_threads() {
+        flags.push(format!("--parameter={policy}.page_nodes={}", one.page_nodes).into());
+    }
+    flags
+}
+
+/// The page placements to try, and what is said of those that are left out.
+#[derive(Debug, PartialEq)]
+pub struct Choice {
+    /// To be tried.
+    pub placements: Vec<PagePlacement>,
+    /// Which are not though nobody asked for that, and why.
+    pub left_out: Option<String>,
+}
+
+/// What can be tried on this machine: those `asked` for, else all that are possible.
+///
+/// # Errors
+/// One that was asked for is not possible.
+pub fn choose(asked: &[PagePlacement]) -> Result<Choice> {
+    chosen(asked, obstacle(Path::new("/"), is_root()))
+}
+
+fn is_root() -> bool {
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+fn chosen(asked: &[PagePlacement], obstacle: Option<String>) -> Result<Choice> {
+    let needs = |placements: &[PagePlacement]| {
+        let names: Vec<&str> = placements.iter().filter(|one| one.needs_moving()).map(|one| one.name()).collect();
+        names.join(", ")
+    };
+    match obstacle {
+        Some(obstacle) if asked.is_empty() => {
+            let left_out =
+                format!("pages are not placed by {}, for which scx_tandem moves pages: {obstacle}", needs(&ALL));
+            Ok(Choice { placements: AT_BIRTH.to_vec(), left_out: Some(left_out) })
+        }
+        Some(obstacle) if asked.iter().any(|one| one.needs_moving()) => {
+            bail!("--pages {}: scx_tandem cannot move pages here: {obstacle}", needs(asked))
+        }
+        _ => {
+            // In the order of the space, in which the first stands for those that are the same.
+            let wanted = |one: &PagePlacement| asked.is_empty() || asked.contains(one);
+            Ok(Choice { placements: ALL.into_iter().filter(wanted).collect(), left_out: None })
+        }
+    }
+}
+
+/// Why scx_tandem cannot be loaded on the machine whose files are below `root`, if that is known beforehand.
+fn obstacle(root: &Path, is_root: bool) -> Option<String> {
+    let files = root.join("sys/kernel/sched_ext");
+    let Ok(state) = fs::read_to_string(files.join("state")) else {
+        return Some("the running kernel has no sched_ext".to_owned());
+    };
+    if state.trim() != "disabled" {
+        let name = fs::read_to_string(files.join("root/ops"));
+        let name = name.map_or(String::new(), |name| format!(" ({})", name.trim()));
+        return Some(format!("a sched_ext scheduler{name} is loaded already: stop it first"));
+    }
+    (!is_root).then(|| "that needs root".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use PagePlacement::{Balance, FirstTouch, Interleave, Locality};
+    use tandem_tune::space::ThreadPlacement;
+
+    fn words(one: &Configuration) -> Vec<String> {
+        flags(one).iter().skip(managed().len()).map(|flag| flag.to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn the_policy_is_one_of_pages_alone_and_knows_their_nodes() {
+        let one = Configuration {
+            threads: 4,
+            thread_nodes: 2,
+            thread_placement: ThreadPlacement::Scatter,
+            page_nodes: 2,
+            page_placement: Locality,
+        };
+        assert_eq!(words(&one), ["--policy=none+locality"]);
+        for page_placement in [Balance, PagePlacement::Mix, PagePlacement::Dataset] {
+            let name = page_placement.name();
+            let expected = [format!("--policy=none+{name}"), format!("--parameter={name}.page_nodes=3")];
+            let all = Configuration { page_nodes: 3, page_placement, ..one };
+            assert_eq!(words(&all), expected);
+            let key = tandem_policies::registry::Kind::Page;
+            let policy = tandem_policies::registry::policies()
+                .iter()
+                .find(|policy| policy.kind == key && policy.name == name)
+                .unwrap_or_else(|| panic!("no policy {name}"));
+            assert!(policy.parameters.iter().any(|parameter| parameter.name == "page_nodes"), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_possible_is_left_out_in_words_or_refused_if_it_was_asked_for() {
+        let no = || Some("that needs root".to_owned());
+        let left = chosen(&[], no()).unwrap();
+        assert_eq!(left.placements, AT_BIRTH);
+        let expected = "pages are not placed by locality, balance, mix, dataset, for which scx_tandem moves pages: that needs root";
+        assert_eq!(left.left_out.unwrap(), expected);
+        assert_eq!(chosen(&[], None).unwrap(), Choice { placements: ALL.to_vec(), left_out: None });
+        let asked = [Balance, Interleave, FirstTouch];
+        assert_eq!(chosen(&asked, None).unwrap().placements, [FirstTouch, Interleave, Balance]);
+        let refused = chosen(&asked, no()).unwrap_err().to_string();
+        assert_eq!(refused, "--pages balance: scx_tandem cannot move pages here: that needs root");
+        assert_eq!(chosen(&asked[1..], no()).unwrap().placements, [FirstTouch, Interleave]);
+    }
+
+    #[test]
+    fn a_machine_on_which_it_cannot_be_loaded_says_why() {
+        let root = tempfile::tempdir().unwrap();
+        let obstacle = |is_root| obstacle(root.path(), is_root);
+        assert_eq!(obstacle(true).unwrap(), "the running kernel has no sched_ext");
+        let files = root.path().join("sys/kernel/sched_ext");
+        fs::create_dir_all(files.join("root")).unwrap();
+        fs::write(files.join("state"), "disabled\n").unwrap();
+        assert_eq!(obstacle(true), None);
+        assert_eq!(obstacle(false).unwrap(), "that needs root");
+        fs::write(files.join("state"), "enabled\n").unwrap();
+        assert_eq!(obstacle(true).unwrap(), "a sched_ext scheduler is loaded already: stop it first");
+        fs::write(files.join("root/ops"), "tandem_0.1\n").unwrap();
+        assert_eq!(obstacle(true).unwrap(), "a sched_ext scheduler (tandem_0.1) is loaded already: stop it first");
+    }
+}
