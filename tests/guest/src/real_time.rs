@@ -24,7 +24,7 @@ pub fn tests() -> Vec<Trial> {
 
 /// The CPUs of the last node that has several.
 fn node_with_two_cpus(scx: &Scx) -> Option<Vec<u32>> {
-    let cpus = scx.topology.nodes.values().map(|node| &node.cpus).filter(|cpus| cpus.len() > 1).next_back();
+    let cpus = scx.topology.nodes.values().map(|node| &node.cpus).rfind(|cpus| cpus.len() > 1);
     if cpus.is_none() {
         println!("skipped: no node has two CPUs");
     }

@@ -20,16 +20,18 @@ pub const PROGRAM: &str = "walk-parts";
 
 /// Threads of the program, its main one included, whatever it is told.
 const THREADS: usize = 4;
-/// Bytes that each of them walks through; the main thread fills all of them.
-const PART_BYTES: usize = 8 << 20;
+/// Bytes that each of them walks through, three times what the caches of the guest hold: what these absorb counts for no
+/// sampler. The main thread fills all of them.
+const PART_BYTES: usize = 48 << 20;
 
 pub fn tests() -> Vec<Trial> {
+    // Minutes each, so that one machine a kernel has to do.
     vec![
-        // Not seen to hold yet: in an emulated guest no page was moved within the 6 s that the program ran at first.
         trial("tuning_moves_pages_while_the_program_runs", tuning_moves_pages_while_the_program_runs)
             .with_ignored_flag(true),
-        trial("a_trial_without_its_scheduler_has_failed", a_trial_without_its_scheduler_has_failed),
-        trial("tuning_that_is_interrupted_unloads", tuning_that_is_interrupted_unloads),
+        trial("tuning_goes_on_when_its_scheduler_is_killed", tuning_goes_on_when_its_scheduler_is_killed)
+            .with_ignored_flag(true),
+        trial("tuning_that_is_interrupted_unloads", tuning_that_is_interrupted_unloads).with_ignored_flag(true),
         trial("tuning_leaves_a_loaded_scheduler_alone", tuning_leaves_a_loaded_scheduler_alone),
     ]
 }
@@ -54,9 +56,11 @@ pub fn walk_parts(notes: &Path) {
 
 fn walk(part: &[u8], end: Instant) {
     while Instant::now() < end {
-        part.iter().step_by(64).for_each(|byte| {
-            black_box(*byte);
+        let sum = part.iter().step_by(64).fold(0_u64, |sum, byte| {
+            // SAFETY: a reference can be read. Volatile, so that every line is.
+            sum + u64::from(unsafe { std::ptr::read_volatile(byte) })
         });
+        black_box(sum);
     }
 }
 
@@ -94,6 +98,8 @@ impl Bench {
         let this = std::env::current_exe().expect("this program has a path");
         let mut command = Command::new("/bin/tandem");
         command.args(arguments).arg("--").arg(this).arg(PROGRAM).arg(self.0.join("notes"));
+        // Looking at a thread costs an emulated CPU 30 times what it costs a real one, so 1 % would see too little.
+        command.env("TANDEM_SAMPLER_BUDGET", "30");
         command.current_dir(&self.0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -156,7 +162,7 @@ fn tuning_moves_pages_while_the_program_runs() {
     assert_nothing_is_loaded();
 }
 
-fn a_trial_without_its_scheduler_has_failed() {
+fn tuning_goes_on_when_its_scheduler_is_killed() {
     let bench = Bench::new("killed");
     let tune = bench.tune_until_moving();
     let agent = scx_tandem().expect("it runs");
