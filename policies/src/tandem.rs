@@ -172,10 +172,15 @@ impl Prices {
     }
 }
 
+/// A measured cost of pages counts up to this multiple of what is assumed: a batch of which hardly anything moved must not
+/// end all moves, for then nothing would be measured any more.
+const MOST_TIMES_ASSUMED: f64 = 10.0;
+
 /// What moving a base page costs, in ns: what it took lately, or until pages were moved what is assumed.
 fn page_move_ns(snapshot: &Snapshot, parameters: &Parameters) -> f64 {
-    let measured = snapshot.page_move_ns.filter(|ns| ns.is_finite() && *ns > 0.0);
-    measured.map_or_else(|| parameters.get("page_move_ns"), |ns| ns.min(GREATEST))
+    let assumed_ns = parameters.get("page_move_ns");
+    let measured_ns = snapshot.page_move_ns.filter(|ns| ns.is_finite() && *ns > 0.0);
+    measured_ns.map_or(assumed_ns, |ns| ns.min(MOST_TIMES_ASSUMED * assumed_ns))
 }
 
 #[cfg(test)]

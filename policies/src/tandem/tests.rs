@@ -101,6 +101,7 @@ fn what_a_page_was_measured_to_cost_decides_and_not_what_was_assumed() {
     };
     assert_eq!([with(None, 2e6), with(None, 1e7)], [5, 0]);
     assert_eq!([with(Some(2e6), 1e7), with(Some(1e7), 2e6)], [5, 0]);
+    assert_eq!([with(Some(1e9), 2e5), with(Some(1e9), 2e6)], [5, 0], "ten times what is assumed at most");
     assert_eq!([with(Some(0.0), 1e7), with(Some(f64::NAN), 1e7)], [0, 0], "nothing was measured");
 }
 
