@@ -32,6 +32,9 @@ pub const GRID: RGBColor = RGBColor(221, 221, 221);
 /// Room for one character of a row's name, in px.
 const NAME_CHARACTER_PX: usize = 8;
 
+/// Room to the right of a plot: the last label below it may be centred on its end.
+const LAST_LABEL_PX: u32 = 28;
+
 /// One line of a plot: its points, x ascending.
 pub struct Line {
     /// Index of its colour.
@@ -90,6 +93,7 @@ pub fn dots(all: &[Row], x_name: &str, reference: Option<f64>) -> Result<String>
     svg((860, height), |area| {
         let mut chart = ChartBuilder::on(area)
             .margin(8)
+            .margin_right(LAST_LABEL_PX)
             .x_label_area_size(42)
             .y_label_area_size((longest * NAME_CHARACTER_PX).clamp(190, 430) as u32)
             .build_cartesian_2d(0.0..greatest * 1.05, (0..rows - 1).into_segmented())
@@ -145,8 +149,7 @@ pub fn over_time(lines: &[Line], y_name: &str, size: (u32, u32)) -> Result<Strin
     svg(size, |area| {
         let mut chart = ChartBuilder::on(area)
             .margin(8)
-            // The last label on the time axis is centred on the end of the plot.
-            .margin_right(28)
+            .margin_right(LAST_LABEL_PX)
             .x_label_area_size(40)
             .y_label_area_size(if top < 1e2 { 52 } else { 68 })
             .build_cartesian_2d(0.0..end, 0.0..top)
@@ -193,4 +196,39 @@ pub fn svg(
 /// The library's errors hold references to the plot and cannot be passed on as they are.
 pub fn drawing(error: impl Display) -> anyhow::Error {
     anyhow!("the plot cannot be drawn: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the texts that are centred end in a plot, in px, if a character is half as wide as it is high, or a little more.
+    fn ends_px(plot: &str) -> Vec<f64> {
+        let attribute = |element: &str, name: &str| {
+            let (_, value) = element.split_once(&format!(" {name}=\"")).unwrap();
+            value.split_once('"').unwrap().0.to_owned()
+        };
+        let centred = plot.split("<text").skip(1).filter(|element| element.contains("text-anchor=\"middle\""));
+        centred
+            .map(|element| {
+                let words = element.split_once('>').unwrap().1.split('<').next().unwrap().trim();
+                let height: f64 = attribute(element, "font-size").parse().unwrap();
+                attribute(element, "x").parse::<f64>().unwrap() + 0.3 * height * words.chars().count() as f64
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_label_at_the_end_of_an_axis_has_room() {
+        // The axis ends 5 % beyond the greatest value: at a label, or right behind one.
+        for end in [0.16, 0.1601, 0.2, 1.0, 25.0, 100.0, 1000.0, 16000.0] {
+            let row = Row { name: "arm".into(), values: vec![end / 1.05], tick: None, bar: None };
+            let line = Line { colour: 0, points: vec![(0.0, 0.0), (end, 1.0)] };
+            for plot in [dots(&[row], "time [s]", None).unwrap(), over_time(&[line], "share", (860, 320)).unwrap()] {
+                let ends = ends_px(&plot);
+                assert!(ends.len() > 3, "{plot}");
+                assert!(ends.iter().all(|&end_px| end_px <= 860.0), "{end}: {ends:?}");
+            }
+        }
+    }
 }
