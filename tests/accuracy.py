@@ -22,7 +22,7 @@ RESULTS = ROOT / "build" / "accuracy"
 DOCUMENT = ROOT / "docs" / "signals.md"
 PROGRAM = ROOT / "build/bin/sampler-accuracy"
 BEGIN, END = "<!-- accuracy: written by tests/accuracy.py -->", "<!-- accuracy: end -->"
-SAMPLERS = ("lookahead", "device")
+SAMPLERS = ("lookahead", "device", "fault")
 # Four threads: the other CPUs are for those who look.
 WORKLOADS = {
     "crossed": ["--threads", "4", "--processes", "2"],
@@ -65,7 +65,9 @@ def guest(machine, command, added, timeout_s=580):
 def observed(machine, workload, arguments):
     """What was true and what was seen, interval by interval."""
     load = " ".join(["tandem-load", workload, *arguments])
-    command = f"{load} >/tmp/load 2>&1 & sampler-accuracy tandem-load {SECONDS} {' '.join(SAMPLERS)} && wait $! || cat /tmp/load"
+    # The program may end before the samplers do; what it said is told only if nothing was seen of it.
+    sample = f"sampler-accuracy tandem-load {SECONDS} {' '.join(SAMPLERS)} || sed 's/^/load: /' /tmp/load"
+    command = f"{load} >/tmp/load 2>&1 & {sample}; kill $! 2>/dev/null || true"
     output = guest(machine, command, [ROOT / "build/bin/tandem-load", PROGRAM])
     lines = [line for line in output.splitlines() if line.startswith("{")]
     if not lines:

@@ -8,7 +8,7 @@ use anyhow::Result;
 use tandem_agent::{AgentConfig, ManagedSet};
 use tandem_config::{Cli, Options, SamplerName};
 use tandem_policies::model::Topology;
-use tandem_sense::{SamplerChoice, SamplerError, SamplerKind, Sensor, SensorConfig};
+use tandem_sense::{AffinityConfig, SamplerChoice, SamplerError, SamplerKind, Sensor, SensorConfig};
 use tandem_trace::Recorder;
 use tandem_view::Board;
 
@@ -69,6 +69,8 @@ pub fn sensor(options: &Options, topology: &Topology) -> Result<Sensor, SamplerE
     };
     let cpus: Vec<_> = topology.nodes.values().flat_map(|node| node.cpus.iter().copied()).collect();
     let budget = sampler_budget(options, cpus.len());
-    let config = SensorConfig { sampler, budget, hint_faults: options.partial, ..SensorConfig::default() };
+    let kept = options.page_groups as usize;
+    let affinity = AffinityConfig { max_groups: kept, max_pages: kept, ..AffinityConfig::default() };
+    let config = SensorConfig { sampler, budget, hint_faults: options.partial, affinity, ..SensorConfig::default() };
     Sensor::open(config, topology, &cpus)
 }

@@ -452,6 +452,7 @@ impl Agent {
         report.sampler.busy_threads = busy(snapshot).count();
         report.sampler.covered_threads = busy(snapshot).filter(|thread| thread.accesses_per_s.is_some()).count();
         report.sampler.groups = snapshot.groups.len();
+        report.sampler.group_bytes = self.sensor.group_bytes();
         report.sampler.name = self.sensor.name();
         report.sampler.budget_percent = self.config.sampler_budget * 100.0;
         report.sampler.counters = self.sensor.counters();

@@ -138,6 +138,8 @@ pub struct SamplerReport {
     pub busy_threads: usize,
     /// Page groups known.
     pub groups: usize,
+    /// Memory that these and the pages in which sharing is looked for take.
+    pub group_bytes: usize,
     /// Everything it counts.
     pub counters: SamplerCounters,
 }

@@ -74,6 +74,7 @@ fn sampler(report: &Report) -> SamplerView {
         busy_threads: sampler.busy_threads as u64,
         covered_threads: sampler.covered_threads as u64,
         groups: sampler.groups as u64,
+        group_bytes: sampler.group_bytes as u64,
     }
 }
 

@@ -121,6 +121,7 @@ impl Observer {
             busy_threads: busy().count() as u64,
             covered_threads: busy().filter(|thread| thread.local_share.0.is_some()).count() as u64,
             groups: snapshot.groups.len() as u64,
+            group_bytes: self.sensor.group_bytes() as u64,
         };
         Ok(Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),

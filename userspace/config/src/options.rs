@@ -99,6 +99,11 @@ pub struct Options {
     #[arg(long, value_name = "PERCENT", value_parser = percent_of_a_cpu)]
     pub sampler_budget: Option<f64>,
 
+    /// Page groups kept at most, at 64 bytes each; the coldest are forgotten first. A group of more than three threads counts
+    /// as several, and as many pages of 4 KiB are kept to see which threads share
+    #[arg(long, value_name = "NUMBER", default_value_t = 131_072, value_parser = clap::value_parser!(u64).range(1024..=1 << 28))]
+    pub page_groups: u64,
+
     /// Memory moved per second at most
     #[arg(long, value_name = "MIB_PER_S", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     pub page_rate: u64,

@@ -1,41 +1,51 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Who touches which page groups, aged and bounded.
 //!
-//! A group is a 2 MiB-aligned range, clipped to its region. Weights are counts of sampled accesses that halve
-//! every [`AffinityConfig::half_life_ns`]. What was seen at one look at a thread is of one stretch of its code and likely of
+//! A group is a run of pages of one region within 2 MiB-aligned memory: all of that at first, and less once its parts turn out to
+//! have different users (`split.rs`). Weights are counts of sampled accesses that halve every
+//! [`AffinityConfig::half_life_ns`]. What was seen at one look at a thread is of one stretch of its code and likely of
 //! one place, so it counts as one sample, however many accesses it shows. Sharing is looked for at 4 KiB pages: samples
 //! are too sparse for two threads to be caught on one 64-byte line, so pages overstate false sharing a little, and 2 MiB would greatly.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use tandem_policies::model::{GroupId, PAGE_BYTES, ProcessId, ThreadId};
+use tandem_policies::model::{GroupId, PAGE_BYTES, ProcessId, ThreadId, Unmovable};
 
 use crate::regions::{Region, RegionKind};
+use crate::split::{self, Part};
+use crate::thread_numbers::{ThreadNumber, ThreadNumbers};
+use crate::touches::{MOST_PAGES, Record, TouchTable};
 
 /// Alignment and largest size of a page group.
-pub const GROUP_BYTES: u64 = 2 << 20;
+pub const GROUP_BYTES: u64 = MOST_PAGES * PAGE_BYTES;
 /// Threads remembered per group; the lightest gives way.
-const USERS: usize = 32;
+const USERS: usize = 33;
 /// Threads remembered per page of the sharing table.
-const SHARERS: usize = 8;
+const SHARERS: usize = 9;
+/// Groups of which the parts are compared at one time at most: each takes about 40 us.
+const EXAMINED: usize = 64;
 /// Weights below this are forgotten.
 const FAINTEST: f64 = 0.01;
+/// What regions have against being moved, as a number: its place here, plus one.
+const MARKS: [Unmovable; 3] = [Unmovable::Shared, Unmovable::Bound, Unmovable::HugeTlb];
 
 /// Bounds and ageing of the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AffinityConfig {
     /// Time in which a past access loses half its weight.
     pub half_life_ns: u64,
-    /// Groups kept; beyond that the coldest eighth is dropped.
+    /// Page groups kept, of three users each, at 64 bytes; one with more users takes the place of a further one for every three.
+    /// Beyond that the coldest eighth is dropped.
     pub max_groups: usize,
-    /// Pages in the table of recent touches that sharing is read from; beyond that the coldest eighth is dropped.
+    /// The same for the 4 KiB pages in the table of recent touches that sharing is read from, and the halves of groups.
     pub max_pages: usize,
 }
 
 impl Default for AffinityConfig {
-    /// Half-life 3 s, 65536 groups (128 GiB), 65536 pages.
+    /// Half-life 3 s, 131072 groups (256 GiB, 8 MiB of table) and as many pages.
     fn default() -> Self {
-        Self { half_life_ns: 3_000_000_000, max_groups: 1 << 16, max_pages: 1 << 16 }
+        Self { half_life_ns: 3_000_000_000, max_groups: 1 << 17, max_pages: 1 << 17 }
     }
 }
 
@@ -50,6 +60,12 @@ pub struct AffinityCounters {
     pub evicted_groups: u64,
     /// Pages of the sharing table dropped for room.
     pub evicted_pages: u64,
+    /// Accesses of threads for which there was no number left.
+    pub too_many_threads: u64,
+    /// Groups cut in two.
+    pub splits: u64,
+    /// Groups joined with the next.
+    pub merges: u64,
 }
 
 /// What was seen of one thread, aged.
@@ -79,73 +95,53 @@ impl Weight {
     }
 }
 
-/// Aged weights by thread, few.
-#[derive(Clone, Debug, Default)]
-struct Users(Vec<(ThreadId, Weight)>);
-
-impl Users {
-    fn add(&mut self, thread: ThreadId, time_ns: u64, most: usize) {
-        if let Some((_, weight)) = self.0.iter_mut().find(|(user, _)| *user == thread) {
-            weight.add(time_ns);
-            return;
-        }
-        let mut weight = Weight::default();
-        weight.add(time_ns);
-        if self.0.len() < most {
-            self.0.push((thread, weight));
-        } else if let Some(lightest) = self.0.iter_mut().min_by(|a, b| a.1.accesses.total_cmp(&b.1.accesses))
-            && lightest.1.accesses < 1.0
-        {
-            *lightest = (thread, weight);
-        }
-    }
-
-    fn age(&mut self, factor: f64) {
-        self.0.retain_mut(|(_, weight)| weight.age(factor));
-    }
-
-    fn accesses(&self) -> f64 {
-        self.0.iter().map(|(_, weight)| weight.accesses).sum()
-    }
-}
-
 /// One group of the table.
-#[derive(Clone, Debug)]
-pub struct Group {
-    /// Bytes, up to the end of its region.
-    pub bytes: u64,
-    /// The region it was last seen in.
-    pub region: Region,
-    users: Users,
+#[derive(Clone, Copy)]
+pub struct Group<'a> {
+    record: Record<'a>,
+    numbers: &'a ThreadNumbers,
 }
 
-impl Group {
+impl Group<'_> {
+    /// Bytes, up to the next group or the end of its region.
+    pub fn bytes(&self) -> u64 {
+        let pages = self.record.pages();
+        (pages.end - pages.start) * PAGE_BYTES
+    }
+
+    /// Why it must stay where it is, as far as its region tells.
+    pub fn unmovable(&self) -> Option<Unmovable> {
+        MARKS.get(usize::from(self.record.mark().checked_sub(1)?)).copied()
+    }
+
     /// Its users with their aged access counts, in no order.
     pub fn users(&self) -> impl Iterator<Item = (ThreadId, f64)> {
-        self.users.0.iter().map(|(user, weight)| (*user, weight.accesses))
+        self.record.users().filter_map(|(number, user)| Some((self.numbers.thread(number)?, f64::from(user.accesses))))
     }
 
     /// Aged count of accesses to it.
     pub fn accesses(&self) -> f64 {
-        self.users.accesses()
+        self.users().map(|(_, accesses)| accesses).sum()
     }
 
     /// Aged count of looks at its users that showed it.
     pub fn samples(&self) -> f64 {
-        self.users.0.iter().map(|(_, weight)| f64::from(weight.looks)).sum()
+        self.record.users().map(|(_, user)| f64::from(user.looks)).sum()
     }
 }
 
 /// The table.
 pub struct AffinityTable {
     config: AffinityConfig,
-    groups: BTreeMap<GroupId, Group>,
-    pages: BTreeMap<(ProcessId, u64), Users>,
+    groups: TouchTable,
+    pages: TouchTable,
+    numbers: ThreadNumbers,
     /// Of each thread, accesses to all groups.
     totals: BTreeMap<ThreadId, Weight>,
     aged_ns: Option<u64>,
-    /// What was lost.
-    pub counters: AffinityCounters,
+    /// Process and first page of the group that was examined last.
+    examined_to: (u32, u64),
+    counters: AffinityCounters,
 }
 
 impl AffinityTable {
@@ -153,12 +149,24 @@ impl AffinityTable {
     pub fn new(config: AffinityConfig) -> Self {
         Self {
             config,
-            groups: BTreeMap::new(),
-            pages: BTreeMap::new(),
+            groups: TouchTable::new(MOST_PAGES, config.max_groups, USERS),
+            pages: TouchTable::new(1, config.max_pages, SHARERS),
+            numbers: ThreadNumbers::default(),
             totals: BTreeMap::new(),
             aged_ns: None,
+            examined_to: (0, 0),
             counters: AffinityCounters::default(),
         }
+    }
+
+    /// What was lost, split and merged.
+    pub fn counters(&self) -> AffinityCounters {
+        AffinityCounters { evicted_groups: self.groups.evicted, evicted_pages: self.pages.evicted, ..self.counters }
+    }
+
+    /// Bytes of memory that groups and the sharing table take.
+    pub fn bytes(&self) -> usize {
+        self.groups.bytes() + self.pages.bytes()
     }
 
     /// Lets all weights age to `now_ns`.
@@ -166,14 +174,9 @@ impl AffinityTable {
         let elapsed_ns = now_ns.saturating_sub(*self.aged_ns.get_or_insert(now_ns));
         self.aged_ns = Some(now_ns);
         let factor = 0.5_f64.powf(elapsed_ns as f64 / self.config.half_life_ns as f64);
-        self.groups.retain(|_, group| {
-            group.users.age(factor);
-            !group.users.0.is_empty()
-        });
-        self.pages.retain(|_, users| {
-            users.age(factor);
-            !users.0.is_empty()
-        });
+        for table in [&mut self.groups, &mut self.pages] {
+            table.retain(factor as f32, |_| true, |_| true);
+        }
         self.totals.retain(|_, total| total.age(factor));
     }
 
@@ -195,30 +198,35 @@ impl AffinityTable {
             self.counters.skipped += 1;
             return None;
         }
-        let id = group_of(process, address, region);
-        let bytes = (id.start / GROUP_BYTES * GROUP_BYTES + GROUP_BYTES).min(region.end) - id.start;
-        self.make_room();
-        let users = Users::default();
-        let group = self.groups.entry(id).or_insert(Group { bytes, region: *region, users });
-        (group.bytes, group.region) = (bytes, *region);
-        group.users.add(thread, time_ns, USERS);
-        self.pages.entry((process, address / PAGE_BYTES)).or_default().add(thread, time_ns, SHARERS);
+        let Some(number) = self.numbers.number(thread) else {
+            self.counters.too_many_threads += 1;
+            return None;
+        };
+        let (page, around) = (address / PAGE_BYTES, region.start / PAGE_BYTES..region.end.div_ceil(PAGE_BYTES));
+        let place = region.unmovable().and_then(|why| MARKS.iter().position(|mark| *mark == why));
+        let mark = place.map_or(0, |place| place as u8 + 1);
+        let start = self.groups.add(process.0, page, around, number, time_ns, mark);
+        self.pages.add(process.0, page, page..page + 1, number, time_ns, 0);
         self.totals.entry(thread).or_default().add(time_ns);
-        Some(id)
-    }
-
-    fn make_room(&mut self) {
-        if self.groups.len() >= self.config.max_groups {
-            self.counters.evicted_groups += drop_coldest(&mut self.groups, Group::accesses);
-        }
-        if self.pages.len() >= self.config.max_pages {
-            self.counters.evicted_pages += drop_coldest(&mut self.pages, Users::accesses);
-        }
+        Some(GroupId { process, start: start * PAGE_BYTES })
     }
 
     /// The groups, ascending by id.
-    pub fn groups(&self) -> impl Iterator<Item = (&GroupId, &Group)> {
-        self.groups.iter()
+    pub fn groups(&self) -> Vec<(GroupId, Group<'_>)> {
+        let group = |record: Record<'_>| GroupId {
+            process: ProcessId(record.process()),
+            start: record.pages().start * PAGE_BYTES,
+        };
+        let of = |record| (group(record), Group { record, numbers: &self.numbers });
+        let mut groups: Vec<_> = self.groups.records().map(of).collect();
+        groups.sort_unstable_by_key(|(id, _)| *id);
+        groups
+    }
+
+    /// The group that holds `address`, if anybody was seen there.
+    pub fn group_at(&self, process: ProcessId, address: u64) -> Option<GroupId> {
+        let record = self.groups.at(process.0, address / PAGE_BYTES)?;
+        Some(GroupId { process, start: record.pages().start * PAGE_BYTES })
     }
 
     /// Aged accesses of `thread` to all groups.
@@ -231,14 +239,93 @@ impl AffinityTable {
         self.totals.get(&thread).map_or(0.0, |total| f64::from(total.looks))
     }
 
+    /// Cuts groups whose parts have different users, and joins those that lie side by side and have the same. `whole_pages`
+    /// tells of a range of addresses the largest unit, in base pages, that it is made of and that no cut may part; it is asked
+    /// only before a cut, and with `None` there is none. `one_region` tells whether a range of addresses belongs to one
+    /// region. Returns the groups that are not what they were.
+    pub fn adapt(
+        &mut self,
+        mut whole_pages: impl FnMut(ProcessId, Range<u64>) -> Option<u64>,
+        one_region: impl Fn(ProcessId, Range<u64>) -> bool,
+    ) -> Vec<GroupId> {
+        let mut changed = self.merge_alike(one_region);
+        for (process, pages) in self.next_candidates() {
+            let Some(cut) = split::cut(&pages, |part| self.part(process, part)) else { continue };
+            let id = |page: u64| GroupId { process: ProcessId(process), start: page * PAGE_BYTES };
+            let whole = whole_pages(ProcessId(process), id(pages.start).start..id(pages.end).start);
+            if !whole.is_some_and(|whole| cut.is_multiple_of(whole)) {
+                continue;
+            }
+            let (low, high) = (self.part(process, pages.start..cut), self.part(process, cut..pages.end));
+            self.groups.split(process, cut, |number| split::low_share(&low, &high, number));
+            self.counters.splits += 1;
+            changed.extend([id(pages.start), id(cut)]);
+        }
+        changed
+    }
+
+    /// Groups that could be cut, in turn: as many as may be looked at.
+    fn next_candidates(&mut self) -> Vec<(u32, Range<u64>)> {
+        let shared = self.groups.records().filter(|record| split::may_split(*record));
+        let mut all: Vec<_> = shared.map(|record| (record.process(), record.pages())).collect();
+        all.sort_unstable_by_key(|(process, pages)| (*process, pages.start));
+        let next = all.partition_point(|(process, pages)| (*process, pages.start) <= self.examined_to);
+        all.rotate_left(next);
+        all.truncate(EXAMINED);
+        if let Some((process, pages)) = all.last() {
+            self.examined_to = (*process, pages.start);
+        }
+        all
+    }
+
+    /// Who touched these pages lately.
+    fn part(&self, process: u32, pages: Range<u64>) -> Part {
+        let mut part = Part::default();
+        for page in pages {
+            if let Some(record) = self.pages.at(process, page) {
+                record.users().for_each(|(number, user)| part.add(number, user.looks));
+            }
+        }
+        part
+    }
+
+    fn merge_alike(&mut self, one_region: impl Fn(ProcessId, Range<u64>) -> bool) -> Vec<GroupId> {
+        let mut changed = Vec::new();
+        for (process, starts) in self.groups.neighbours() {
+            let mut first = starts[0];
+            for &second in &starts[1..] {
+                let [Some(low), Some(high)] = [first, second].map(|page| self.groups.at(process, page)) else {
+                    continue;
+                };
+                let bytes = low.pages().start * PAGE_BYTES..high.pages().end * PAGE_BYTES;
+                let adjacent = low.pages().end == second && one_region(ProcessId(process), bytes);
+                if adjacent && split::alike(&Part::of(low), &Part::of(high)) {
+                    self.groups.merge(process, first);
+                    self.counters.merges += 1;
+                    changed.extend(
+                        [first, second].map(|page| GroupId { process: ProcessId(process), start: page * PAGE_BYTES }),
+                    );
+                } else {
+                    first = second;
+                }
+            }
+        }
+        changed
+    }
+
     /// Pairs of threads that touched the same pages. A page adds the lesser of the two threads' rates on it,
     /// a rate being the weight times `scale` (accesses per second behind a weight of 1). Both orders are there.
     pub fn sharing(&self, scale: impl Fn(ThreadId) -> f64) -> BTreeMap<ThreadId, BTreeMap<ThreadId, f64>> {
         let mut rows: BTreeMap<ThreadId, BTreeMap<ThreadId, f64>> = BTreeMap::new();
-        for users in self.pages.values().filter(|users| users.0.len() > 1) {
-            for (at, &(first, first_weight)) in users.0.iter().enumerate() {
-                for &(second, second_weight) in &users.0[at + 1..] {
-                    let shared = (first_weight.accesses * scale(first)).min(second_weight.accesses * scale(second));
+        let rate = |(number, accesses): (ThreadNumber, f32)| {
+            let thread = self.numbers.thread(number)?;
+            Some((thread, f64::from(accesses) * scale(thread)))
+        };
+        for page in self.pages.records() {
+            let users: Vec<_> = page.users().filter_map(|(number, user)| rate((number, user.accesses))).collect();
+            for (at, &(first, first_per_s)) in users.iter().enumerate() {
+                for &(second, second_per_s) in &users[at + 1..] {
+                    let shared = first_per_s.min(second_per_s);
                     *rows.entry(first).or_default().entry(second).or_default() += shared;
                     *rows.entry(second).or_default().entry(first).or_default() += shared;
                 }
@@ -249,32 +336,13 @@ impl AffinityTable {
 
     /// Forgets processes and threads that are gone.
     pub fn retain(&mut self, process: impl Fn(ProcessId) -> bool, thread: impl Fn(ThreadId) -> bool) {
-        self.groups.retain(|id, group| {
-            group.users.0.retain(|(user, _)| thread(*user));
-            process(id.process) && !group.users.0.is_empty()
-        });
-        self.pages.retain(|(of, _), users| {
-            users.0.retain(|(user, _)| thread(*user));
-            process(*of) && !users.0.is_empty()
-        });
+        let gone = self.numbers.gone(&thread);
+        for table in [&mut self.groups, &mut self.pages] {
+            table.retain(1.0, |of| process(ProcessId(of)), |number| !gone.contains(&number));
+        }
+        self.numbers.forget(&gone);
         self.totals.retain(|user, _| thread(*user));
     }
-}
-
-/// The group that holds `address`, which lies in `region`.
-pub(crate) fn group_of(process: ProcessId, address: u64, region: &Region) -> GroupId {
-    GroupId { process, start: (address & !(GROUP_BYTES - 1)).max(region.start) }
-}
-
-/// Drops the coldest eighth, at least one; returns how many.
-fn drop_coldest<K: Copy + Ord, V>(map: &mut BTreeMap<K, V>, heat: impl Fn(&V) -> f64) -> u64 {
-    let mut by_heat: Vec<_> = map.iter().map(|(key, value)| (heat(value), *key)).collect();
-    by_heat.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let gone = (by_heat.len() / 8).max(1);
-    for (_, key) in by_heat.into_iter().take(gone) {
-        map.remove(&key);
-    }
-    gone as u64
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ fn groups_are_aligned_and_clipped_to_their_region() {
     for address in [3 * MIB, 4 * MIB + 5, 9 * MIB] {
         table.add(PROCESS, thread(1), NOW, address, Some(&data()));
     }
-    let groups: Vec<_> = table.groups().map(|(id, group)| (id.start, group.bytes)).collect();
+    let groups: Vec<_> = table.groups().iter().map(|(id, group)| (id.start, group.bytes())).collect();
     assert_eq!(groups, [(3 * MIB, MIB), (4 * MIB, 2 * MIB), (8 * MIB, MIB + 4096)]);
 }
 
@@ -34,11 +34,11 @@ fn groups_begin_at_multiples_of_2_mib_and_not_where_their_region_begins() {
     for page in 0..0x600 {
         table.add(PROCESS, thread(1), NOW, 0x10_0000 + page * 4096, Some(&region));
     }
-    let groups: Vec<_> = table.groups().map(|(id, group)| (id.start, group.bytes)).collect();
+    let groups: Vec<_> = table.groups().iter().map(|(id, group)| (id.start, group.bytes())).collect();
     assert_eq!(groups, [(MIB, MIB), (2 * MIB, 2 * MIB), (4 * MIB, 2 * MIB), (6 * MIB, MIB)]);
     let small = Region::of(8 * MIB, 8 * MIB + 200 * 4096, RegionKind::Data);
     table.add(PROCESS, thread(1), NOW, 8 * MIB, Some(&small));
-    assert_eq!(table.groups().last().map(|(_, group)| group.bytes), Some(200 * 4096));
+    assert_eq!(table.groups().last().map(|(_, group)| group.bytes()), Some(200 * 4096));
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn text_and_unknown_addresses_are_counted_not_grouped() {
     let mut table = AffinityTable::new(AffinityConfig::default());
     table.add(PROCESS, thread(1), NOW, 4096, None);
     table.add(PROCESS, thread(1), NOW, 4096, Some(&Region::of(0, MIB, RegionKind::Skipped)));
-    assert_eq!((table.counters.outside, table.counters.skipped, table.groups().count()), (1, 1, 0));
+    assert_eq!((table.counters().outside, table.counters().skipped, table.groups().len()), (1, 1, 0));
 }
 
 #[test]
@@ -58,10 +58,10 @@ fn weights_halve_in_a_half_life_and_vanish() {
         table.add(PROCESS, thread(1), look, 4 * MIB, Some(&data()));
     }
     table.age(config.half_life_ns);
-    assert!((table.groups().next().unwrap().1.samples() - 2.0).abs() < 1e-9);
+    assert!((table.groups()[0].1.samples() - 2.0).abs() < 1e-9);
     assert!((table.total(thread(1)) - 2.0).abs() < 1e-9);
     table.age(config.half_life_ns * 12);
-    assert_eq!((table.groups().count(), table.total(thread(1))), (0, 0.0));
+    assert_eq!((table.groups().len(), table.total(thread(1))), (0, 0.0));
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn what_one_look_at_a_thread_shows_is_one_sample_of_each_group() {
         }
     }
     table.add(PROCESS, thread(1), 2, 6 * MIB, Some(&data()));
-    let groups: Vec<_> = table.groups().map(|(_, group)| (group.accesses(), group.samples())).collect();
+    let groups: Vec<_> = table.groups().iter().map(|(_, group)| (group.accesses(), group.samples())).collect();
     assert_eq!(groups, [(60.0, 4.0), (1.0, 1.0)]);
     assert_eq!((table.total(thread(1)), table.looks(thread(1))), (31.0, 2.0));
 }
@@ -123,9 +123,99 @@ fn the_table_is_bounded_and_drops_its_coldest() {
         table.add(PROCESS, thread(1), NOW, 0, Some(&region));
     }
     for group in 1..100 {
-        table.add(PROCESS, thread(1), NOW, group * GROUP_BYTES, Some(&region));
+        table.add(PROCESS, thread(1), NOW, group * 2 * MIB, Some(&region));
     }
-    assert!(table.groups().count() <= 16);
-    assert!(table.counters.evicted_groups >= 84 && table.counters.evicted_pages >= 84);
-    assert_eq!(table.groups().next().unwrap().0.start, 0, "the hottest is still there");
+    assert!(table.groups().len() <= 16);
+    assert!(table.counters().evicted_groups >= 84 && table.counters().evicted_pages >= 84);
+    assert_eq!(table.groups()[0].0.start, 0, "the hottest is still there");
+}
+
+/// A table in which the first thread uses the lower MiB of a group and the second the upper one.
+fn halved() -> AffinityTable {
+    let mut table = AffinityTable::new(AffinityConfig::default());
+    table.age(0);
+    for look in 0..40 {
+        table.add(PROCESS, thread(1), look, 4 * MIB + look * 4096, Some(&data()));
+        table.add(PROCESS, thread(2), look, 5 * MIB + look * 4096, Some(&data()));
+    }
+    table
+}
+
+/// Start, bytes and users with their accesses.
+type Known = (u64, u64, Vec<(u32, f64)>);
+
+fn all(table: &AffinityTable) -> Vec<Known> {
+    let users = |group: &Group<'_>| group.users().map(|(user, accesses)| (user.tid, accesses)).collect();
+    table.groups().iter().map(|(id, group)| (id.start, group.bytes(), users(group))).collect()
+}
+
+#[test]
+fn a_group_is_cut_where_its_halves_have_different_users() {
+    let mut table = halved();
+    let changed = table.adapt(|_, _| Some(1), |_, _| true);
+    assert_eq!(changed.iter().map(|id| id.start).collect::<Vec<_>>(), [4 * MIB, 5 * MIB]);
+    assert_eq!(all(&table), [(4 * MIB, MIB, vec![(1, 40.0)]), (5 * MIB, MIB, vec![(2, 40.0)])]);
+    assert_eq!(table.group_at(PROCESS, 6 * MIB - 1).map(|id| id.start), Some(5 * MIB));
+    assert!(table.adapt(|_, _| Some(1), |_, _| true).is_empty(), "and stays as it is");
+    assert_eq!((table.counters().splits, table.counters().merges), (1, 0));
+}
+
+#[test]
+fn groups_side_by_side_become_one_again_when_their_users_are_the_same() {
+    let mut table = halved();
+    table.adapt(|_, _| Some(1), |_, _| true);
+    for look in 100..500 {
+        for tid in [1, 2] {
+            table.add(PROCESS, thread(tid), look, 4 * MIB + look * 4096, Some(&data()));
+        }
+    }
+    assert!(table.adapt(|_, _| Some(1), |_, _| false).is_empty(), "two regions are never one group");
+    table.adapt(|_, _| Some(1), |_, _| true);
+    assert_eq!(all(&table), [(4 * MIB, 2 * MIB, vec![(1, 440.0), (2, 440.0)])]);
+}
+
+#[test]
+fn large_pages_are_never_cut_and_neither_is_what_nobody_can_tell_of() {
+    let (mut table, mut asked) = (halved(), Vec::new());
+    for whole in [Some(512), None] {
+        table.adapt(
+            |_, bytes| {
+                asked.push(bytes);
+                whole
+            },
+            |_, _| true,
+        );
+    }
+    assert_eq!((table.groups().len(), asked), (1, vec![4 * MIB..6 * MIB; 2]));
+    table.adapt(|_, _| Some(256), |_, _| true);
+    assert_eq!(table.groups().len(), 2, "the cut lies between two units of 1 MiB");
+}
+
+#[test]
+fn however_many_groups_could_be_cut_all_are_in_their_turn() {
+    let mut table = AffinityTable::new(AffinityConfig::default());
+    let region = Region::of(0, 1 << 40, RegionKind::Data);
+    let groups = EXAMINED as u64 + 10;
+    for group in 0..groups {
+        for look in 0..20 {
+            table.add(PROCESS, thread(1), look, group * 2 * MIB, Some(&region));
+            table.add(PROCESS, thread(2), look, group * 2 * MIB + MIB, Some(&region));
+        }
+    }
+    for expected in [EXAMINED as u64, groups, groups] {
+        table.adapt(|_, _| Some(1), |_, _| true);
+        assert_eq!(table.counters().splits, expected);
+    }
+    assert_eq!(table.counters().merges, 0);
+}
+
+#[test]
+fn the_table_tells_its_size_and_keeps_to_64_bytes_a_group() {
+    let config = AffinityConfig { max_groups: 4096, max_pages: 4096, ..Default::default() };
+    let mut table = AffinityTable::new(config);
+    let region = Region::of(0, 1 << 40, RegionKind::Data);
+    for group in 0..10_000 {
+        table.add(PROCESS, thread(group % 7), NOW, u64::from(group) * 2 * MIB, Some(&region));
+    }
+    assert!((64 * 4096..=64 * 8192).contains(&table.bytes()), "{}", table.bytes());
 }

@@ -7,9 +7,11 @@
 //! threads in that entry. The frame is the same for everybody who maps it. Events are aged with a half-life, and handed out
 //! per second; ageing between mappings (a quarter each) is the policy's.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use tandem_policies::model::{PAGE_BYTES, ThreadId};
+
+use crate::thread_numbers::{ThreadNumber, ThreadNumbers};
 
 /// Bytes of a sub-block.
 pub const SUB_BLOCK_BYTES: u64 = 1 << 10;
@@ -17,13 +19,10 @@ const SUB_BLOCKS: usize = (PAGE_BYTES / SUB_BLOCK_BYTES) as usize;
 /// Pairs with fewer aged events are forgotten.
 const FAINTEST: f64 = 0.01;
 
-/// A thread by its place in the list of known threads, plus one; 0: nobody.
-type Slot = u16;
-
 /// The last two threads of each sub-block, the most recent first.
 #[derive(Clone, Copy, Debug, Default)]
 struct Frame {
-    sub_blocks: [[Slot; 2]; SUB_BLOCKS],
+    sub_blocks: [[Option<ThreadNumber>; 2]; SUB_BLOCKS],
     /// Faults that the table had seen when this frame had its last.
     touched: u64,
 }
@@ -42,10 +41,9 @@ pub struct FrameTable {
     max_frames: usize,
     half_life_ns: u64,
     frames: BTreeMap<u64, Frame>,
-    threads: Vec<Option<ThreadId>>,
-    slots: BTreeMap<ThreadId, Slot>,
-    /// Aged events; the lesser slot first.
-    pairs: BTreeMap<(Slot, Slot), f64>,
+    numbers: ThreadNumbers,
+    /// Aged events; the lesser number first.
+    pairs: BTreeMap<(ThreadNumber, ThreadNumber), f64>,
     /// Aged seconds in which they were seen.
     watched_s: f64,
     aged_ns: Option<u64>,
@@ -61,8 +59,7 @@ impl FrameTable {
             max_frames,
             half_life_ns,
             frames: BTreeMap::new(),
-            threads: Vec::new(),
-            slots: BTreeMap::new(),
+            numbers: ThreadNumbers::default(),
             pairs: BTreeMap::new(),
             watched_s: 0.0,
             aged_ns: None,
@@ -85,40 +82,24 @@ impl FrameTable {
 
     /// `thread` faulted at the physical address `physical`. Call in order of time.
     pub fn add(&mut self, thread: ThreadId, physical: u64) {
-        let Some(slot) = self.slot(thread) else {
+        let Some(number) = self.numbers.number(thread) else {
             self.counters.too_many_threads += 1;
             return;
         };
-        let number = physical / PAGE_BYTES;
-        if !self.frames.contains_key(&number) {
+        let page = physical / PAGE_BYTES;
+        if !self.frames.contains_key(&page) {
             self.make_room();
         }
         self.faults += 1;
-        let frame = self.frames.entry(number).or_default();
+        let frame = self.frames.entry(page).or_default();
         frame.touched = self.faults;
         let last = &mut frame.sub_blocks[(physical % PAGE_BYTES / SUB_BLOCK_BYTES) as usize];
-        if last[0] != slot {
-            *last = [slot, last[0]];
+        if last[0] != Some(number) {
+            *last = [Some(number), last[0]];
         }
-        let [recent, before] = *last;
-        if before != 0 {
-            *self.pairs.entry((recent.min(before), recent.max(before))).or_default() += 1.0;
+        if let [_, Some(before)] = *last {
+            *self.pairs.entry((number.min(before), number.max(before))).or_default() += 1.0;
         }
-    }
-
-    fn slot(&mut self, thread: ThreadId) -> Option<Slot> {
-        if let Some(&slot) = self.slots.get(&thread) {
-            return Some(slot);
-        }
-        let free = self.threads.iter().position(Option::is_none);
-        let at = free.unwrap_or(self.threads.len());
-        let slot = Slot::try_from(at + 1).ok()?;
-        if at == self.threads.len() {
-            self.threads.push(None);
-        }
-        self.threads[at] = Some(thread);
-        self.slots.insert(thread, slot);
-        Some(slot)
     }
 
     /// The eighth whose last fault is longest ago gives way.
@@ -141,7 +122,7 @@ impl FrameTable {
             return rows;
         }
         for (&(first, second), events) in &self.pairs {
-            if let (Some(first), Some(second)) = (self.thread(first), self.thread(second)) {
+            if let (Some(first), Some(second)) = (self.numbers.thread(first), self.numbers.thread(second)) {
                 rows.entry(first).or_default().insert(second, events / self.watched_s);
                 rows.entry(second).or_default().insert(first, events / self.watched_s);
             }
@@ -149,29 +130,21 @@ impl FrameTable {
         rows
     }
 
-    fn thread(&self, slot: Slot) -> Option<ThreadId> {
-        *self.threads.get(usize::from(slot).checked_sub(1)?)?
-    }
-
     /// Forgets threads that are gone.
     pub fn retain(&mut self, alive: impl Fn(ThreadId) -> bool) {
-        let gone: BTreeSet<Slot> =
-            self.slots.iter().filter(|(thread, _)| !alive(**thread)).map(|(_, slot)| *slot).collect();
+        let gone = self.numbers.gone(alive);
         if gone.is_empty() {
             return;
         }
         for frame in self.frames.values_mut() {
             for last in &mut frame.sub_blocks {
-                let kept = last.map(|slot| if gone.contains(&slot) { 0 } else { slot });
-                *last = if kept[0] == 0 { [kept[1], 0] } else { kept };
+                let kept = last.map(|number| number.filter(|number| !gone.contains(number)));
+                *last = if kept[0].is_none() { [kept[1], None] } else { kept };
             }
         }
-        self.frames.retain(|_, frame| frame.sub_blocks.iter().any(|last| last[0] != 0));
+        self.frames.retain(|_, frame| frame.sub_blocks.iter().any(|last| last[0].is_some()));
         self.pairs.retain(|(first, second), _| !gone.contains(first) && !gone.contains(second));
-        self.slots.retain(|_, slot| !gone.contains(slot));
-        for slot in gone {
-            self.threads[usize::from(slot) - 1] = None;
-        }
+        self.numbers.forget(&gone);
     }
 }
 
@@ -243,7 +216,7 @@ mod tests {
         assert_eq!((events(&table, 2, 3), events(&table, 1, 2)), (0.0, 1.0));
         table.add(thread(4), 0);
         assert_eq!(events(&table, 2, 4), 1.0, "2 has become the most recent again");
-        assert_eq!((table.threads.len(), events(&table, 1, 4)), (3, 0.0));
+        assert_eq!(events(&table, 1, 4), 0.0);
         table.retain(|_| false);
         assert!(table.frames.is_empty() && table.sharing().is_empty());
     }

@@ -5,6 +5,8 @@ use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES, PerNode, ProcessId, To
 
 /// Pages per system call.
 const BATCH: usize = 1024;
+/// Pages of a group, however small, that are asked for at least, if it has so many.
+const LEAST_ASKED: u64 = 8;
 
 /// What the queries met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,14 +31,18 @@ pub struct HomeQuery {
 }
 
 impl HomeQuery {
-    /// A query of every `stride_pages`-th page of a group, its first page included.
+    /// A query of every `stride_pages`-th page of a group, its first page included; of more in small groups.
     pub fn new(stride_pages: u64) -> Self {
         Self { stride_pages: stride_pages.max(1), counters: HomeCounters::default() }
     }
 
     /// Pages that are asked for in a group of `bytes`.
     pub fn cost_pages(&self, bytes: u64) -> u64 {
-        bytes.div_ceil(PAGE_BYTES).div_ceil(self.stride_pages)
+        bytes.div_ceil(PAGE_BYTES).div_ceil(self.stride_of(bytes))
+    }
+
+    fn stride_of(&self, bytes: u64) -> u64 {
+        self.stride_pages.min((bytes.div_ceil(PAGE_BYTES) / LEAST_ASKED).max(1))
     }
 
     /// Resident pages by node of each of `groups` (id and bytes; all of `process`), scaled up from the sample.
@@ -50,8 +56,8 @@ impl HomeQuery {
         let mut addresses = Vec::new();
         let mut ends = Vec::with_capacity(groups.len());
         for (group, bytes) in groups {
-            addresses
-                .extend((0..self.cost_pages(*bytes)).map(|page| group.start + page * self.stride_pages * PAGE_BYTES));
+            let stride_bytes = self.stride_of(*bytes) * PAGE_BYTES;
+            addresses.extend((0..self.cost_pages(*bytes)).map(|page| group.start + page * stride_bytes));
             ends.push(addresses.len());
         }
         let mut status = vec![-libc::EINVAL; addresses.len()];
@@ -146,6 +152,13 @@ mod tests {
         assert_eq!(homes[1].as_ref().map(|home| home[NodeIndex(0)]), Some(0));
         // SAFETY: mapped above.
         unsafe { libc::munmap(start as *mut libc::c_void, bytes) };
+    }
+
+    #[test]
+    fn small_groups_are_looked_at_more_closely() {
+        let query = HomeQuery::new(16);
+        let pages = [1, 3, 8, 16, 64, 128, 200, 512].map(|pages| (pages, query.cost_pages(pages * PAGE_BYTES)));
+        assert_eq!(pages, [(1, 1), (3, 3), (8, 8), (16, 8), (64, 8), (128, 8), (200, 13), (512, 32)]);
     }
 
     #[test]

@@ -10,7 +10,9 @@ pub mod affinity;
 pub mod device;
 pub mod doctor;
 pub mod fault;
+mod folios;
 pub mod frames;
+mod fresh_pages;
 pub mod homes;
 mod load;
 pub mod lookahead;
@@ -24,11 +26,15 @@ pub mod samplers;
 mod sensor;
 mod snapshot;
 mod source;
+mod split;
 #[cfg(test)]
 mod testing;
+mod thread_numbers;
+mod touches;
 mod turning;
 
 pub use access::{Access, Batch, Counts, LineCounts, Measured, Sampler, SamplerTraits, Window};
+pub use affinity::AffinityConfig;
 pub use device::{Device, DeviceConfig, DeviceCounters, DeviceError};
 pub use fault::{Fault, FaultConfig, FaultCounters, FaultError};
 pub use lookahead::{Lookahead, LookaheadConfig, LookaheadCounters, LookaheadError};

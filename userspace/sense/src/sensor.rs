@@ -2,14 +2,16 @@
 //! The sensing half of the loop: samples often, makes a snapshot once an interval.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use tandem_policies::model::{
     CpuId, GroupId, NodeId, NodeIndex, PerNode, ProcessId, Snapshot, ThreadId, Topology, Unmovable,
 };
 
 use crate::access::{Access, Batch, Sampler};
-use crate::affinity::{AffinityConfig, AffinityCounters, AffinityTable, group_of};
+use crate::affinity::{AffinityConfig, AffinityCounters, AffinityTable};
 use crate::fault::FaultConfig;
+use crate::folios;
 use crate::frames::{FrameCounters, FrameTable};
 use crate::homes::{HomeCounters, HomeQuery};
 use crate::load::NodeBusy;
@@ -74,6 +76,8 @@ pub struct SensorCounters {
     pub unknown_threads: u64,
     /// Times that a thread turned to memory on other nodes, so that what it did before was forgotten.
     pub turned: u64,
+    /// Groups that were not cut because nobody could tell of which units their memory is made.
+    pub unknown_units: u64,
     /// Accesses dropped because too many were pending.
     pub dropped: u64,
 }
@@ -198,6 +202,11 @@ impl Sensor {
         self.sampler.counters()
     }
 
+    /// Memory that page groups and the pages in which sharing is looked for take, in bytes.
+    pub fn group_bytes(&self) -> usize {
+        self.table.bytes()
+    }
+
     /// Threads that turned to memory on other nodes in the interval of the last snapshot, which forgot what they did before.
     pub fn threads_turned(&self) -> usize {
         self.turned
@@ -206,7 +215,7 @@ impl Sensor {
     /// What happened to the accesses afterwards.
     pub fn table_counters(&self) -> SensorCounters {
         SensorCounters {
-            affinity: self.table.counters,
+            affinity: self.table.counters(),
             frames: self.frames.as_ref().map(|frames| frames.counters).unwrap_or_default(),
             homes: self.homes.counters,
             region_races: self.regions.races,
@@ -234,6 +243,7 @@ impl Sensor {
             frames.retain(|thread| alive.contains(&thread));
             frames.age(now_ns);
         }
+        self.adapt_groups();
         let batch = std::mem::take(&mut self.pending);
         let threads = accounts.iter().map(|account| (account.id.tid, account.id)).collect();
         let measures = self.take_in(&batch, &threads, topology, start_ns, now_ns);
@@ -252,6 +262,25 @@ impl Sensor {
             now_ns,
         };
         parts.snapshot(accounts, &mut self.performance, kept)
+    }
+
+    /// Cuts and joins groups by what is known of their users. Where pages of those are is asked anew.
+    fn adapt_groups(&mut self) {
+        let (regions, counters) = (&self.regions, &mut self.counters);
+        let whole_pages = |process, bytes| match folios::largest_pages(process, &bytes) {
+            Ok(pages) => Some(pages),
+            Err(error) => {
+                counters.unknown_units += 1;
+                tracing::debug!(%error, process = process.0, "a page group stays whole");
+                None
+            }
+        };
+        let one_region = |process, bytes: Range<u64>| {
+            regions.find(process, bytes.start).is_some_and(|region| region.end >= bytes.end)
+        };
+        for changed in self.table.adapt(whole_pages, one_region) {
+            self.known_homes.remove(&changed);
+        }
     }
 
     /// Puts the accesses into the table, and returns what was measured of them.
@@ -333,10 +362,11 @@ impl Sensor {
             let region = self.regions.find(access.process, access.address);
             let (Some(&thread), Some(region)) = (threads.get(&access.tid), region) else { continue };
             // What hardware tells is as it was then: pages that were moved meanwhile would look as if their users had turned.
-            let home = self.known_homes.get(&group_of(access.process, access.address, region));
+            let group = self.table.group_at(access.process, access.address);
+            let home = group.and_then(|group| self.known_homes.get(&group));
             let measured = access.measured.and_then(|measured| nodes.iter().position(|id| Some(*id) == measured.node));
-            let group = home.map(|home| Memory::Group(&home.resident));
-            let memory = group.or(measured.map(|node| Memory::Node(NodeIndex(node))));
+            let memory =
+                home.map(|home| Memory::Group(&home.resident)).or(measured.map(|node| Memory::Node(NodeIndex(node))));
             if let Some(memory) = memory.filter(|_| region.kind != RegionKind::Skipped) {
                 rows.add(thread, access.time_ns, memory);
                 known.push((thread, access, *region));
@@ -352,7 +382,7 @@ impl Sensor {
         let (fresh, known) = self.rows(&accesses[since..], &threads, &nodes);
         let mut all = Weights::new();
         for (id, group) in self.table.groups() {
-            let Some(home) = self.known_homes.get(id) else { continue };
+            let Some(home) = self.known_homes.get(&id) else { continue };
             for (user, weight) in group.users() {
                 spread(all.entry(user).or_insert_with(|| PerNode::filled(nodes.len(), 0.0)), weight, &home.resident);
             }
@@ -372,7 +402,7 @@ impl Sensor {
 
     /// Asks where the pages of groups are, those with the oldest answer first, as many as may be asked.
     fn read_homes(&mut self, topology: &Topology, now_ns: u64) {
-        let known: BTreeMap<_, _> = self.table.groups().map(|(id, group)| (*id, group.bytes)).collect();
+        let known: BTreeMap<_, _> = self.table.groups().into_iter().map(|(id, group)| (id, group.bytes())).collect();
         self.known_homes.retain(|id, home| known.contains_key(id) && home.resident.len() == topology.len());
         let read_ns = |id: &GroupId| self.known_homes.get(id).map_or(0, |home| home.read_ns);
         let mut by_age: Vec<_> = known.iter().map(|(id, bytes)| (read_ns(id), *id, *bytes)).collect();

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The sensor over a sampler that says what it is told to say, of this process.
 
+use std::fs::File;
+
 use tandem_policies::model::{NodeId, NodeIndex, Transfers};
 
 use super::*;
 use crate::access::{Access, Counts, Measured, SamplerTraits};
 use crate::affinity::GROUP_BYTES;
 use crate::device::DeviceCounters;
+use crate::fresh_pages::FreshPages;
 use crate::source::{DataSource, Level};
 use crate::testing::topology;
 
@@ -57,7 +60,6 @@ fn batch(address: u64) -> Batch {
     Batch { accesses: (0..30).map(access).collect(), windows: Vec::new(), counts: vec![counts] }
 }
 
-/// A thread of this process that used half a second of node 0.
 /// The same, of whose memory hardware tells this node.
 fn batch_on(address: u64, node: Option<NodeId>) -> Batch {
     let mut batch = batch(address);
@@ -65,9 +67,14 @@ fn batch_on(address: u64, node: Option<NodeId>) -> Batch {
     batch
 }
 
+/// A thread of this process that used half a second of node 0.
 fn account() -> TaskAccount {
+    account_of(TID)
+}
+
+fn account_of(tid: u32) -> TaskAccount {
     TaskAccount {
-        id: ThreadId { tid: TID, start_boottime_ns: 1 },
+        id: ThreadId { tid, start_boottime_ns: 1 },
         process: process(),
         command: "work".to_owned(),
         node: NodeIndex(0),
@@ -113,6 +120,41 @@ fn who_only_infers_leaves_them_open() {
     assert_eq!((thread.transfers_per_s, snapshot.groups[0].latency_ns), (None, None));
 }
 
+/// The first two pages of each MiB of 2 MiB were touched, by one thread each.
+fn groups_of_halves(memory: &FreshPages) -> Vec<(u64, u64)> {
+    let (machine, start) = (topology(2), memory.start().next_multiple_of(GROUP_BYTES));
+    let mut batch = Batch::default();
+    for at in 0..60_u64 {
+        let (half, page) = (at % 2, at / 2 % 2);
+        let address = start + half * GROUP_BYTES / 2 + page * 4096;
+        // SAFETY: of the 4 MiB that the caller mapped the second half begins behind this.
+        unsafe { (address as *mut u8).write_volatile(1) };
+        let one = batch_on(address, None).accesses.remove(0);
+        batch.accesses.push(Access { tid: TID + half as u32, time_ns: at, ..one });
+    }
+    let mut sensor = Sensor::over(Box::new(Scripted(Batch::default())), SensorConfig::default(), &machine);
+    sensor.set_managed([process()].into());
+    sensor.pending = batch;
+    let mut snapshot = |at: u64| {
+        let accounts = vec![account_of(TID), account_of(TID + 1)];
+        sensor.snapshot(&machine, accounts, at * SECOND, (at + 1) * SECOND, |_, _| None)
+    };
+    assert_eq!(snapshot(1).groups.len(), 1, "nothing was known before");
+    snapshot(2).groups.iter().map(|group| (group.id.start - start, group.bytes)).collect()
+}
+
+#[test]
+fn memory_of_two_threads_becomes_two_groups_unless_it_is_one_large_page() {
+    let half = GROUP_BYTES / 2;
+    let small = FreshPages::small(1024).unwrap();
+    if File::open("/proc/kpageflags").is_err() {
+        return println!("skipped: who may not see frames leaves groups whole");
+    }
+    assert_eq!(groups_of_halves(&small), [(0, half), (half, half)]);
+    let Ok(large) = FreshPages::large(1024) else { return println!("skipped: no transparent huge pages") };
+    assert_eq!(groups_of_halves(&large), [(0, GROUP_BYTES)]);
+}
+
 /// Two batches of 30 accesses each, the first to memory on node 0, the second to memory on the other node.
 #[test]
 fn what_a_thread_did_before_it_turned_to_other_memory_is_forgotten() {
@@ -134,7 +176,7 @@ fn what_a_thread_did_before_it_turned_to_other_memory_is_forgotten() {
     }
     assert_eq!((per_node[0][NodeIndex(1)], per_node[1][NodeIndex(0)]), (0.0, 0.0), "{per_node:?}");
     assert!(per_node[1][NodeIndex(1)] > 0.0);
-    assert_eq!((sensor.table_counters().turned, sensor.table.groups().count()), (1, 1));
+    assert_eq!((sensor.table_counters().turned, sensor.table.groups().len()), (1, 1));
 }
 
 /// Most of an interval passed before the thread turned: what was seen by then is of no use any more. Where memory is that

@@ -71,12 +71,12 @@ impl Parts<'_> {
         let nodes: BTreeMap<_, _> = accounts.iter().map(|account| (account.id, account.node)).collect();
         let mut accesses: BTreeMap<ThreadId, PerNode<f64>> = BTreeMap::new();
         let mut groups = Vec::new();
-        for (&id, group) in self.table.groups() {
+        for (id, group) in self.table.groups() {
             let resident = self.resident.get(&id);
             if let Some(resident) = resident {
-                self.add_accesses(group, resident, scale, &mut accesses);
+                self.add_accesses(&group, resident, scale, &mut accesses);
             }
-            groups.push(self.page_group(id, group, resident, scale, &nodes, kept(id, group.bytes)));
+            groups.push(self.page_group(id, &group, resident, scale, &nodes, kept(id, group.bytes())));
         }
         let mut sharing = self.frames.map_or_else(|| self.table.sharing(scale), FrameTable::sharing);
         let loads = self.loads(&accounts);
@@ -120,7 +120,7 @@ impl Parts<'_> {
     /// Spreads the accesses of a group's users over the nodes where its pages are.
     fn add_accesses(
         &self,
-        group: &Group,
+        group: &Group<'_>,
         resident: &PerNode<u64>,
         scale: impl Fn(ThreadId) -> f64,
         accesses: &mut BTreeMap<ThreadId, PerNode<f64>>,
@@ -137,7 +137,7 @@ impl Parts<'_> {
     fn page_group(
         &self,
         id: GroupId,
-        group: &Group,
+        group: &Group<'_>,
         resident: Option<&PerNode<u64>>,
         scale: impl Fn(ThreadId) -> f64,
         nodes: &BTreeMap<ThreadId, NodeIndex>,
@@ -155,13 +155,13 @@ impl Parts<'_> {
         users.sort_by_key(|(user, _)| *user);
         PageGroup {
             id,
-            bytes: group.bytes,
+            bytes: group.bytes(),
             resident_pages: resident.cloned().unwrap_or_else(|| PerNode::filled(self.topology.len(), 0)),
             accesses_per_s,
             users,
             samples: group.samples(),
             latency_ns: self.measures.group_latency_ns(id),
-            unmovable: group.region.unmovable().or(kept),
+            unmovable: group.unmovable().or(kept),
         }
     }
 

@@ -63,6 +63,8 @@ pub struct SamplerView {
     pub covered_threads: u64,
     #[stat(desc = "page groups known")]
     pub groups: u64,
+    #[stat(desc = "memory that these and the pages in which sharing is looked for take [bytes]")]
+    pub group_bytes: u64,
 }
 
 /// Counts since the scheduler was there.

@@ -9,9 +9,9 @@ use std::ptr;
 
 use tandem_policies::model::{PAGE_BYTES, ThreadId};
 
-use super::touch::FreshPages;
 use super::*;
 use crate::frames::FrameTable;
+use crate::fresh_pages::FreshPages;
 use crate::monotonic_ns;
 
 const PAGES: usize = 64;
@@ -44,7 +44,7 @@ fn a_first_touch_tells_thread_address_and_frame() {
     let mut fault = open();
     let before_ns = monotonic_ns();
     let (start, tid) = std::thread::spawn(|| {
-        let pages = FreshPages::new(PAGES).unwrap();
+        let pages = FreshPages::small(PAGES).unwrap();
         pages.touch();
         let start = pages.start();
         // For the rest of the test program: the frames are looked up below.
@@ -127,7 +127,7 @@ fn processes_that_share_a_page_at_different_addresses_are_seen_to_share() {
 #[test]
 fn the_page_of_zeros_is_nobodys() {
     let mut fault = open();
-    let pages = FreshPages::new(PAGES).unwrap();
+    let pages = FreshPages::small(PAGES).unwrap();
     for page in 0..PAGES as u64 {
         // SAFETY: inside the mapping.
         unsafe { ((pages.start() + page * PAGE_BYTES) as *const u8).read_volatile() };
@@ -144,7 +144,7 @@ fn processes_that_are_not_managed_are_dropped() {
     let mut fault = open();
     fault.set_managed(&BTreeSet::new());
     let before = *fault.counters();
-    FreshPages::new(PAGES).unwrap().touch();
+    FreshPages::small(PAGES).unwrap().touch();
     assert!(fault.drain(monotonic_ns()).unwrap().accesses.is_empty());
     let after = fault.counters();
     assert!(after.unmanaged - before.unmanaged >= PAGES as u64 && after.samples == before.samples);

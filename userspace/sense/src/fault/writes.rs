@@ -11,6 +11,8 @@ use std::os::unix::fs::FileExt;
 
 use tandem_policies::model::{PAGE_BYTES, ProcessId};
 
+use crate::fresh_pages::FreshPages;
+
 /// Bit of a pagemap entry: written since the bits were cleared, or new.
 const SOFT_DIRTY: u64 = 1 << 55;
 
@@ -21,7 +23,7 @@ pub(super) fn rearm(process: ProcessId) -> io::Result<()> {
 
 /// Whether this kernel tracks writes: memory that was just mapped and written is marked if it does.
 pub(super) fn tracked() -> io::Result<bool> {
-    let page = super::touch::FreshPages::new(1)?;
+    let page = FreshPages::small(1)?;
     page.touch();
     let mut entry = [0; 8];
     File::open("/proc/self/pagemap")?.read_exact_at(&mut entry, page.start() / PAGE_BYTES * 8)?;
