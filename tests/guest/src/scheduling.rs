@@ -251,6 +251,21 @@ fn memory_kb(node: u32) -> (usize, usize) {
     (of("MemFree:"), of("MemTotal:"))
 }
 
+/// Takes memory of a node until no more than this is free. Piece by piece: the scheduler's agent grows meanwhile, and the kernel
+/// would kill whoever asks for what is not there any more.
+fn fill(node: u32, left_percent: usize) -> Vec<Memory> {
+    const PIECE_KB: usize = 16 << 10;
+    let mut taken = Vec::new();
+    loop {
+        let (free_kb, all_kb) = memory_kb(node);
+        let more_kb = free_kb.saturating_sub(all_kb * left_percent / 100).min(PIECE_KB);
+        if more_kb < PIECE_KB / 16 {
+            return taken;
+        }
+        taken.push(Memory::on_node(node, more_kb * 1024));
+    }
+}
+
 /// The parent is at home on the last node and takes a CPU there, so that all others have more room; but their memory is
 /// used up to a few percent.
 fn a_new_process_starts_where_memory_is_free() {
@@ -264,14 +279,7 @@ fn a_new_process_starts_where_memory_is_free() {
         println!("skipped: the parent takes the only CPU of its node");
         return;
     }
-    let taken: Vec<Memory> = full
-        .iter()
-        .map(|&node| {
-            let id = scx.topology.nodes[node].id.0;
-            let (free_kb, all_kb) = memory_kb(id);
-            Memory::on_node(id, (free_kb - all_kb * LEFT_PERCENT / 100) * 1024)
-        })
-        .collect();
+    let taken: Vec<Memory> = full.iter().flat_map(|&node| fill(scx.topology.nodes[node].id.0, LEFT_PERCENT)).collect();
     assign_me(&mut scx.handle(), *free);
     let starts_there = || {
         // The process before needs its CPU beyond the moment in which its parent sees its end.
