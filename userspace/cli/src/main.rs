@@ -62,8 +62,11 @@ enum Command {
     Top(top::Arguments),
     /// Show nodes, CPUs, memory and distances of this machine or of a machine file
     Topo(topo::Arguments),
+    /// Carry out one request of `tandem tune --executor` on this machine
+    #[command(hide = true)]
+    Trial(tune::trial::Arguments),
     /// Find the best numbers and places of threads and pages for a program, by running it
-    Tune(tune::Arguments),
+    Tune(Box<tune::Arguments>),
 }
 
 /// Exit code of anything the caller asked wrongly (clap uses the same).
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Command::Sim(arguments) => sim::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Top(arguments) => top::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Topo(arguments) => topo::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Trial(arguments) => tune::trial::run(&arguments),
         Command::Tune(arguments) => tune::run(&arguments),
     };
     match result {

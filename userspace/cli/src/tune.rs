@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `tandem tune`: the best numbers and places of threads and pages for a program, found by running it.
 
+pub mod elsewhere;
 pub mod movers;
+pub mod trial;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,12 +14,10 @@ use anyhow::{Context, Result};
 use clap::Args;
 use tandem_ab::stop::Stop;
 use tandem_ab::store::write_whole;
-use tandem_machine::read_running;
-use tandem_tune::launch::{Program, Streams};
 use tandem_tune::report;
 use tandem_tune::search::Settings;
-use tandem_tune::session::{Session, Trial};
-use tandem_tune::space::{ALL, Configuration, PagePlacement};
+use tandem_tune::session::Session;
+use tandem_tune::space::{ALL, PagePlacement};
 use tandem_tune::store::Store;
 use tandem_tune::tuned::{Subject, Tuned};
 
@@ -25,9 +25,6 @@ use crate::report_files::ReportFiles;
 
 /// Exit code when the user stopped it.
 const INTERRUPTED: u8 = 130;
-
-/// In a command, stands for the number of threads.
-const THREADS: &str = "{threads}";
 
 /// What to tune, and within which limits.
 #[derive(Args)]
@@ -48,6 +45,9 @@ pub struct Arguments {
     /// loaded for the last four, which needs root [default: all that are possible]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = page_placement)]
     pages: Vec<PagePlacement>,
+    /// Where and by what trials are run
+    #[command(flatten)]
+    elsewhere: elsewhere::Arguments,
     /// What the program reads; nothing by default
     #[arg(long, value_name = "FILE")]
     stdin: Option<PathBuf>,
@@ -91,8 +91,16 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// The program cannot be tuned, or a file cannot be read or written.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     arguments.files.check()?;
-    let pages = movers::choose(&arguments.pages)?;
-    let machine = read_running().context("the machine's topology cannot be read")?;
+    let stop = Stop::default();
+    let wish = stop.clone();
+    ctrlc::set_handler(move || wish.wish()).context("signals cannot be handled")?;
+    let executor = arguments.elsewhere.executor()?;
+    let machine = match executor.as_deref().map(|executor| elsewhere::describe(executor, &stop)).transpose()? {
+        Some(Some(machine)) => machine,
+        Some(None) => return Ok(ExitCode::from(INTERRUPTED)),
+        None => trial::describe()?,
+    };
+    let pages = movers::choose(&arguments.pages, machine.obstacle.clone())?;
     let subject = Subject::of(&arguments.command, arguments.stdin.as_deref(), &machine.topology)?;
     let name = Path::new(&subject.program).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let file =
@@ -104,28 +112,27 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if known > 0 {
         say(&format!("{known} runs are known already"));
     }
-    let stop = Stop::default();
-    let wish = stop.clone();
-    ctrlc::set_handler(move || wish.wish()).context("signals cannot be handled")?;
-    let scratch = tempfile::tempdir().context("there is no place for what the program writes")?;
-    let written = scratch.path().join("output");
-    let streams = Streams::Files { input: arguments.stdin.clone(), output: written.clone() };
+    let (command, input) = (&arguments.command, arguments.stdin.as_deref());
+    let far = executor.as_deref().map(|executor| {
+        elsewhere::Far::new(executor, &stop, command, input, &subject).context("the present directory is not known")
+    });
+    let far = far.transpose()?;
     let outcome = Session {
         topology: &machine.topology,
-        cores: machine.cores.len(),
+        cores: machine.cores,
         page_placements: &pages.placements,
         left_out: pages.left_out.as_deref(),
-        command_has_threads: arguments.command.iter().any(|word| word.contains(THREADS)),
+        command_has_threads: arguments.command.iter().any(|word| word.contains(trial::THREADS)),
         store: &store,
         settings: Settings { repeats: arguments.repeats.into(), ..Settings::default() },
         budget: arguments.budget,
         stop: &stop,
         say: &say,
-        run: &|one, places, limit| {
-            let program = Program { command: command(&arguments.command, one), streams: streams.clone() };
-            let ran = movers::run(&program, one, places, limit, &stop, |_| ())?;
-            Ok(Trial { seen: ran.seen, last_words: last_line(&written)?, moved_pages: ran.moved_pages })
+        run: &|one, places, limit| match &far {
+            Some(far) => far.one(one, limit),
+            None => trial::here(command, input, one, places, limit, &stop),
         },
+        run_many: far.as_ref().map(|far| far.many()).as_deref(),
     }
     .tune()?;
     if let Some(outcome) = &outcome {
@@ -139,20 +146,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::from(INTERRUPTED));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The command with its number of threads; as many as there are CPUs for the program as it is.
-pub fn command(words: &[String], one: Option<&Configuration>) -> Vec<std::ffi::OsString> {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = one.map_or(cpus, |one| one.threads).to_string();
-    words.iter().map(|word| word.replace(THREADS, &threads).into()).collect()
-}
-
-/// The last line of what the program wrote, if it wrote anything.
-fn last_line(path: &Path) -> Result<String> {
-    let written = std::fs::read(path).context("what the program wrote cannot be read")?;
-    let text = String::from_utf8_lossy(&written);
-    Ok(text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().chars().take(200).collect())
 }
 
 fn show(arguments: &Arguments, tuned: &Tuned, output: &Path) -> Result<()> {

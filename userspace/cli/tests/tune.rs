@@ -171,6 +171,59 @@ fn programs_that_cannot_be_tuned_are_refused_in_one_sentence() {
     assert!(text(&none.stderr).contains("./no-such-program: there is no such program"), "{none:?}");
 }
 
+/// What stands for ssh: takes `-o BatchMode=yes HOST COMMAND`, and runs the command here, with `added` words.
+fn fake_ssh(bench: &Bench, before: &str, added: &str) -> String {
+    let path = bench.path("reach");
+    fs::write(&path, format!("#!/bin/bash\necho \"$3\" >> hosts\n{before}\nexec sh -c \"$4\" {added}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn a_machine_with_another_program_refuses_and_nothing_is_kept() {
+    let bench = Bench::new("sleep 0.04");
+    let other = r#"< <(sed -u 's/"program_sha256":"[0-9a-f]*"/"program_sha256":"0"/')"#;
+    let ssh = fake_ssh(&bench, "", other);
+    let output = bench.tandem(&["tune", "--executor", "ssh-hosts", "--hosts", "a", "--ssh", &ssh, "--", "./prog"]);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), bench.runs()), (Some(2), 0), "{said}");
+    assert!(said.contains("cannot: ") && said.contains("is not the program that was tuned"), "{said}");
+}
+
+#[test]
+fn a_host_that_fails_is_left_out_and_the_others_do_its_work() {
+    let bench = Bench::new("sleep 0.04");
+    let ssh = fake_ssh(&bench, "[ \"$3\" != bad ] || exit 9", "");
+    let hosts = ["--executor", "ssh-hosts", "--hosts", "bad,good", "--ssh", &ssh];
+    let output =
+        bench.tandem(&[&["tune", "--repeats", "4", "--pages", "first-touch"], &hosts[..], &["--", "./prog"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("bad: no reply (exit status: 9)"));
+    let asked = fs::read_to_string(bench.path("hosts")).unwrap();
+    let good = asked.lines().filter(|host| *host == "good").count();
+    assert_eq!(good, bench.runs() + 1, "and once what machine it is: {asked}");
+}
+
+#[test]
+fn who_runs_trials_is_told_without_contradiction() {
+    let said = |options: &[&str]| {
+        let output = Bench::new("").tandem(&[&["tune"], options, &["--", "./prog"]].concat());
+        assert_eq!(output.status.code(), Some(2), "{options:?}");
+        text(&output.stderr)
+    };
+    assert!(said(&["--hosts", "a"]).contains("--hosts is for --executor ssh-hosts"));
+    assert!(said(&["--executor", "slurm", "--ssh", "rsh"]).contains("--ssh is for --executor ssh-hosts"));
+    assert!(said(&["--slurm-option=-x"]).contains("--slurm-option is for --executor slurm"));
+    assert!(
+        said(&["--executor", "ssh-hosts", "--jobs", "d", "--hosts", "a"]).contains("--jobs is for --executor slurm")
+    );
+    assert!(said(&["--worker", "t"]).contains("--worker is for --executor slurm or ssh-hosts"));
+    assert!(said(&["--executor", "ssh-hosts"]).contains("needs --hosts HOST,..."));
+    assert!(said(&["--executor", "ssh-hosts", "--hosts=a,-oProxyCommand=x"]).contains("is no name of a machine"));
+    let missing = said(&["--executor", "ssh-hosts", "--hosts", "a", "--ssh", "/no/such/ssh"]);
+    assert!(missing.contains("/no/such/ssh does not start"), "{missing}");
+}
+
 #[test]
 fn the_budget_ends_the_search_and_the_rest_is_told() {
     let bench = Bench::new("sleep 0.2");

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use nix::sys::ptrace::{self, Options};
 use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
 use tandem_ab::stop::Stop;
 
 use crate::breakpoint::{Breakpoint, Stand, entry_point};
@@ -72,7 +73,8 @@ pub struct Places {
 }
 
 /// How a run ended.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum End {
     /// With this exit code.
     Code(i32),
@@ -85,7 +87,8 @@ pub enum End {
 }
 
 /// What was seen of a run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Seen {
     /// How it ended.
     pub end: End,

@@ -8,6 +8,7 @@
 //! | `store` | runs outlive the search |
 //! | `launch`, `wait`, `seat` | one run with threads and pages in their places from birth |
 //! | `regions`, `breakpoint`, `symbols`, `apart`, `conflicts` | how long a run is in each parallel region, and what they want |
+//! | `remote` | runs on other machines |
 //! | `session` | a search from its first run to its result |
 //! | `tuned`, `axes`, `report` | the result as a file, and for eyes |
 
@@ -17,6 +18,7 @@ mod breakpoint;
 pub mod conflicts;
 pub mod launch;
 pub mod regions;
+pub mod remote;
 pub mod report;
 pub mod search;
 pub mod seat;

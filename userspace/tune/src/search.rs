@@ -108,23 +108,47 @@ pub struct Found {
     pub end: End,
 }
 
-/// Searches among `candidates`, of which number `reference` is never dropped. `read` runs a candidate: its index, how
-/// often it has run, and after how many seconds to stop it.
+/// Who runs candidates.
+pub trait Readings {
+    /// Runs a candidate: its index, how often it has run, and after how many seconds to stop it.
+    ///
+    /// # Errors
+    /// It cannot be run.
+    fn read(&mut self, candidate: usize, attempt: usize, limit_s: Option<f64>) -> Result<Reading>;
+
+    /// These runs (candidate, attempt) will be asked for unless earlier ones of the same candidate fail: whoever can run many
+    /// at once does that now.
+    ///
+    /// # Errors
+    /// They cannot be run.
+    fn ahead(&mut self, _runs: &[(usize, usize)], _limit_s: Option<f64>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl<F: FnMut(usize, usize, Option<f64>) -> Result<Reading>> Readings for F {
+    fn read(&mut self, candidate: usize, attempt: usize, limit_s: Option<f64>) -> Result<Reading> {
+        self(candidate, attempt, limit_s)
+    }
+}
+
+/// Searches among `candidates`, of which number `reference` is never dropped.
 ///
 /// # Errors
-/// Those of `read`.
+/// Those of `readings`.
 pub fn search(
     candidates: usize,
     reference: Option<usize>,
     settings: &Settings,
-    mut read: impl FnMut(usize, usize, Option<f64>) -> Result<Reading>,
+    mut readings: impl Readings,
 ) -> Result<Found> {
     let mut race = Race { runs: vec![Runs::default(); candidates], settings: *settings, reference };
     let mut survivors: Vec<usize> = (0..candidates).collect();
     let mut goal = 1;
     loop {
+        readings.ahead(&race.runs_to(&survivors, goal), race.limit_s())?;
         for &candidate in &survivors {
-            if !race.bring_to(candidate, goal, &mut read)? {
+            if !race.bring_to(candidate, goal, &mut readings)? {
                 return Ok(race.found(End::Stopped));
             }
         }
@@ -168,17 +192,12 @@ struct Race {
 
 impl Race {
     /// Runs a candidate until it has `goal` runs or fails; false if a reading says to stop.
-    fn bring_to(
-        &mut self,
-        candidate: usize,
-        goal: usize,
-        read: &mut impl FnMut(usize, usize, Option<f64>) -> Result<Reading>,
-    ) -> Result<bool> {
+    fn bring_to(&mut self, candidate: usize, goal: usize, readings: &mut impl Readings) -> Result<bool> {
         while self.runs[candidate].seconds.len() < goal {
             let limit = if Some(candidate) == self.reference { None } else { self.limit_s() };
             let attempt = self.runs[candidate].seconds.len();
             let runs = &mut self.runs[candidate];
-            match read(candidate, attempt, limit)? {
+            match readings.read(candidate, attempt, limit)? {
                 Reading::Seconds(seconds) => runs.seconds.push(seconds),
                 // One bad run of several is an outlier, which a median bears; it counts as what it took at least.
                 Reading::SlowerThan(seconds) if !runs.seconds.is_empty() => runs.seconds.push(seconds),
@@ -191,6 +210,13 @@ impl Race {
             }
         }
         Ok(true)
+    }
+
+    /// What brings these candidates to `goal` runs each.
+    fn runs_to(&self, candidates: &[usize], goal: usize) -> Vec<(usize, usize)> {
+        let of =
+            |&candidate: &usize| (self.runs[candidate].seconds.len()..goal).map(move |attempt| (candidate, attempt));
+        candidates.iter().flat_map(of).collect()
     }
 
     /// When a run is stopped, in s.

@@ -9,6 +9,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use serde::{Deserialize, Serialize};
 use tandem_ab::stop::Stop;
 use tandem_policies::model::Topology;
 
@@ -30,7 +31,8 @@ const SHORTEST_S: f64 = 0.02;
 pub const AS_IT_IS: &str = "as it is";
 
 /// One run of the program.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Trial {
     /// What was seen.
     pub seen: Seen,
@@ -43,6 +45,11 @@ pub struct Trial {
 /// Runs the program: under this configuration, in these places, for so long at most. Moves its pages while it runs if the
 /// configuration [needs that](Configuration::needs_moving).
 pub type Runner<'a> = dyn Fn(Option<&Configuration>, &Places, Option<Duration>) -> Result<Trial> + 'a;
+
+/// Runs the program under many configurations, for so long at most each, on as many machines as there are, and hands over what
+/// each gave with its index as soon as it has ended. When the user stops it, some may be missing.
+pub type ManyRunner<'a> =
+    dyn Fn(&[Option<Configuration>], Option<Duration>, &mut dyn FnMut(usize, Trial) -> Result<()>) -> Result<()> + 'a;
 
 /// What a session needs.
 pub struct Session<'a> {
@@ -68,6 +75,8 @@ pub struct Session<'a> {
     pub say: &'a dyn Fn(&str),
     /// Runs the program.
     pub run: &'a Runner<'a>,
+    /// Runs it many times at once, if there are other machines for that.
+    pub run_many: Option<&'a ManyRunner<'a>>,
 }
 
 /// What a session found.
@@ -133,19 +142,8 @@ impl Session<'_> {
             std::iter::once(None).chain(configurations.into_iter().map(Some)).collect();
         let deadline = self.budget.map(|budget| start + budget);
         let mut regions = vec![Vec::new(); candidates.len()];
-        let found = search::search(candidates.len(), Some(0), &self.settings, |candidate, attempt, limit| {
-            let late = deadline.is_some_and(|deadline| Instant::now() + Duration::from_secs_f64(usual_s) > deadline);
-            let kept = self.store.run(&name(candidates[candidate].as_ref()), attempt)?;
-            if late && kept.is_none() {
-                return Ok(Reading::Stop);
-            }
-            let row = self.row(candidates[candidate].as_ref(), attempt, limit)?;
-            let Some(row) = row else { return Ok(Reading::Stop) };
-            if matches!(row.reading, Reading::Seconds(_)) {
-                regions[candidate].push(row.regions);
-            }
-            Ok(row.reading)
-        })?;
+        let race = RaceOf { session: self, candidates: &candidates, usual_s, deadline, regions: &mut regions };
+        let found = search::search(candidates.len(), Some(0), &self.settings, race)?;
         notes.extend(self.notes_of(&candidates, &found));
         Ok(Some(Outcome { candidates, found, regions, notes }))
     }
@@ -214,18 +212,35 @@ impl Session<'_> {
 
     /// A run from the store, or else of the program; `None` when the user stopped.
     fn row(&self, one: Option<&Configuration>, attempt: usize, limit_s: Option<f64>) -> Result<Option<Row>> {
-        let name = name(one);
-        match self.store.run(&name, attempt)? {
-            // Stopped sooner than it would be now, it says too little.
-            Some(Row { reading: Reading::SlowerThan(at), .. }) if limit_s.is_none_or(|limit| limit > at * 1.001) => {}
-            Some(row) => return Ok(Some(row)),
-            None => {}
+        if let Some(row) = self.known(one, attempt, limit_s)? {
+            return Ok(Some(row));
         }
         if self.stop.wished() {
             return Ok(None);
         }
         let places = one.map_or_else(Places::default, |one| places(one, self.topology));
         let trial = (self.run)(one, &places, limit_s.map(Duration::from_secs_f64))?;
+        self.keep(one, attempt, limit_s, trial)
+    }
+
+    /// A run from the store, unless it was stopped sooner than it would be now: it says too little then.
+    fn known(&self, one: Option<&Configuration>, attempt: usize, limit_s: Option<f64>) -> Result<Option<Row>> {
+        let says_enough = |row: &Row| match row.reading {
+            Reading::SlowerThan(at) => limit_s.is_some_and(|limit| limit <= at * 1.001),
+            _ => true,
+        };
+        Ok(self.store.run(&name(one), attempt)?.filter(says_enough))
+    }
+
+    /// Says what a run gave and keeps it; `None` if the user stopped it.
+    fn keep(
+        &self,
+        one: Option<&Configuration>,
+        attempt: usize,
+        limit_s: Option<f64>,
+        trial: Trial,
+    ) -> Result<Option<Row>> {
+        let name = name(one);
         let Some(reading) = trial.reading(limit_s) else { return Ok(None) };
         let Trial { seen, moved_pages, .. } = trial;
         let moved = moved_pages.and_then(Result::ok).map(|pages| format!(", {pages} pages moved"));
@@ -268,6 +283,57 @@ impl Session<'_> {
             notes.push(format!("{waiting} configurations were not measured yet: the same command goes on"));
         }
         notes
+    }
+}
+
+/// The search of one session: reads from its store what is there.
+struct RaceOf<'a> {
+    session: &'a Session<'a>,
+    candidates: &'a [Option<Configuration>],
+    usual_s: f64,
+    deadline: Option<Instant>,
+    /// Parallel regions by candidate and run.
+    regions: &'a mut [Vec<Vec<Region>>],
+}
+
+impl RaceOf<'_> {
+    /// Whether a run that begins now would end too late.
+    fn is_late(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() + Duration::from_secs_f64(self.usual_s) > deadline)
+    }
+}
+
+impl search::Readings for RaceOf<'_> {
+    fn read(&mut self, candidate: usize, attempt: usize, limit_s: Option<f64>) -> Result<Reading> {
+        let one = self.candidates[candidate].as_ref();
+        if self.is_late() && self.session.store.run(&name(one), attempt)?.is_none() {
+            return Ok(Reading::Stop);
+        }
+        let Some(row) = self.session.row(one, attempt, limit_s)? else { return Ok(Reading::Stop) };
+        if matches!(row.reading, Reading::Seconds(_)) {
+            self.regions[candidate].push(row.regions);
+        }
+        Ok(row.reading)
+    }
+
+    fn ahead(&mut self, runs: &[(usize, usize)], limit_s: Option<f64>) -> Result<()> {
+        let Some(run_many) = self.session.run_many.filter(|_| !self.is_late()) else { return Ok(()) };
+        // Nobody is stopped sooner than the program as it is takes, which is known.
+        let limit_s = limit_s.or(Some(self.session.settings.limit_s(self.usual_s)));
+        let mut missing = Vec::new();
+        for &(candidate, attempt) in runs {
+            if self.session.known(self.candidates[candidate].as_ref(), attempt, limit_s)?.is_none() {
+                missing.push((candidate, attempt));
+            }
+        }
+        if missing.is_empty() || self.session.stop.wished() {
+            return Ok(());
+        }
+        let configurations: Vec<_> = missing.iter().map(|&(candidate, _)| self.candidates[candidate]).collect();
+        run_many(&configurations, limit_s.map(Duration::from_secs_f64), &mut |at, trial| {
+            let (candidate, attempt) = missing[at];
+            self.session.keep(self.candidates[candidate].as_ref(), attempt, limit_s, trial).map(drop)
+        })
     }
 }
 

@@ -32,7 +32,7 @@ pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
         eprintln!("tandem: {}: {}", file.display(), tuned.in_words());
     }
     let places = configuration.map_or_else(Places::default, |one| places(one, &topology));
-    let program = Program { command: crate::tune::command(&words, configuration), streams: Streams::Ours };
+    let program = Program { command: crate::tune::trial::words(&words, configuration), streams: Streams::Ours };
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals cannot be handled")?;
     let handle = signals.handle();
     let forward = |pid: i32| {

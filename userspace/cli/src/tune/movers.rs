@@ -38,7 +38,7 @@ pub fn run(
     let Some(one) = one.filter(|one| one.needs_moving()) else {
         return Ok(Ran { seen: launch::run(program, places, limit, stop, started)?, moved_pages: None });
     };
-    let scheduler = match obstacle(Path::new("/"), is_root()) {
+    let scheduler = match obstacle_here() {
         Some(obstacle) => Err(anyhow!(obstacle)),
         None => Scheduler::start(&flags(one), None),
     };
@@ -71,12 +71,9 @@ pub struct Choice {
     pub left_out: Option<String>,
 }
 
-/// What can be tried on this machine: those `asked` for, else all that are possible.
-///
-/// # Errors
-/// One that was asked for is not possible.
-pub fn choose(asked: &[PagePlacement]) -> Result<Choice> {
-    chosen(asked, obstacle(Path::new("/"), is_root()))
+/// Why scx_tandem cannot be loaded on this machine, if that is known beforehand.
+pub fn obstacle_here() -> Option<String> {
+    obstacle(Path::new("/"), is_root())
 }
 
 fn is_root() -> bool {
@@ -84,7 +81,11 @@ fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-fn chosen(asked: &[PagePlacement], obstacle: Option<String>) -> Result<Choice> {
+/// What can be tried on a machine with this obstacle: those `asked` for, else all that are possible.
+///
+/// # Errors
+/// One that was asked for is not possible.
+pub fn choose(asked: &[PagePlacement], obstacle: Option<String>) -> Result<Choice> {
     let needs = |placements: &[PagePlacement]| {
         let names: Vec<&str> = placements.iter().filter(|one| one.needs_moving()).map(|one| one.name()).collect();
         names.join(", ")
@@ -157,16 +158,16 @@ mod tests {
     #[test]
     fn what_is_not_possible_is_left_out_in_words_or_refused_if_it_was_asked_for() {
         let no = || Some("that needs root".to_owned());
-        let left = chosen(&[], no()).unwrap();
+        let left = choose(&[], no()).unwrap();
         assert_eq!(left.placements, AT_BIRTH);
         let expected = "pages are not placed by locality, balance, mix, dataset, for which scx_tandem moves pages: that needs root";
         assert_eq!(left.left_out.unwrap(), expected);
-        assert_eq!(chosen(&[], None).unwrap(), Choice { placements: ALL.to_vec(), left_out: None });
+        assert_eq!(choose(&[], None).unwrap(), Choice { placements: ALL.to_vec(), left_out: None });
         let asked = [Balance, Interleave, FirstTouch];
-        assert_eq!(chosen(&asked, None).unwrap().placements, [FirstTouch, Interleave, Balance]);
-        let refused = chosen(&asked, no()).unwrap_err().to_string();
+        assert_eq!(choose(&asked, None).unwrap().placements, [FirstTouch, Interleave, Balance]);
+        let refused = choose(&asked, no()).unwrap_err().to_string();
         assert_eq!(refused, "--pages balance: scx_tandem cannot move pages here: that needs root");
-        assert_eq!(chosen(&asked[1..], no()).unwrap().placements, [FirstTouch, Interleave]);
+        assert_eq!(choose(&asked[1..], no()).unwrap().placements, [FirstTouch, Interleave]);
     }
 
     #[test]

@@ -26,19 +26,24 @@ impl Table {
     /// Searches it; what was found and how long that took, in s of runs.
     fn search(&self, reference: Option<usize>) -> (Found, f64) {
         let mut spent = 0.0;
-        let found = search(self.0.len(), reference, &Settings::default(), |candidate, attempt, limit| {
-            let seconds = self.0[candidate][attempt];
-            match limit {
-                Some(limit) if limit < seconds => {
-                    spent += limit;
-                    Ok(Reading::SlowerThan(limit))
+        let found = search(
+            self.0.len(),
+            reference,
+            &Settings::default(),
+            |candidate: usize, attempt: usize, limit: Option<f64>| {
+                let seconds = self.0[candidate][attempt];
+                match limit {
+                    Some(limit) if limit < seconds => {
+                        spent += limit;
+                        Ok(Reading::SlowerThan(limit))
+                    }
+                    _ => {
+                        spent += seconds;
+                        Ok(Reading::Seconds(seconds))
+                    }
                 }
-                _ => {
-                    spent += seconds;
-                    Ok(Reading::Seconds(seconds))
-                }
-            }
-        });
+            },
+        );
         (found.unwrap(), spent)
     }
 
@@ -131,20 +136,22 @@ fn the_reference_is_kept_however_bad_it_is() {
 
 #[test]
 fn a_candidate_that_fails_is_noted_and_the_search_goes_on() {
-    let found = search(3, None, &Settings::default(), |candidate, _, _| {
+    let found = search(3, None, &Settings::default(), |candidate: usize, _: usize, _: Option<f64>| {
         Ok(if candidate == 0 { Reading::Failed("exit code 3".into()) } else { Reading::Seconds(candidate as f64) })
     });
     let found = found.unwrap();
     assert_eq!(found.best, Some(1));
     assert_eq!(found.runs[0].failure.as_deref(), Some("exit code 3"));
-    let none = search(2, None, &Settings::default(), |_, _, _| Ok(Reading::Failed("no".into()))).unwrap();
+    let none =
+        search(2, None, &Settings::default(), |_: usize, _: usize, _: Option<f64>| Ok(Reading::Failed("no".into())))
+            .unwrap();
     assert_eq!((none.best, none.end), (None, End::NoneWorks));
 }
 
 #[test]
 fn what_was_found_until_it_is_stopped_counts() {
     let mut left = 4;
-    let found = search(20, None, &Settings::default(), |candidate, _, _| {
+    let found = search(20, None, &Settings::default(), |candidate: usize, _: usize, _: Option<f64>| {
         left -= 1;
         Ok(if left < 0 { Reading::Stop } else { Reading::Seconds(10.0 - candidate as f64) })
     });

@@ -36,6 +36,19 @@ fn session_with(
     program: Program,
     last: usize,
 ) -> Run {
+    session_on(None, pages, moved, command_has_threads, store, program, last)
+}
+
+/// The same; each round at once, last run first, if there is a list for how many these were.
+fn session_on(
+    rounds: Option<&RefCell<Vec<usize>>>,
+    pages: &[PagePlacement],
+    moved: &dyn Fn(&Configuration) -> Result<u64, String>,
+    command_has_threads: bool,
+    store: &Path,
+    program: Program,
+    last: usize,
+) -> Run {
     let (topology, stop) = (machine(2, 4), Stop::default());
     let store = Store::open(store, &"experiment").unwrap();
     let (ran, said, left) = (RefCell::new(BTreeMap::new()), RefCell::new(Vec::new()), Cell::new(last));
@@ -56,6 +69,20 @@ fn session_with(
         let moved_pages = needs_moving.then(|| moved(one.expect("it needs moving")));
         Ok(Trial { seen, last_words: "oh no".to_owned(), moved_pages })
     };
+    let many = rounds.map(|rounds| {
+        let run = &run;
+        let topology = &topology;
+        move |configurations: &[Option<Configuration>],
+              limit: Option<Duration>,
+              ended: &mut dyn FnMut(usize, Trial) -> Result<()>| {
+            rounds.borrow_mut().push(configurations.len());
+            (0..configurations.len()).rev().try_for_each(|at| {
+                let one = configurations[at].as_ref();
+                let places = one.map_or_else(Places::default, |one| places(one, topology));
+                ended(at, run(one, &places, limit)?)
+            })
+        }
+    });
     let outcome = Session {
         topology: &topology,
         cores: 8,
@@ -68,6 +95,7 @@ fn session_with(
         stop: &stop,
         say: &|sentence: &str| said.borrow_mut().push(sentence.to_owned()),
         run: &run,
+        run_many: many.as_ref().map(|many| many as &ManyRunner<'_>),
     }
     .tune();
     Run { outcome, ran: ran.into_inner(), said: said.into_inner() }
@@ -111,6 +139,27 @@ fn what_was_measured_is_not_measured_again_wherever_it_was_stopped() {
         assert_eq!(ran, whole.ran, "stopped after {last} runs");
         assert_eq!(rest.outcome.unwrap(), *whole.outcome.as_ref().unwrap());
     }
+}
+
+/// Only what is needed to know the space runs alone.
+#[test]
+fn rounds_that_run_at_once_find_what_runs_one_by_one_find() {
+    let directory = tempfile::tempdir().unwrap();
+    let alone = session(&directory.path().join("alone"), &four_are_best, 10_000);
+    let rounds = RefCell::new(Vec::new());
+    let moved = |_: &Configuration| panic!("nothing is moved");
+    let at_once = |store: &str, last| {
+        session_on(Some(&rounds), &AT_BIRTH, &moved, false, &directory.path().join(store), &four_are_best, last)
+    };
+    let whole = at_once("whole", 10_000);
+    let (one_by_one, found) = (alone.outcome.unwrap().unwrap(), whole.outcome.unwrap().unwrap());
+    assert_eq!(found.best(), one_by_one.best());
+    let all: usize = whole.ran.values().sum();
+    assert_eq!(rounds.take().iter().sum::<usize>() + 2, all, "the program as it is and one other number of threads");
+    let stopped = at_once("stopped", 9);
+    let rest = at_once("stopped", 10_000);
+    let ran: usize = stopped.ran.values().chain(rest.ran.values()).sum();
+    assert_eq!((ran, rest.outcome.unwrap().unwrap()), (all, found));
 }
 
 #[test]

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `tandem tune --executor`: trials on other machines.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use tandem_ab::stop::Stop;
+use tandem_tune::launch::{End, Seen};
+use tandem_tune::remote::slurm::Slurm;
+use tandem_tune::remote::ssh::SshHosts;
+use tandem_tune::remote::{Description, Executor, Job, Reply, Request};
+use tandem_tune::session::{ManyRunner, Trial};
+use tandem_tune::space::Configuration;
+use tandem_tune::tuned::Subject;
+
+/// What runs trials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Name {
+    /// This machine, one after the other
+    Local,
+    /// Machines that Slurm hands out: job arrays, a whole machine for each trial
+    Slurm,
+    /// Machines that are reached by ssh, one trial at a time each
+    SshHosts,
+}
+
+/// Where trials are run.
+#[derive(Args)]
+#[group(id = "elsewhere")]
+pub struct Arguments {
+    /// Who runs trials; program, input and this directory must be at the same paths on all machines, which must be alike
+    #[arg(long, value_name = "WHO", value_enum, default_value_t = Name::Local)]
+    executor: Name,
+    /// With ssh-hosts: the machines
+    #[arg(long, value_name = "HOST,...", value_delimiter = ',')]
+    hosts: Vec<String>,
+    /// With ssh-hosts: the command that reaches one [default: ssh]
+    #[arg(long, value_name = "COMMAND")]
+    ssh: Option<String>,
+    /// With slurm: an option for sbatch, for example --partition=numa (repeatable)
+    #[arg(long = "slurm-option", value_name = "OPTION", allow_hyphen_values = true)]
+    slurm_options: Vec<String>,
+    /// With slurm: where jobs and their replies are, which all machines see [default: tandem-jobs]
+    #[arg(long, value_name = "DIR")]
+    jobs: Option<PathBuf>,
+    /// `tandem` on these machines [default: where this one is]
+    #[arg(long, value_name = "PATH")]
+    worker: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// Who runs trials; `None`: this process.
+    ///
+    /// # Errors
+    /// Options contradict each other, or it cannot be used.
+    pub fn executor(&self) -> Result<Option<Box<dyn Executor>>> {
+        let only = |given: bool, option: &str, name: Name, words: &str| match given && self.executor != name {
+            true => bail!("{option} is for --executor {words}"),
+            false => Ok(()),
+        };
+        only(!self.hosts.is_empty(), "--hosts", Name::SshHosts, "ssh-hosts")?;
+        only(self.ssh.is_some(), "--ssh", Name::SshHosts, "ssh-hosts")?;
+        only(!self.slurm_options.is_empty(), "--slurm-option", Name::Slurm, "slurm")?;
+        only(self.jobs.is_some(), "--jobs", Name::Slurm, "slurm")?;
+        if self.worker.is_some() && self.executor == Name::Local {
+            bail!("--worker is for --executor slurm or ssh-hosts");
+        }
+        let worker = || match &self.worker {
+            Some(worker) => Ok(worker.clone()),
+            None => std::env::current_exe().context("where tandem is cannot be told: name it with --worker"),
+        };
+        Ok(match self.executor {
+            Name::Local => None,
+            Name::Slurm => {
+                let jobs = self.jobs.clone().unwrap_or_else(|| "tandem-jobs".into());
+                Some(Box::new(Slurm::new(jobs, worker()?, self.slurm_options.clone())?))
+            }
+            Name::SshHosts => Some(Box::new(self.hosts(worker()?)?)),
+        })
+    }
+
+    fn hosts(&self, worker: PathBuf) -> Result<SshHosts> {
+        if self.hosts.is_empty() {
+            bail!("--executor ssh-hosts needs --hosts HOST,...");
+        }
+        // ssh would take it for an option.
+        if let Some(host) = self.hosts.iter().find(|host| host.is_empty() || host.starts_with('-')) {
+            bail!("--hosts: '{host}' is no name of a machine");
+        }
+        let ssh = self.ssh.as_deref().unwrap_or("ssh").split_whitespace().map(str::to_owned).collect();
+        Ok(SshHosts { hosts: self.hosts.clone(), ssh, worker })
+    }
+}
+
+/// The machine that the first worker is on; `None` if a stop was wished.
+///
+/// # Errors
+/// No worker tells.
+pub fn describe(executor: &dyn Executor, stop: &Stop) -> Result<Option<Description>> {
+    let mut machine = None;
+    executor.carry_out(&[Request::Describe], stop, &mut |_, reply| match reply {
+        Reply::Machine(description) => {
+            machine = Some(*description);
+            Ok(())
+        }
+        other => unexpected(&other),
+    })?;
+    Ok(machine)
+}
+
+fn unexpected<T>(reply: &Reply) -> Result<T> {
+    match reply {
+        Reply::Refused(why) => bail!("a machine that was to run a trial cannot: {why}"),
+        _ => bail!("a worker answered what it was not asked: is it of the same version (--worker)?"),
+    }
+}
+
+/// Runs a program on other machines.
+pub struct Far<'a> {
+    executor: &'a dyn Executor,
+    stop: &'a Stop,
+    /// All that trials have in common.
+    job: Job,
+}
+
+impl<'a> Far<'a> {
+    /// Trials of `command`, which reads `input` and is `subject`, started in the present directory.
+    ///
+    /// # Errors
+    /// The present directory is not known.
+    pub fn new(
+        executor: &'a dyn Executor,
+        stop: &'a Stop,
+        command: &[String],
+        input: Option<&Path>,
+        subject: &Subject,
+    ) -> std::io::Result<Self> {
+        let job = Job {
+            directory: std::env::current_dir()?,
+            command: command.to_vec(),
+            input: input.map(Path::to_owned),
+            configuration: None,
+            limit_s: None,
+            subject: subject.clone(),
+        };
+        Ok(Self { executor, stop, job })
+    }
+
+    fn run(
+        &self,
+        configurations: &[Option<Configuration>],
+        limit: Option<Duration>,
+        ended: &mut dyn FnMut(usize, Trial) -> Result<()>,
+    ) -> Result<()> {
+        let limit_s = limit.map(|limit| limit.as_secs_f64());
+        let request = |configuration: &Option<Configuration>| {
+            Request::Run(Box::new(Job { configuration: *configuration, limit_s, ..self.job.clone() }))
+        };
+        let requests: Vec<Request> = configurations.iter().map(request).collect();
+        self.executor.carry_out(&requests, self.stop, &mut |at, reply| match reply {
+            Reply::Trial(trial) => ended(at, trial),
+            other => unexpected(&other),
+        })
+    }
+
+    /// One trial.
+    ///
+    /// # Errors
+    /// No machine runs it.
+    pub fn one(&self, one: Option<&Configuration>, limit: Option<Duration>) -> Result<Trial> {
+        let mut ended = None;
+        self.run(&[one.copied()], limit, &mut |_, trial| {
+            ended = Some(trial);
+            Ok(())
+        })?;
+        let seen = Seen { end: End::Stopped, seconds: 0.0, threads: 0, processes: 0, regions: Vec::new() };
+        Ok(ended.unwrap_or(Trial { seen, last_words: String::new(), moved_pages: None }))
+    }
+
+    /// Many trials.
+    pub fn many(&self) -> Box<ManyRunner<'_>> {
+        Box::new(|configurations, limit, ended| self.run(configurations, limit, ended))
+    }
+}

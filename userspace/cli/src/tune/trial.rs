@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! One run of a program that is tuned: on this machine, and `tandem trial`, which carries out a request for another one.
+
+use std::ffi::OsString;
+use std::io::{BufRead as _, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use tandem_ab::stop::Stop;
+use tandem_ab::store::write_whole;
+use tandem_machine::read_running;
+use tandem_tune::launch::{End, Places, Program, Streams};
+use tandem_tune::remote::{Description, Job, Reply, Request};
+use tandem_tune::session::{Trial, places};
+use tandem_tune::space::Configuration;
+use tandem_tune::tuned::Subject;
+
+use super::{INTERRUPTED, movers};
+
+/// Who ends a whole job tells this process of it as well, at about the same time.
+const TOLD_WITHIN: Duration = Duration::from_secs(2);
+
+/// In a command, stands for the number of threads.
+pub const THREADS: &str = "{threads}";
+
+/// What is carried out.
+#[derive(Args)]
+pub struct Arguments {
+    /// The request; the reply goes beside it, ending in `.reply` [default: a line of standard input, and standard output]
+    #[arg(value_name = "FILE.request")]
+    request: Option<PathBuf>,
+}
+
+/// Carries out a request. Without a file the end of standard input is the wish to stop. Whoever is stopped gives no reply.
+///
+/// # Errors
+/// There is no request, or the reply cannot be written.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let stop = Stop::default();
+    let wish = stop.clone();
+    ctrlc::set_handler(move || wish.wish()).context("signals cannot be handled")?;
+    let request = match &arguments.request {
+        Some(path) => std::fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()))?,
+        None => asked(&stop)?,
+    };
+    let request = serde_json::from_str(&request).context("this is no request of `tandem tune`")?;
+    let Some(reply) = reply(&request, &stop) else { return Ok(ExitCode::from(INTERRUPTED)) };
+    let reply = serde_json::to_string(&reply)? + "\n";
+    match &arguments.request {
+        Some(path) => write_whole(&path.with_extension("reply"), reply.as_bytes())?,
+        None => std::io::stdout().write_all(reply.as_bytes()).context("standard output cannot be written")?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The first line of standard input; a thread waits for its end.
+fn asked(stop: &Stop) -> Result<String> {
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).context("standard input cannot be read")?;
+    let wish = stop.clone();
+    std::thread::spawn(move || {
+        // Whatever else comes means nothing; an error is an end too.
+        let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
+        wish.wish();
+    });
+    Ok(line)
+}
+
+/// `None` if it was stopped.
+fn reply(request: &Request, stop: &Stop) -> Option<Reply> {
+    let reply = match request {
+        Request::Describe => describe().map(|machine| Reply::Machine(Box::new(machine))),
+        Request::Run(job) => carry_out(job, stop),
+    };
+    match reply {
+        Ok(Reply::Trial(trial)) if is_cut_short(&trial.seen.end, stop) => None,
+        Ok(reply) => Some(reply),
+        Err(error) => Some(Reply::Refused(format!("{error:#}"))),
+    }
+}
+
+/// Whether a run ended because the job that it was part of was ended: that says nothing of its configuration.
+fn is_cut_short(end: &End, stop: &Stop) -> bool {
+    let begun = Instant::now();
+    while *end == End::Signal(libc::SIGTERM) && !stop.wished() && begun.elapsed() < TOLD_WITHIN {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    *end == End::Stopped || stop.wished()
+}
+
+/// This machine.
+///
+/// # Errors
+/// It cannot be read.
+pub fn describe() -> Result<Description> {
+    let machine = read_running().context("the machine's topology cannot be read")?;
+    Ok(Description { cores: machine.cores.len(), topology: machine.topology, obstacle: movers::obstacle_here() })
+}
+
+fn carry_out(job: &Job, stop: &Stop) -> Result<Reply> {
+    let in_words = || format!("{}: cannot be used as directory", job.directory.display());
+    std::env::set_current_dir(&job.directory).with_context(in_words)?;
+    let topology = describe()?.topology;
+    let differences = job.subject.differences(&Subject::of(&job.command, job.input.as_deref(), &topology)?);
+    if !differences.is_empty() {
+        return Ok(Reply::Refused(differences.join(", ")));
+    }
+    let one = job.configuration.as_ref();
+    let places = one.map_or_else(Places::default, |one| places(one, &topology));
+    let limit = job.limit_s.map(Duration::from_secs_f64);
+    here(&job.command, job.input.as_deref(), one, &places, limit, stop).map(Reply::Trial)
+}
+
+/// Runs the program on this machine.
+///
+/// # Errors
+/// It cannot be run.
+pub fn here(
+    command: &[String],
+    input: Option<&Path>,
+    one: Option<&Configuration>,
+    places: &Places,
+    limit: Option<Duration>,
+    stop: &Stop,
+) -> Result<Trial> {
+    let scratch = tempfile::tempdir().context("there is no place for what the program writes")?;
+    let output = scratch.path().join("output");
+    let streams = Streams::Files { input: input.map(Path::to_owned), output: output.clone() };
+    let program = Program { command: words(command, one), streams };
+    let ran = movers::run(&program, one, places, limit, stop, |_| ())?;
+    Ok(Trial { seen: ran.seen, last_words: last_line(&output)?, moved_pages: ran.moved_pages })
+}
+
+/// The command with its number of threads; as many as there are CPUs for the program as it is.
+pub fn words(command: &[String], one: Option<&Configuration>) -> Vec<OsString> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = one.map_or(cpus, |one| one.threads).to_string();
+    command.iter().map(|word| word.replace(THREADS, &threads).into()).collect()
+}
+
+/// The last line of what the program wrote, if it wrote anything.
+fn last_line(path: &Path) -> Result<String> {
+    let written = std::fs::read(path).context("what the program wrote cannot be read")?;
+    let text = String::from_utf8_lossy(&written);
+    Ok(text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().chars().take(200).collect())
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Runs of a program on other machines, by whatever hands work to these.
+//!
+//! Problem: a search takes hours on one machine, and there are many of the same kind. Mechanism: a *worker* (`tandem trial`) on
+//! another machine is asked one thing, a [`Request`], and gives one [`Reply`]. An [`Executor`] carries requests to
+//! workers, many at once, and hands replies back as soon as they are there, so that whatever happens afterwards, none is
+//! lost. A worker that ends without a reply, or with its machine, is asked again elsewhere, [`TRIES`] times in all.
+//! Program, input and the directory they are started in are at the same paths everywhere.
+
+pub mod slurm;
+pub mod ssh;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use tandem_ab::stop::Stop;
+use tandem_policies::model::Topology;
+
+use crate::session::Trial;
+use crate::space::Configuration;
+use crate::tuned::Subject;
+
+/// How often a request is carried out until one that is lost again ends the session.
+pub const TRIES: u32 = 3;
+
+/// What a worker is asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Request {
+    /// On what machine it is.
+    Describe,
+    /// To run a program once.
+    Run(Box<Job>),
+}
+
+/// One run of a program.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Job {
+    /// Where it is started.
+    pub directory: PathBuf,
+    /// The program and its arguments; `{threads}` stands for the number of threads.
+    pub command: Vec<String>,
+    /// What it reads.
+    pub input: Option<PathBuf>,
+    /// Under what; as it is if none.
+    pub configuration: Option<Configuration>,
+    /// After how long it is stopped, in s.
+    pub limit_s: Option<f64>,
+    /// What worker and asker must agree about: other machines and programs are not comparable.
+    pub subject: Subject,
+}
+
+/// What a worker answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reply {
+    /// Its machine.
+    Machine(Box<Description>),
+    /// The run.
+    Trial(Trial),
+    /// Why there was none, and would be none the next time.
+    Refused(String),
+}
+
+/// A worker's machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    /// Its nodes.
+    pub topology: Topology,
+    /// Its cores, whatever their hardware threads.
+    pub cores: usize,
+    /// Why scx_tandem cannot move pages there, if that is known.
+    pub obstacle: Option<String>,
+}
+
+/// Hands requests to workers.
+pub trait Executor {
+    /// Carries out all of `requests`, and calls `replied` with the index and the reply of each as soon as it is there. When
+    /// a stop is wished, what is under way is given up.
+    ///
+    /// # Errors
+    /// There is nobody to hand them to, one was lost [`TRIES`] times, or `replied` failed; in one sentence.
+    fn carry_out(
+        &self,
+        requests: &[Request],
+        stop: &Stop,
+        replied: &mut dyn FnMut(usize, Reply) -> Result<()>,
+    ) -> Result<()>;
+}
+
+/// The last line of a text, cut if it is long.
+pub(crate) fn last_line(text: &str) -> String {
+    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("nothing").trim().chars().take(200).collect()
+}

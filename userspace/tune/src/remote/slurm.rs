@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Slurm as executor: requests become tasks of job arrays.
+//!
+//! A submission is a directory below one that all machines see, with a request file for each task; a worker writes its
+//! reply beside its request, under another name until it is whole. Tasks whose reply is missing though Slurm does not know
+//! them any more are lost, and submitted again.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use tandem_ab::stop::Stop;
+use tandem_ab::store::write_whole;
+
+use super::{Executor, Reply, Request, TRIES, last_line};
+
+/// Tasks of one array at most: what Slurm allows by default.
+const MOST_TASKS: usize = 1000;
+/// How often replies are looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How often Slurm is asked what it still knows of.
+const ASK_EVERY: Duration = Duration::from_secs(2);
+/// So often in a row Slurm must not know of a task until it is lost: file systems of a network show a reply late.
+const UNKNOWN_TIMES: u32 = 3;
+/// In a submission's directory, the file with its job's number.
+const JOB_FILE: &str = "job";
+
+/// Hands requests to Slurm.
+#[derive(Clone, Debug)]
+pub struct Slurm {
+    /// Of submissions; all machines see it at this path.
+    directory: PathBuf,
+    /// `tandem` on the machines that run trials.
+    worker: PathBuf,
+    /// For sbatch.
+    options: Vec<String>,
+}
+
+struct Submission {
+    job: String,
+    directory: PathBuf,
+    /// Index of the request by task; `None` once there is a reply.
+    tasks: Vec<Option<usize>>,
+    unknown_times: u32,
+}
+
+impl Slurm {
+    /// Prepares `directory`. What an earlier session left running there is cancelled.
+    ///
+    /// # Errors
+    /// The directory cannot be made or read.
+    pub fn new(directory: PathBuf, worker: PathBuf, options: Vec<String>) -> Result<Self> {
+        let in_words = || format!("{}: cannot be used for jobs", directory.display());
+        fs::create_dir_all(&directory).with_context(in_words)?;
+        let slurm = Self { directory: fs::canonicalize(&directory).with_context(in_words)?, worker, options };
+        for left in fs::read_dir(&slurm.directory).with_context(in_words)? {
+            let left = left.with_context(in_words)?.path();
+            if let Ok(job) = fs::read_to_string(left.join(JOB_FILE)) {
+                slurm.cancel(job.trim());
+                fs::remove_dir_all(&left).with_context(in_words)?;
+            }
+        }
+        Ok(slurm)
+    }
+
+    fn submit(&self, requests: &[Request], of: &[usize]) -> Result<Submission> {
+        let directory = tempfile::Builder::new().prefix("jobs-").tempdir_in(&self.directory)?.keep();
+        for (task, &request) in of.iter().enumerate() {
+            fs::write(directory.join(format!("{task}.request")), serde_json::to_vec(&requests[request])?)?;
+        }
+        let quoted = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', r"'\''"));
+        let script = format!("exec {} trial {}/$SLURM_ARRAY_TASK_ID.request", quoted(&self.worker), quoted(&directory));
+        let mut command = Command::new("sbatch");
+        command.args(["--parsable", "--job-name=tandem-tune", "--nodes=1", "--ntasks=1", "--exclusive", "--requeue"]);
+        command.arg(format!("--array=0-{}", of.len() - 1)).arg("--output").arg(directory.join("%a.log"));
+        command.args(&self.options).args(["--wrap", &script]);
+        let output = command.output().context("sbatch does not start: is Slurm installed here?")?;
+        if !output.status.success() {
+            fs::remove_dir_all(&directory)?;
+            bail!("sbatch refused: {}", last_line(&String::from_utf8_lossy(&output.stderr)));
+        }
+        // With several clusters their name follows.
+        let job = String::from_utf8_lossy(&output.stdout).trim().split(';').next().unwrap_or_default().to_owned();
+        write_whole(&directory.join(JOB_FILE), job.as_bytes())?;
+        Ok(Submission { job, directory, tasks: of.iter().copied().map(Some).collect(), unknown_times: 0 })
+    }
+
+    fn cancel(&self, job: &str) {
+        if let Err(error) = Command::new("scancel").args(["--quiet", job]).output() {
+            eprintln!("tandem: job {job} may still run: scancel does not start: {error}");
+        }
+    }
+
+    /// Numbers of tasks that Slurm has not ended; `None` if it cannot be asked now.
+    fn known_tasks(&self, job: &str) -> Option<BTreeSet<usize>> {
+        let arguments = ["--noheader", "--array", "--format=%K", "--jobs", job];
+        let Output { status, stdout, stderr } = Command::new("squeue").args(arguments).output().ok()?;
+        if !status.success() {
+            // It forgets what has ended after some minutes.
+            return String::from_utf8_lossy(&stderr).contains("Invalid job id").then(BTreeSet::new);
+        }
+        Some(String::from_utf8_lossy(&stdout).lines().filter_map(|line| line.trim().parse().ok()).collect())
+    }
+
+    /// Indices of requests of which no reply will come.
+    fn lost(&self, submission: &mut Submission) -> Vec<usize> {
+        let Some(known) = self.known_tasks(&submission.job) else { return Vec::new() };
+        let unknown = |&task: &usize| submission.tasks[task].is_some() && !known.contains(&task);
+        let unknown: Vec<usize> = (0..submission.tasks.len()).filter(unknown).collect();
+        submission.unknown_times = if unknown.is_empty() { 0 } else { submission.unknown_times + 1 };
+        if submission.unknown_times < UNKNOWN_TIMES {
+            return Vec::new();
+        }
+        submission.unknown_times = 0;
+        unknown.into_iter().filter_map(|task| submission.tasks[task].take()).collect()
+    }
+}
+
+impl Submission {
+    /// Replies that have come since the last time.
+    fn replies(&mut self) -> Result<Vec<(usize, Reply)>> {
+        let mut replies = Vec::new();
+        for (task, request) in self.tasks.iter_mut().enumerate() {
+            let path = self.directory.join(format!("{task}.reply"));
+            let Some(index) = request.filter(|_| path.exists()) else { continue };
+            let text = fs::read(&path).with_context(|| format!("{}: cannot be read", path.display()))?;
+            let reply = serde_json::from_slice(&text).with_context(|| format!("{}: is no reply", path.display()))?;
+            replies.push((index, reply));
+            *request = None;
+        }
+        Ok(replies)
+    }
+
+    fn is_done(&self) -> bool {
+        self.tasks.iter().all(Option::is_none)
+    }
+
+    /// The last words of any of its tasks.
+    fn last_words(&self) -> String {
+        let logs = fs::read_dir(&self.directory).into_iter().flatten().flatten().map(|entry| entry.path());
+        let texts = logs.filter(|path| path.extension().is_some_and(|kind| kind == "log")).map(fs::read_to_string);
+        texts.flatten().find(|text| !text.trim().is_empty()).map_or("nothing".to_owned(), |text| last_line(&text))
+    }
+}
+
+impl Executor for Slurm {
+    fn carry_out(
+        &self,
+        requests: &[Request],
+        stop: &Stop,
+        replied: &mut dyn FnMut(usize, Reply) -> Result<()>,
+    ) -> Result<()> {
+        let mut losses = vec![0; requests.len()];
+        let mut waiting: Vec<usize> = (0..requests.len()).collect();
+        let mut submissions: Vec<Submission> = Vec::new();
+        let mut asked = Instant::now();
+        let result = loop {
+            for of in std::mem::take(&mut waiting).chunks(MOST_TASKS) {
+                submissions.push(self.submit(requests, of)?);
+            }
+            let came: Result<Vec<Vec<_>>> = submissions.iter_mut().map(Submission::replies).collect();
+            let handed =
+                came.and_then(|came| came.into_iter().flatten().try_for_each(|(at, reply)| replied(at, reply)));
+            if handed.is_err() || stop.wished() || submissions.iter().all(Submission::is_done) {
+                break handed;
+            }
+            if asked.elapsed() >= ASK_EVERY {
+                asked = Instant::now();
+                for submission in &mut submissions {
+                    waiting.extend(self.lost(submission));
+                }
+                waiting.iter().for_each(|&request| losses[request] += 1);
+                if waiting.iter().any(|&request| losses[request] >= TRIES) {
+                    let words = submissions.last().map(Submission::last_words).unwrap_or_default();
+                    break Err(anyhow!("a job ended {TRIES} times without a reply, the last time after: {words}"));
+                }
+            }
+            std::thread::sleep(LOOK_EVERY);
+        };
+        for submission in submissions {
+            if !submission.is_done() {
+                self.cancel(&submission.job);
+            }
+            fs::remove_dir_all(&submission.directory)?;
+        }
+        result
+    }
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Machines that are reached by ssh as executor: one request at a time each.
+//!
+//! A worker gets its request as a line of its standard input and replies on its standard output. That its input ends tells it to
+//! stop, so that a program does not go on alone when the connection or the asker is gone.
+
+use std::collections::VecDeque;
+use std::io::{Read as _, Seek as _, Write as _};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use tandem_ab::stop::{Stop, start};
+
+use super::{Executor, Reply, Request, TRIES, last_line};
+
+/// How often a worker's end and the wish to stop are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// A host that fails so often in a row is asked no more.
+const FAILURES: u32 = 2;
+
+/// Hands requests to machines by ssh.
+#[derive(Clone, Debug)]
+pub struct SshHosts {
+    /// Their names.
+    pub hosts: Vec<String>,
+    /// The command that reaches one, its arguments included.
+    pub ssh: Vec<String>,
+    /// `tandem` on these machines.
+    pub worker: PathBuf,
+}
+
+/// Requests that nobody has carried out.
+struct Queue {
+    /// Index and how often it was lost.
+    waiting: VecDeque<(usize, u32)>,
+    /// Handed to a host.
+    under_way: usize,
+    /// Why it is over.
+    failure: Option<String>,
+}
+
+fn locked(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl SshHosts {
+    /// Serves requests on one host until there are none.
+    fn serve(
+        &self,
+        host: &str,
+        requests: &[Request],
+        queue: &Mutex<Queue>,
+        stop: &Stop,
+        replies: &Sender<(usize, Reply)>,
+    ) {
+        let mut failures = 0;
+        while failures < FAILURES && !stop.wished() {
+            let next = {
+                let mut queue = locked(queue);
+                if queue.failure.is_some() || (queue.waiting.is_empty() && queue.under_way == 0) {
+                    return;
+                }
+                let next = queue.waiting.pop_front();
+                queue.under_way += usize::from(next.is_some());
+                next
+            };
+            let Some((index, losses)) = next else {
+                // Another host may lose what it has.
+                std::thread::sleep(LOOK_EVERY);
+                continue;
+            };
+            let reply = self.ask(host, &requests[index], stop);
+            let mut queue = locked(queue);
+            queue.under_way -= 1;
+            match reply {
+                Ok(reply) => {
+                    failures = 0;
+                    // Nobody listens any more once it is over.
+                    let _ = replies.send((index, reply));
+                }
+                Err(_) if stop.wished() => {}
+                Err(error) => {
+                    failures += 1;
+                    eprintln!("tandem: {host}: {error:#}");
+                    queue.waiting.push_front((index, losses + 1));
+                    if losses + 1 >= TRIES {
+                        queue.failure =
+                            Some(format!("a run was lost {TRIES} times, the last time by {host}: {error:#}"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// One request on one host.
+    fn ask(&self, host: &str, request: &Request, stop: &Stop) -> Result<Reply> {
+        let (program, options) = self.ssh.split_first().context("there is no command that reaches a host")?;
+        let worker = format!("exec '{}' trial", self.worker.display().to_string().replace('\'', r"'\''"));
+        let mut command = Command::new(program);
+        command.args(options).args(["-o", "BatchMode=yes", host, &worker]);
+        // Not a pipe: a connection that ssh keeps for others would hold it open.
+        let mut errors = tempfile::tempfile().context("there is no place for what ssh says")?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors.try_clone()?);
+        let mut child = start(&mut command).with_context(|| format!("{program} does not start"))?;
+        let (mut input, output) = (child.stdin.take(), child.stdout.take());
+        let line = serde_json::to_string(request)? + "\n";
+        std::thread::scope(|scope| {
+            let Some(mut output) = output else { bail!("{program} has no output") };
+            let output = scope.spawn(move || {
+                let mut bytes = Vec::new();
+                output.read_to_end(&mut bytes).map(|_| String::from_utf8_lossy(&bytes).into_owned())
+            });
+            // One that ended at once does not read; its last words say why.
+            let sent = input.as_mut().map_or(Ok(()), |input| input.write_all(line.as_bytes()));
+            let status = loop {
+                if let Some(status) = child.try_wait()? {
+                    break status;
+                }
+                if stop.wished() {
+                    input = None;
+                }
+                std::thread::sleep(LOOK_EVERY);
+            };
+            drop(input);
+            let output = output.join().map_err(|_| anyhow!("what {program} wrote cannot be read"))??;
+            if !status.success() {
+                let mut words = Vec::new();
+                errors.rewind()?;
+                errors.read_to_end(&mut words)?;
+                bail!("no reply ({status}): {}", last_line(&String::from_utf8_lossy(&words)));
+            }
+            sent.with_context(|| format!("{program} took no request"))?;
+            serde_json::from_str(&output).with_context(|| format!("{} is no reply", last_line(&output)))
+        })
+    }
+}
+
+impl Executor for SshHosts {
+    fn carry_out(
+        &self,
+        requests: &[Request],
+        stop: &Stop,
+        replied: &mut dyn FnMut(usize, Reply) -> Result<()>,
+    ) -> Result<()> {
+        let waiting = (0..requests.len()).map(|index| (index, 0)).collect();
+        let queue = Mutex::new(Queue { waiting, under_way: 0, failure: None });
+        let (replies, came) = mpsc::channel();
+        std::thread::scope(|scope| {
+            for host in &self.hosts {
+                let (replies, queue) = (replies.clone(), &queue);
+                scope.spawn(move || self.serve(host, requests, queue, stop, &replies));
+            }
+            drop(replies);
+            let handed = came.iter().try_for_each(|(index, reply)| replied(index, reply));
+            if let Err(error) = &handed {
+                locked(&queue).failure = Some(format!("{error:#}"));
+            }
+            handed
+        })?;
+        let queue = locked(&queue);
+        match &queue.failure {
+            Some(failure) => bail!("{failure}"),
+            None if !queue.waiting.is_empty() && !stop.wished() => {
+                bail!("no host is left: each of {} failed {FAILURES} times in a row", self.hosts.join(", "))
+            }
+            None => Ok(()),
+        }
+    }
+}
