@@ -176,10 +176,30 @@ proptest! {
     }
 }
 
+/// A thread that was moved is as fast as the CPUs are where it is now and as its memory is far from there: what is
+/// predicted of places then agrees from wherever it is predicted.
+fn perform_elsewhere(snapshot: &Snapshot, thread: &mut Thread) {
+    let Some(before) = snapshot.thread(thread.id) else { return };
+    let Some(accesses) = &before.accesses_per_s else { return };
+    let stall = |node| accesses.iter().map(|(memory, rate)| rate * snapshot.topology.latency_ns(node, memory)).sum();
+    let (then, now): (f64, f64) = (stall(before.node), stall(thread.node));
+    if then <= 0.0 {
+        return;
+    }
+    let capacity = |node| snapshot.topology.nodes[node].mean_cpu_capacity();
+    let (farther, faster) = (now / then, capacity(thread.node) / capacity(before.node));
+    thread.latency_ns = thread.latency_ns.map(|latency_ns| latency_ns * farther);
+    thread.operations_per_s = thread.operations_per_s.map(|operations| operations * faster / farther);
+    for rate in thread.accesses_per_s.iter_mut().flat_map(|accesses| accesses.values_mut()) {
+        *rate *= faster / farther;
+    }
+}
+
 /// What `snapshot` is a second later, when `plan` was carried out.
 pub fn carried_out(snapshot: &Snapshot, plan: &Plan) -> Snapshot {
     let mut after = snapshot.after_thread_moves(plan);
     after.time_ns += 1_000_000_000;
+    after.threads.iter_mut().for_each(|thread| perform_elsewhere(snapshot, thread));
     let fastest_ns = snapshot.groups.iter().filter_map(|group| group.latency_ns).min_by(f64::total_cmp);
     for planned in &plan.moves {
         let Action::MovePages { group: id, to, .. } = planned.action else { continue };

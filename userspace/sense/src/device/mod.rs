@@ -135,6 +135,9 @@ impl Device {
         self.next = head;
         let period = self.ring.period() * chosen.there / chosen.taken.max(1);
         let look = Look { now_ns, perf_ns: clock.time_ns(ticks()), clock, period };
+        // Now, and not after the samples, which take a while: the time that threads ran is known for up to now.
+        let counted: BTreeMap<CpuId, CpuCounters> =
+            self.counted.keys().filter_map(|&cpu| Some((cpu, self.ring.counters(cpu)?))).collect();
         self.join.counters.overrun += chosen.overrun;
         self.join.counters.thinned += chosen.there - chosen.taken;
         for number in chosen.numbers() {
@@ -143,21 +146,19 @@ impl Device {
                 None => self.join.counters.overrun += 1,
             }
         }
-        self.count(&look);
+        self.count(counted, &look);
         self.switches.forget_before(look.perf_ns);
         self.looked_ns = (look.perf_ns, now_ns);
         let accesses = std::mem::take(&mut self.join.accesses);
         Ok(Batch { accesses, windows: Vec::new(), counts: self.join.take_counts() })
     }
 
-    fn count(&mut self, look: &Look) {
-        let Self { ring, switches, join, counted, looked_ns, .. } = self;
-        for (cpu, timeline) in switches.timelines() {
-            let (Some(before), Some(now)) = (counted.get_mut(&cpu), ring.counters(cpu)) else { continue };
-            let since = now.since(*before);
-            *before = now;
-            join.count(since, timeline, looked_ns.0, look);
+    fn count(&mut self, counted: BTreeMap<CpuId, CpuCounters>, look: &Look) {
+        for (cpu, timeline) in self.switches.timelines() {
+            let (Some(before), Some(now)) = (self.counted.get(&cpu), counted.get(&cpu)) else { continue };
+            self.join.count(now.since(*before), timeline, self.looked_ns.0, look);
         }
+        self.counted.extend(counted);
     }
 }
 
