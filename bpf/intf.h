@@ -25,6 +25,8 @@ enum tandem_consts {
 	/* Assignments in one batch. */
 	TANDEM_MAX_BATCH = 256,
 	TANDEM_COMM_LEN = 16,
+	/* Events that are counted for each thread. */
+	TANDEM_MAX_EVENTS = 32,
 	/* Not a node: CPU of no node, task without assignment. */
 	TANDEM_NO_NODE = 0xff,
 	/* Not a queue: CPU of no node, task that does not wait. */
@@ -153,6 +155,20 @@ struct tandem_stats {
 	u64 assignments[TANDEM_NR_ASSIGN_OUTCOMES];
 	/* CPU time by node: all tasks. */
 	u64 busy_ns[TANDEM_MAX_NODES];
+};
+
+/* What an event counted while a thread ran, and for how long it was wanted and on the hardware meanwhile. */
+struct tandem_event_count {
+	u64 count;
+	u64 enabled_ns;
+	u64 running_ns;
+};
+
+/* A thread's charges (counters.bpf.c). */
+struct tandem_counts {
+	u32 tgid;
+	u32 reserved;
+	struct tandem_event_count events[TANDEM_MAX_EVENTS];
 };
 
 #endif /* __TANDEM_INTF_H */

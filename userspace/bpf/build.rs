@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Compiles the BPF object once for all kernels (CO-RE) and makes its skeleton, and the Rust view of `bpf/intf.h`.
+//! Compiles the BPF objects once for all kernels (CO-RE) and makes their skeletons, and the Rust view of `bpf/intf.h`.
 
 use std::collections::hash_map::DefaultHasher;
 use std::env;
@@ -17,19 +17,21 @@ fn main() {
     }
     let bpf = root.join("bpf");
     let path = |name: &str| bpf.join(name).to_str().expect("the checkout's path is UTF-8").to_owned();
-    scx_cargo::BpfBuilder::new()
-        .and_then(|mut builder| {
-            builder
-                .add_include_path(vmlinux.parent().and_then(Path::to_str).expect("the checkout's path is UTF-8"))
-                // Kernel structures embed tagged structures without a name.
-                .add_cflag("-fms-extensions")
-                .add_cflag("-Wno-microsoft-anon-tag")
-                .add_cflag("-Werror")
-                .enable_intf(&path("intf.h"), "intf.rs")
-                .enable_skel(&path("tandem.bpf.c"), "tandem")
-                .build()
-        })
-        .unwrap_or_else(|error| panic!("the BPF object was not built: {error:#}"));
+    for name in ["tandem", "counters"] {
+        scx_cargo::BpfBuilder::new()
+            .and_then(|mut builder| {
+                builder
+                    .add_include_path(vmlinux.parent().and_then(Path::to_str).expect("the checkout's path is UTF-8"))
+                    // Kernel structures embed tagged structures without a name.
+                    .add_cflag("-fms-extensions")
+                    .add_cflag("-Wno-microsoft-anon-tag")
+                    .add_cflag("-Werror")
+                    .enable_intf(&path("intf.h"), "intf.rs")
+                    .enable_skel(&path(&format!("{name}.bpf.c")), name)
+                    .build()
+            })
+            .unwrap_or_else(|error| panic!("the BPF object {name} was not built: {error:#}"));
+    }
 
     let object = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("tandem.bpf.o");
     let mut hasher = DefaultHasher::new();

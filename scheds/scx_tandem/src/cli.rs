@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use tandem_agent::{AgentConfig, ManagedSet};
 use tandem_config::{Cli, Options, SamplerName};
+use tandem_machine::Calibration;
 use tandem_policies::model::Topology;
 use tandem_sense::{AffinityConfig, SamplerChoice, SamplerError, SamplerKind, Sensor, SensorConfig};
 use tandem_trace::Recorder;
@@ -28,10 +29,16 @@ pub fn recorder(cli: &Cli) -> Result<Option<Recorder>> {
     Ok(cli.options.record.as_deref().map(Recorder::create).transpose()?)
 }
 
-/// What the agent shall do, on a machine of `cpus` CPUs.
-pub fn agent_config(cli: &Cli, cpus: usize, recorder: Option<Recorder>, board: &Board) -> Result<AgentConfig> {
+/// What the agent shall do, on a machine of `cpus` CPUs that is calibrated so.
+pub fn agent_config(
+    cli: &Cli,
+    calibration: &Calibration,
+    cpus: usize,
+    recorder: Option<Recorder>,
+    board: &Board,
+) -> Result<AgentConfig> {
     let options = &cli.options;
-    let policies = options.policies().map_err(anyhow::Error::msg)?;
+    let policies = options.policies_on(&calibration.parameters).map_err(anyhow::Error::msg)?;
     Ok(AgentConfig {
         interval: options.interval(),
         lease: options.lease(),
@@ -71,6 +78,7 @@ pub fn sensor(options: &Options, topology: &Topology) -> Result<Sensor, SamplerE
     let budget = sampler_budget(options, cpus.len());
     let kept = options.page_groups as usize;
     let affinity = AffinityConfig { max_groups: kept, max_pages: kept, ..AffinityConfig::default() };
-    let config = SensorConfig { sampler, budget, hint_faults: options.partial, affinity, ..SensorConfig::default() };
+    let (hint_faults, counters) = (options.partial, options.counters);
+    let config = SensorConfig { sampler, budget, hint_faults, counters, affinity, ..SensorConfig::default() };
     Sensor::open(config, topology, &cpus)
 }

@@ -14,7 +14,8 @@ use anyhow::{Context, Result, bail};
 use scx_utils::UserExitInfo;
 use tandem_agent::{Agent, Ended, Order, Report};
 use tandem_bpf::{Pins, Scheduler};
-use tandem_config::Cli;
+use tandem_config::{Cli, Options};
+use tandem_machine::Calibration;
 use tandem_policies::model::Topology;
 use tandem_sense::Sensor;
 use tandem_trace::Recorder;
@@ -96,17 +97,29 @@ fn mode(cli: &Cli) -> String {
 struct Begun {
     scheduler: Scheduler,
     topology: Topology,
+    calibration: Calibration,
     sensor: Sensor,
 }
 
 /// Reads the machine, begins to sample, and loads the scheduler or takes over the one that is loaded.
 fn begin(cli: &Cli, pins: &Pins) -> Result<Begun> {
-    let machine = tandem_machine::read_running().context("the machine's topology cannot be read")?;
+    let mut machine = tandem_machine::read_running().context("the machine's topology cannot be read")?;
+    let calibration = calibrated(&cli.options, &mut machine.topology)?;
     let tables = Tables::new(&machine, cli.options.queue, SLICE_NS, cli.options.lease().as_nanos() as u64 * 2)?;
     // Nothing is loaded for a sampler that does not work.
     let sensor = cli::sensor(&cli.options, &machine.topology)?;
     let scheduler = load_or_take_over(cli, &tables, &machine.topology, pins)?;
-    Ok(Begun { scheduler, topology: machine.topology, sensor })
+    Ok(Begun { scheduler, topology: machine.topology, calibration, sensor })
+}
+
+/// What was measured of this machine before, put into `topology`; nothing if none is named.
+fn calibrated(options: &Options, topology: &mut Topology) -> Result<Calibration> {
+    let Some(path) = &options.calibration else { return Ok(Calibration::default()) };
+    let calibration = Calibration::load(path)?;
+    calibration.apply(topology).with_context(|| path.display().to_string())?;
+    options.policies_on(&calibration.parameters).map_err(anyhow::Error::msg)?;
+    info!("latencies between nodes are those measured in {}", path.display());
+    Ok(calibration)
 }
 
 /// Unloads after an error: the machine must not stay with a scheduler that nobody looks after.
@@ -138,10 +151,11 @@ struct Sinks<'a> {
 
 /// Runs an agent. When there is a new configuration, it is in `cli` afterwards.
 fn serve(begun: Begun, cli: &mut Cli, sinks: Sinks<'_>, orders: &Receiver<Order>) -> Result<Left> {
-    let Begun { scheduler, topology, sensor } = begun;
+    let Begun { scheduler, topology, calibration, sensor } = begun;
     let Sinks { recorder, board, report } = sinks;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut agent = Agent::new(cli::agent_config(cli, cpus, recorder, board)?, topology, scheduler, sensor);
+    let mut agent =
+        Agent::new(cli::agent_config(cli, &calibration, cpus, recorder, board)?, topology, scheduler, sensor);
     loop {
         match agent.run(orders, report)? {
             Ended::Stopped => return Ok(Left::Stopped),
@@ -168,9 +182,11 @@ fn reread(running: &Cli) -> Result<Cli> {
     if let Some(name) = new.options.needs_restart(&running.options) {
         bail!("{name} takes effect only when scx_tandem starts: restart it, or take back that change");
     }
-    if new.options.sampler != running.options.sampler {
+    let mut topology = tandem_machine::read_running()?.topology;
+    calibrated(&new.options, &mut topology)?;
+    if (new.options.sampler, new.options.counters) != (running.options.sampler, running.options.counters) {
         // Only to see whether it can be used: the next agent opens its own.
-        cli::sensor(&new.options, &tandem_machine::read_running()?.topology)?;
+        cli::sensor(&new.options, &topology)?;
     }
     Ok(new)
 }

@@ -33,6 +33,15 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// What a thread of this process ran so far, by the kernel's account.
+///
+/// # Panics
+/// If there is no such thread.
+pub fn run_ns(tid: u32) -> u64 {
+    let counts = fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).expect("the kernel counts run time");
+    counts.split(' ').next().and_then(|ns| ns.parse().ok()).expect("the run time comes first")
+}
+
 /// What each of these threads runs within the next `window`, in ns, and how long that was.
 ///
 /// # Panics

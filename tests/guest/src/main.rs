@@ -3,6 +3,7 @@
 
 mod agent;
 mod configuration;
+mod counting;
 mod dump;
 mod fairness;
 mod faults;
@@ -57,6 +58,7 @@ fn main() {
             programs::tests(),
             agent::tests(),
             faults::tests(),
+            counting::tests(),
             recording::tests(),
             refusals::tests(),
             configuration::tests(),

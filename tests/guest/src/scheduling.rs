@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use tandem_bpf::{AssignOutcome, Assignment, Scheduler};
-use tandem_guest_tests::{Memory, Scx, Worker, event, monotonic_ns, read, set_affinity, wait_until};
+use tandem_guest_tests::{Memory, Scx, Worker, event, monotonic_ns, read, run_ns, set_affinity, wait_until};
 use tandem_policies::model::{CpuId, NodeIndex};
 
 use crate::trial;
@@ -50,10 +50,7 @@ fn run_time_is_accounted_by_node() {
     let scx = Scx::start_observing();
     let scheduler = scx.handle();
     let worker = Worker::start();
-    let kernel_ns = || -> u64 {
-        let text = std::fs::read_to_string(format!("/proc/self/task/{}/schedstat", worker.tid)).expect("schedstat");
-        text.split_whitespace().next().expect("a field").parse().expect("a number")
-    };
+    let kernel_ns = || run_ns(worker.tid);
     let ours_ns = || worker.record(&scheduler).run_ns.iter().sum::<u64>();
     let before = (kernel_ns(), ours_ns());
     std::thread::sleep(Duration::from_secs(3));

@@ -7,16 +7,18 @@ use std::process::{Command, Output, Stdio};
 use libtest_mimic::Trial;
 use serde_json::Value;
 use tandem_bpf::Pins;
-use tandem_guest_tests::{Scx, Worker, program, state, wait_until};
+use tandem_guest_tests::{Scx, Worker, program, read, run_ns, scx_tandem_fails, state, wait_until};
 
 use crate::trial;
 
+const CALIBRATION: &str = "/tmp/calibration.toml";
 const SUMMARY: &str = "/tmp/summary.json";
 
 pub fn tests() -> Vec<Trial> {
     vec![
         trial("the_running_scheduler_is_shown_and_explained", the_running_scheduler_is_shown_and_explained),
         trial("what_ran_before_it_was_managed_is_not_counted", what_ran_before_it_was_managed_is_not_counted),
+        trial("what_was_measured_here_is_what_the_agent_goes_by", what_was_measured_here_is_what_the_agent_goes_by),
         trial("tandem_run_is_there_for_one_program_only", tandem_run_is_there_for_one_program_only),
         trial("tandem_run_starts_nothing_without_a_scheduler", tandem_run_starts_nothing_without_a_scheduler),
     ]
@@ -60,17 +62,32 @@ fn the_running_scheduler_is_shown_and_explained() {
     assert!(String::from_utf8_lossy(&gone.stderr).contains("no scx_tandem answers"), "{gone:?}");
 }
 
+fn what_was_measured_here_is_what_the_agent_goes_by() {
+    let said = said(&tandem(&["doctor", "--calibrate", CALIBRATION]));
+    assert!(said.contains("latency of a load") && said.contains("sam.bandwidth_per_s = "), "{said}");
+    let text = read(CALIBRATION);
+    println!("{text}");
+    let scx = Scx::start(&["--dry-run", "--policy", "sam+tmma", "--calibration", CALIBRATION]);
+    assert!(
+        scx.log().contains(&format!("latencies between nodes are those measured in {CALIBRATION}")),
+        "{}",
+        scx.log()
+    );
+    let record = scx.topology.nodes.values().map(|node| node.id.0).collect::<Vec<_>>();
+    assert!(text.contains(&format!("nodes = {record:?}")), "{record:?}");
+    assert!(scx.stop().success());
+    let elsewhere = text.replacen(&format!("{record:?}"), &format!("{:?}", vec![77; record.len()]), 1);
+    std::fs::write(CALIBRATION, elsewhere).expect("the file was just written");
+    let refused = scx_tandem_fails(program().args(["--calibration", CALIBRATION]));
+    assert!(refused.message.contains("of a machine without node 0"), "{}", refused.message);
+}
+
 /// CPU time is that of the interval, also of a thread that comes to be managed while it runs.
 fn what_ran_before_it_was_managed_is_not_counted() {
     let scx = Scx::start(&["--dry-run", "--manage", "comm=chosen", "--interval-ms", "2000"]);
     let worker = Worker::start();
     let files = format!("/proc/self/task/{}", worker.tid);
-    let ran_ns = || -> u64 {
-        let counts =
-            std::fs::read_to_string(format!("{files}/schedstat")).expect("Linux counts the run time of threads");
-        counts.split(' ').next().and_then(|ns| ns.parse().ok()).expect("a number")
-    };
-    wait_until("the worker ran for two intervals", || ran_ns() > 4_000_000_000);
+    wait_until("the worker ran for two intervals", || run_ns(worker.tid) > 4_000_000_000);
     std::fs::write(format!("{files}/comm"), "chosen").expect("a thread of this process can be named");
     let mut loads = Vec::new();
     wait_until("the worker is managed", || {

@@ -183,7 +183,7 @@ fn lookup(map: &MapHandle, what: &'static str) -> Result<Vec<u8>, Error> {
 }
 
 /// Reads a value of the interface out of bytes that the kernel delivered.
-fn read_value<T: Copy>(bytes: &[u8]) -> Result<T, Error> {
+pub(crate) fn read_value<T: Copy>(bytes: &[u8]) -> Result<T, Error> {
     if bytes.len() < mem::size_of::<T>() {
         return Err(Error::OtherVersion);
     }

@@ -6,6 +6,7 @@
 //! pins everything; working with it always goes through the pins, whether this process loaded
 //! it or one before it.
 
+mod counters;
 mod handle;
 mod pins;
 mod records;
@@ -21,6 +22,13 @@ pub mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/tandem_skel.rs"));
 }
 
+/// The same of what counts events by thread.
+#[allow(missing_docs, dead_code, clippy::all, clippy::undocumented_unsafe_blocks)]
+mod counters_skeleton {
+    include!(concat!(env!("OUT_DIR"), "/counters_skel.rs"));
+}
+
+pub use counters::{Counters, EventCount, ThreadCharges};
 pub use handle::{Error, Identity, Scheduler};
 pub use pins::Pins;
 pub use records::{AssignOutcome, Assignment, Statistics, TaskRecord};
@@ -33,6 +41,8 @@ pub const MAX_CPUS: usize = intf::tandem_consts_TANDEM_MAX_CPUS as usize;
 pub const MAX_BATCH: usize = intf::tandem_consts_TANDEM_MAX_BATCH as usize;
 /// Queues shared by CPUs that the BPF side has room for.
 pub const MAX_QUEUES: usize = intf::tandem_consts_TANDEM_MAX_QUEUES as usize;
+/// Events that can be counted for each thread.
+pub const MAX_EVENTS: usize = intf::tandem_consts_TANDEM_MAX_EVENTS as usize;
 /// In place of a queue: none.
 pub const NO_QUEUE: u8 = intf::tandem_consts_TANDEM_NO_QUEUE as u8;
 /// In place of a node: none.

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `tandem doctor`: what works on this machine, and why the rest does not.
 
+mod calibrate;
 mod checks;
+mod coherence;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -23,8 +25,11 @@ const CANNOT_RUN: u8 = 1;
 #[command(after_help = "Exit codes: 0 scx_tandem can run here (there may be warnings), 1 it cannot, 2 bad input.")]
 pub struct Arguments {
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, conflicts_with = "calibrate")]
     json: bool,
+    /// Measure this machine instead, for a minute at most, and write what scx_tandem's --calibration reads; wants an idle machine
+    #[arg(long, value_name = "FILE")]
+    calibrate: Option<PathBuf>,
 }
 
 /// Examines this machine and prints what was found. The exit code says whether scx_tandem can run here.
@@ -32,6 +37,10 @@ pub struct Arguments {
 /// # Errors
 /// Standard output cannot be written.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(file) = &arguments.calibrate {
+        calibrate::run(file)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let found = Found { checks: checks::checks(Path::new("/")), examination: examine() };
     let text = if arguments.json {
         serde_json::to_string_pretty(&found)? + "\n"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `tandem topo`: what the machine is made of.
 
-mod measure;
-mod memory;
+pub mod measure;
+pub mod memory;
 mod picture;
 
 use std::fmt::Write as _;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The options of scx_tandem. The name of a field is its name in a configuration file.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -99,6 +100,15 @@ pub struct Options {
     #[arg(long, value_name = "PERCENT", value_parser = percent_of_a_cpu)]
     pub sampler_budget: Option<f64>,
 
+    /// Count operations and lines from other caches of managed threads with the CPUs' counters, beside what the sampler sees
+    /// (`tandem doctor` says which there are)
+    #[arg(long)]
+    pub counters: bool,
+
+    /// What `tandem doctor --calibrate` measured here: latencies between nodes, and parameters of the policies in use
+    #[arg(long, value_name = "FILE")]
+    pub calibration: Option<PathBuf>,
+
     /// Page groups kept at most, at 64 bytes each; the coldest are forgotten first. A group of more than three threads counts
     /// as several, and as many pages of 4 KiB are kept to see which threads share
     #[arg(long, value_name = "NUMBER", default_value_t = 131_072, value_parser = clap::value_parser!(u64).range(1024..=1 << 28))]
@@ -192,6 +202,15 @@ impl Options {
     /// # Errors
     /// One sentence: no such policy, no such parameter, or a value that it does not take.
     pub fn policies(&self) -> Result<Vec<PolicyChoice>, String> {
+        self.policies_on(&BTreeMap::new())
+    }
+
+    /// The same on a machine for which other values were `calibrated`, by `POLICY.NAME`. They count for policies in use, and
+    /// less than those that are given.
+    ///
+    /// # Errors
+    /// As for [`Options::policies`].
+    pub fn policies_on(&self, calibrated: &BTreeMap<String, f64>) -> Result<Vec<PolicyChoice>, String> {
         let choice = |kind, name: &Option<String>, usual| {
             PolicyChoice::new(kind, name.as_deref().unwrap_or(usual)).map_err(|error| error.to_string())
         };
@@ -206,6 +225,13 @@ impl Options {
                 vec![choice(Kind::Thread, thread, USUAL_THREADS)?, choice(Kind::Page, page, USUAL_PAGES)?]
             }
         };
+        for (parameter, value) in calibrated {
+            let policy = parameter.split_once('.').map(|(policy, _)| policy);
+            if choices.iter().any(|choice| Some(choice.name()) == policy) {
+                set_parameter(&mut choices, &format!("{parameter}={value}"))
+                    .map_err(|why| format!("calibration: {parameter}: {why}"))?;
+            }
+        }
         for given in &self.parameters {
             set_parameter(&mut choices, given).map_err(|why| format!("parameter {given}: {why}"))?;
         }
@@ -319,6 +345,19 @@ mod tests {
             let error = options(arguments).unwrap().policies().unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn a_calibration_counts_for_policies_in_use_and_less_than_what_is_given() {
+        let calibrated =
+            [("sam.clock_ghz", 3.0), ("sam.retry_s", 7.0)].map(|(name, value)| (name.to_owned(), value)).into();
+        let chosen = |arguments: &[&str]| options(arguments).unwrap().policies_on(&calibrated);
+        let sam = chosen(&["--policy", "sam+tmma", "--parameter", "sam.retry_s=9"]).unwrap().remove(0);
+        assert_eq!(["clock_ghz", "retry_s"].map(|name| sam.parameters().get(name)), [3.0, 9.0]);
+        assert_eq!(chosen(&[]).unwrap()[0].name(), "tandem");
+        let wrong = [("sam.clock".to_owned(), 3.0)].into();
+        let error = options(&["--policy", "sam+tmma"]).unwrap().policies_on(&wrong).unwrap_err();
+        assert!(error.starts_with("calibration: sam.clock: "), "{error}");
     }
 
     #[test]

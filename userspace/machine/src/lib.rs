@@ -2,12 +2,14 @@
 //! What a machine is made of: read from the running kernel ([`read_running`]) or from a machine
 //! file ([`MachineFile::load`]).
 
+mod calibration;
 mod capacity;
 mod cpu_list;
 mod machine_file;
 mod rivals;
 mod sysfs;
 
+pub use calibration::{Calibration, CalibrationError};
 pub use cpu_list::{CpuListError, format_cpu_list, parse_cpu_list};
 pub use machine_file::{Caches, Coherence, Core, MachineFile, MachineFileError, MemoryTiming};
 pub use rivals::{Rival, RivalKind, rivals};

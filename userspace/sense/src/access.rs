@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use tandem_policies::model::{CpuId, NodeId, ProcessId};
+use tandem_policies::model::{CpuId, NodeId, ProcessId, Transfers};
 
 use crate::samplers::{SamplerCounters, SamplerError};
 use crate::source::DataSource;
@@ -62,7 +62,7 @@ pub struct Window {
 }
 
 /// What hardware counted of a thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Counts {
     /// Its process.
     pub process: ProcessId,
@@ -70,10 +70,12 @@ pub struct Counts {
     pub tid: u32,
     /// Instructions retired.
     pub instructions: u64,
+    /// Floating-point operations; 0 where they are not counted.
+    pub flops: u64,
     /// Cycles in which its CPU did not halt.
     pub cycles: u64,
-    /// Where its lines came from; `None` from samplers that do not count that.
-    pub lines: Option<LineCounts>,
+    /// Lines from other cores' caches; `None` where they are not counted.
+    pub transfers: Option<Transfers>,
 }
 
 /// Lines that missed the second-level cache, by where they came from.
@@ -92,15 +94,16 @@ pub struct LineCounts {
 }
 
 impl LineCounts {
-    /// Modified lines from other cores of the node: what neither the last-level cache nor anything beyond it gave
-    /// (SAM's intra-socket coherence).
-    pub fn within_node(&self) -> u64 {
-        self.l2_misses.saturating_sub(self.l3_hits + self.l3_misses)
+    /// Modified lines from other cores: of the node, what neither the last-level cache nor anything beyond it gave (SAM's
+    /// intra-socket coherence); and of other nodes.
+    pub fn transfers(&self) -> Transfers {
+        let within_node = self.l2_misses.saturating_sub(self.l3_hits + self.l3_misses);
+        Transfers { within_node: within_node as f64, across_nodes: self.remote_modified as f64 }
     }
 }
 
 /// What a sampler saw since it was last asked.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
     /// The accesses, sample by sample.
     pub accesses: Vec<Access>,

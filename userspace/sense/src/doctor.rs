@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Which samplers and counters work on this machine, and why others do not.
 //!
-//! A sampler counts as working when its events were opened, on one CPU; nothing is sampled.
+//! A sampler, and the counters, count as working when their events were opened, on one CPU; nothing is sampled.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,6 +11,7 @@ use tandem_machine::parse_cpu_list;
 use tandem_policies::model::CpuId;
 
 use crate::access::SamplerTraits;
+use crate::counting::Counting;
 use crate::device::{self, Device, DeviceConfig};
 use crate::fault::{self, Fault, FaultConfig};
 use crate::lookahead::{self, Lookahead, LookaheadConfig};
@@ -76,8 +77,14 @@ pub fn examine() -> Examination {
         virtual_machine: processor.virtual_machine,
         rights: Rights::read(root),
         samplers: vec![lookahead_state(root), pmu_state(root), device_state(root), fault_state(root)],
-        counters: counter_state(detect::counters(root)),
+        counters: with_refusal(counter_state(detect::counters(root)), &first_cpu(root)),
     }
+}
+
+/// Events that are known may still be refused.
+fn with_refusal(state: CounterState, cpu: &[CpuId]) -> CounterState {
+    let refusal = || Counting::open(cpu).err().map(|error| error.to_string());
+    CounterState { why_not: state.why_not.clone().or_else(refusal), ..state }
 }
 
 fn lookahead_state(root: &Path) -> SamplerState {

@@ -7,6 +7,7 @@
 
 mod access;
 pub mod affinity;
+pub mod counting;
 pub mod device;
 pub mod doctor;
 pub mod fault;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What hardware measured in one interval: latencies, lines from other caches, instructions and cycles.
+//! What hardware measured in one interval: latencies, lines from other caches, operations and cycles.
 
 use std::collections::BTreeMap;
 
@@ -35,10 +35,10 @@ impl Mean {
 struct OfThread {
     latency: Mean,
     /// Lines from other cores' caches, by samples.
-    sampled: Transfers,
+    sampled: Option<Transfers>,
     /// The same, counted.
     counted_lines: Option<Transfers>,
-    /// Instructions and cycles.
+    /// Operations (instructions and floating-point operations, as the thesis has them) and cycles.
     counted: Option<(u64, u64)>,
 }
 
@@ -56,10 +56,11 @@ impl Measures {
         let Some(measured) = access.measured else { return };
         let weight = measured.period.max(1) as f64;
         let of_thread = self.threads.entry(thread).or_default();
+        let sampled = of_thread.sampled.get_or_insert_default();
         if measured.source.level == Level::PeerCache {
             match measured.source.remote {
-                Some(true) => of_thread.sampled.across_nodes += weight,
-                Some(false) => of_thread.sampled.within_node += weight,
+                Some(true) => sampled.across_nodes += weight,
+                Some(false) => sampled.within_node += weight,
                 None => {}
             }
         }
@@ -77,12 +78,12 @@ impl Measures {
     /// What was counted of `thread`.
     pub(crate) fn count(&mut self, thread: ThreadId, counts: &Counts) {
         let of_thread = self.threads.entry(thread).or_default();
-        let (instructions, cycles) = of_thread.counted.unwrap_or_default();
-        of_thread.counted = Some((instructions + counts.instructions, cycles + counts.cycles));
-        if let Some(lines) = counts.lines {
+        let (operations, cycles) = of_thread.counted.unwrap_or_default();
+        of_thread.counted = Some((operations + counts.instructions + counts.flops, cycles + counts.cycles));
+        if let Some(transfers) = counts.transfers {
             let sum = of_thread.counted_lines.get_or_insert_default();
-            sum.within_node += lines.within_node() as f64;
-            sum.across_nodes += lines.remote_modified as f64;
+            sum.within_node += transfers.within_node;
+            sum.across_nodes += transfers.across_nodes;
         }
     }
 
@@ -101,17 +102,17 @@ impl Measures {
         self.nodes.get(&node)?.ns()
     }
 
-    /// Instructions and cycles of the thread, per second of an interval.
+    /// Operations and cycles of the thread, per second of an interval.
     pub(crate) fn counted_per_s(&self, thread: ThreadId, interval_ns: u64) -> Option<(f64, f64)> {
-        let (instructions, cycles) = self.threads.get(&thread)?.counted?;
-        Some((per_s(instructions as f64, interval_ns), per_s(cycles as f64, interval_ns)))
+        let (operations, cycles) = self.threads.get(&thread)?.counted?;
+        Some((per_s(operations as f64, interval_ns), per_s(cycles as f64, interval_ns)))
     }
 
     /// Lines from other cores' caches, per second of an interval: as counted, else as samples say; `None` if nothing of
-    /// the thread was measured.
+    /// the thread was measured or counted.
     pub(crate) fn transfers_per_s(&self, thread: ThreadId, interval_ns: u64) -> Option<Transfers> {
         let of_thread = self.threads.get(&thread)?;
-        let Transfers { within_node, across_nodes } = of_thread.counted_lines.unwrap_or(of_thread.sampled);
+        let Transfers { within_node, across_nodes } = of_thread.counted_lines.or(of_thread.sampled)?;
         Some(Transfers { within_node: per_s(within_node, interval_ns), across_nodes: per_s(across_nodes, interval_ns) })
     }
 }
@@ -130,6 +131,8 @@ mod tests {
     use crate::testing::topology;
 
     const THREAD: ThreadId = ThreadId { tid: 1, start_boottime_ns: 1 };
+    const COUNTS: Counts =
+        Counts { process: ProcessId(7), tid: 1, instructions: 20, flops: 10, cycles: 100, transfers: None };
     const GROUP: GroupId = GroupId { process: ProcessId(7), start: 0 };
 
     fn access(level: Level, remote: bool, latency_ns: Option<u32>, period: u64) -> Access {
@@ -190,8 +193,7 @@ mod tests {
     fn counts_add_up_over_the_interval() {
         let mut measures = Measures::default();
         assert_eq!(measures.counted_per_s(THREAD, 1), None);
-        let counts = Counts { process: ProcessId(7), tid: 1, instructions: 30, cycles: 100, lines: None };
-        (0..2).for_each(|_| measures.count(THREAD, &counts));
+        (0..2).for_each(|_| measures.count(THREAD, &COUNTS));
         assert_eq!(measures.counted_per_s(THREAD, 2_000_000_000), Some((30.0, 100.0)));
     }
 
@@ -199,11 +201,10 @@ mod tests {
     fn lines_that_were_counted_come_before_those_of_samples() {
         let mut measures = measures(10, &access(Level::PeerCache, true, Some(150), 3));
         let sampled = Transfers { within_node: 0.0, across_nodes: 30.0 };
-        let counts = Counts { process: ProcessId(7), tid: 1, instructions: 30, cycles: 100, lines: None };
-        measures.count(THREAD, &counts);
+        measures.count(THREAD, &COUNTS);
         assert_eq!(measures.transfers_per_s(THREAD, 1_000_000_000), Some(sampled), "who counts no lines says nothing");
         let lines = LineCounts { l2_misses: 100, l3_hits: 40, l3_misses: 50, remote_memory: 20, remote_modified: 25 };
-        (0..2).for_each(|_| measures.count(THREAD, &Counts { lines: Some(lines), ..counts }));
+        (0..2).for_each(|_| measures.count(THREAD, &Counts { transfers: Some(lines.transfers()), ..COUNTS }));
         let counted = Transfers { within_node: 20.0, across_nodes: 50.0 };
         assert_eq!(measures.transfers_per_s(THREAD, 1_000_000_000), Some(counted));
     }

@@ -9,6 +9,7 @@ use thiserror::Error;
 use tracing::info;
 
 use crate::access::Sampler;
+use crate::counting::CountingError;
 use crate::device::{Device, DeviceConfig, DeviceCounters, DeviceError};
 use crate::fault::{Fault, FaultConfig, FaultCounters, FaultError};
 use crate::lookahead::{Lookahead, LookaheadConfig, LookaheadCounters, LookaheadError};
@@ -74,6 +75,9 @@ pub enum SamplerError {
     /// See [`FaultError`].
     #[error(transparent)]
     Fault(#[from] FaultError),
+    /// Hardware counters were asked for.
+    #[error("hardware counters cannot be used: {0}; leave out --counters")]
+    Counting(#[from] CountingError),
     /// The one that was named.
     #[error("the sampler {0} cannot be used: {1}")]
     Named(SamplerKind, Box<SamplerError>),

@@ -8,8 +8,9 @@ use tandem_policies::model::{
     CpuId, GroupId, NodeId, NodeIndex, PerNode, ProcessId, Snapshot, ThreadId, Topology, Unmovable,
 };
 
-use crate::access::{Access, Batch, Sampler};
+use crate::access::{Access, Batch, Counts, Sampler};
 use crate::affinity::{AffinityConfig, AffinityCounters, AffinityTable};
+use crate::counting::{Counting, CountingError};
 use crate::fault::FaultConfig;
 use crate::folios;
 use crate::frames::{FrameCounters, FrameTable};
@@ -38,6 +39,8 @@ pub struct SensorConfig {
     pub lookahead: LookaheadConfig,
     /// Have the kernel make hint faults if the sampler is `fault`: in partial mode only.
     pub hint_faults: bool,
+    /// Count with hardware counters, beside what the sampler does.
+    pub counters: bool,
     /// Bounds and ageing of the affinity table.
     pub affinity: AffinityConfig,
     /// Every how many pages of a group the kernel is asked for their home.
@@ -54,6 +57,7 @@ impl Default for SensorConfig {
             sampler: SamplerChoice::default(),
             lookahead: LookaheadConfig::default(),
             hint_faults: false,
+            counters: false,
             affinity: AffinityConfig::default(),
             home_stride_pages: 16,
             home_pages: 1 << 16,
@@ -80,6 +84,8 @@ pub struct SensorCounters {
     pub unknown_units: u64,
     /// Accesses dropped because too many were pending.
     pub dropped: u64,
+    /// Times that hardware counters could not be read or told what to count, and charges of threads for which there was no room.
+    pub uncounted: u64,
 }
 
 struct Home {
@@ -105,6 +111,8 @@ struct Watch {
 pub struct Sensor {
     config: SensorConfig,
     sampler: Box<dyn Sampler>,
+    /// Hardware counters, if they are asked for.
+    counting: Option<Counting>,
     /// The sampler measures.
     measuring: bool,
     managed: BTreeSet<ProcessId>,
@@ -134,7 +142,9 @@ impl Sensor {
     pub fn open(config: SensorConfig, topology: &Topology, cpus: &[CpuId]) -> Result<Self, SamplerError> {
         let lookahead = LookaheadConfig { budget_fraction: Some(config.budget), ..config.lookahead };
         let fault = FaultConfig { budget_fraction: config.budget, hints: config.hint_faults };
-        Ok(Self::over(samplers::open(config.sampler, lookahead, fault, cpus)?, config, topology))
+        let counting = config.counters.then(|| Counting::open(cpus)).transpose()?;
+        let sampler = samplers::open(config.sampler, lookahead, fault, cpus)?;
+        Ok(Self { counting, ..Self::over(sampler, config, topology) })
     }
 
     /// Samples with `sampler`.
@@ -145,6 +155,7 @@ impl Sensor {
         Self {
             frames: sampler.sees_faults().then(frames),
             sampler,
+            counting: None,
             measuring: false,
             managed: BTreeSet::new(),
             pending: Batch::default(),
@@ -171,6 +182,8 @@ impl Sensor {
     /// The processes whose threads are sampled.
     pub fn set_managed(&mut self, managed: BTreeSet<ProcessId>) {
         self.sampler.set_managed(&managed);
+        let told = self.counting.as_mut().map(|counting| counting.set_managed(&managed));
+        self.note_uncounted(told);
         self.regions.retain(|process| managed.contains(&process));
         self.managed = managed;
     }
@@ -219,6 +232,7 @@ impl Sensor {
             frames: self.frames.as_ref().map(|frames| frames.counters).unwrap_or_default(),
             homes: self.homes.counters,
             region_races: self.regions.races,
+            uncounted: self.counters.uncounted + self.counting.as_ref().map_or(0, Counting::uncharged),
             ..self.counters
         }
     }
@@ -246,7 +260,12 @@ impl Sensor {
         self.adapt_groups();
         let batch = std::mem::take(&mut self.pending);
         let threads = accounts.iter().map(|account| (account.id.tid, account.id)).collect();
-        let measures = self.take_in(&batch, &threads, topology, start_ns, now_ns);
+        let mut measures = self.take_in(&batch, &threads, topology, start_ns, now_ns);
+        for counts in self.take_counts() {
+            if let Some(&thread) = threads.get(&counts.tid) {
+                measures.count(thread, &counts);
+            }
+        }
         self.read_homes(topology, now_ns);
         self.start_anew(&batch.accesses, threads, topology);
         let resident = self.known_homes.iter().map(|(group, home)| (*group, home.resident.clone())).collect();
@@ -262,6 +281,22 @@ impl Sensor {
             now_ns,
         };
         parts.snapshot(accounts, &mut self.performance, kept)
+    }
+
+    /// What hardware counted since the last snapshot.
+    fn take_counts(&mut self) -> Vec<Counts> {
+        let taken = self.counting.as_mut().map(Counting::take);
+        self.note_uncounted(taken).unwrap_or_default()
+    }
+
+    /// What came of it; a failure is counted and costs an interval's counts.
+    fn note_uncounted<T>(&mut self, done: Option<Result<T, CountingError>>) -> Option<T> {
+        done?
+            .inspect_err(|error| {
+                self.counters.uncounted += 1;
+                tracing::debug!(%error, "hardware counters are not read");
+            })
+            .ok()
     }
 
     /// Cuts and joins groups by what is known of their users. Where pages of those are is asked anew.

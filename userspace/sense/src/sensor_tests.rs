@@ -56,7 +56,8 @@ fn batch(address: u64) -> Batch {
             measured: Some(Measured { latency_ns, source, node: Some(NodeId(2)), physical: None, period: 100 }),
         }
     };
-    let counts = Counts { process: process(), tid: TID, instructions: 500_000, cycles: 1_000_000, lines: None };
+    let counts =
+        Counts { process: process(), tid: TID, instructions: 500_000, flops: 0, cycles: 1_000_000, transfers: None };
     Batch { accesses: (0..30).map(access).collect(), windows: Vec::new(), counts: vec![counts] }
 }
 

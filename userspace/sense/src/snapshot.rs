@@ -175,7 +175,7 @@ impl Parts<'_> {
         let cpu_time_ns = account.run_ns.values().sum();
         let latency_ns = self.measures.thread_latency_ns(account.id);
         let counted = self.measures.counted_per_s(account.id, self.interval_ns);
-        let operations_per_s = counted.map(|(instructions, _)| instructions);
+        let operations_per_s = counted.map(|(operations, _)| operations);
         let ran_mostly = account.run_ns.iter().find(|&(_, &ns)| ns * 2 > cpu_time_ns).map(|(node, _)| node);
         if let (Some(row), Some(node)) = (&accesses_per_s, ran_mostly)
             && row.total() > 0.0

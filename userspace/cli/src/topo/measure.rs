@@ -68,7 +68,7 @@ fn rounded(value: f64, parts: f64) -> f64 {
 }
 
 /// The first CPU that is not slower than others.
-fn fast_cpu(node: &Node) -> CpuId {
+pub fn fast_cpu(node: &Node) -> CpuId {
     *node.cpus.iter().find(|cpu| !node.slow_cpus.contains_key(cpu)).unwrap_or(&node.cpus[0])
 }
 

@@ -17,6 +17,9 @@ const LINE_BYTES: usize = 64;
 const WORDS_PER_LINE: usize = LINE_BYTES / size_of::<u64>();
 /// Lines between looks at the clock.
 const PART: usize = 4096;
+/// Lines between two that are read one after the other in [`Buffer::scattered_lines_per_s`]: in another row of DRAM each time
+/// (rows have 8 KiB), and odd, so that it comes to every line.
+const SCATTERED: usize = 129;
 /// Loads in a row without a loop's own instructions between them.
 const IN_A_ROW: usize = 16;
 /// Nodes that a memory policy can name.
@@ -149,6 +152,27 @@ impl Buffer {
         Ok(rates.iter().sum())
     }
 
+    /// Lines per second that all of `cpus` together read, each line from another row of DRAM than the one before, which is the
+    /// worst that programs ask of memory.
+    ///
+    /// # Errors
+    /// A CPU cannot be used.
+    pub fn scattered_lines_per_s(&self, cpus: &[CpuId], length: Duration) -> Result<f64> {
+        let rates = on_cpus(cpus, |thread| {
+            let (begun, first, mut done) = (Instant::now(), self.lines() / cpus.len() * thread, 0);
+            while begun.elapsed() < length {
+                for line in 0..PART {
+                    let at = (first + (done + line) * SCATTERED) % self.lines();
+                    // SAFETY: the line is one of the mapping's.
+                    unsafe { self.word(at).read_volatile() };
+                }
+                done += PART;
+            }
+            done as f64 / begun.elapsed().as_secs_f64()
+        })?;
+        Ok(rates.iter().sum())
+    }
+
     /// Reads a part of lines from `first` on.
     fn read(&self, first: usize) {
         assert!(first + PART <= self.lines(), "inside the mapping");
@@ -170,7 +194,7 @@ impl Drop for Buffer {
 }
 
 /// What a thread on each of `cpus` returns, each with its number. All begin at the same time.
-fn on_cpus<T: Send>(cpus: &[CpuId], work: impl Fn(usize) -> T + Sync) -> Result<Vec<T>> {
+pub fn on_cpus<T: Send>(cpus: &[CpuId], work: impl Fn(usize) -> T + Sync) -> Result<Vec<T>> {
     let all_are_there = Barrier::new(cpus.len());
     let (work, all_are_there) = (&work, &all_are_there);
     let thread = move |(number, &cpu): (usize, &CpuId)| {
@@ -244,6 +268,7 @@ mod tests {
         let (node, cpu) = first_node();
         let buffer = Buffer::on(node, 1 << 20).unwrap();
         assert!(buffer.read_mb_s(&[cpu, cpu], Duration::from_millis(1)).unwrap() > 0.0);
+        assert!(buffer.scattered_lines_per_s(&[cpu, cpu], Duration::from_millis(1)).unwrap() > 0.0);
     }
 
     #[test]

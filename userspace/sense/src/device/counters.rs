@@ -42,15 +42,13 @@ pub struct DeviceCounters {
 
 impl DeviceCounters {
     /// Adds what was counted of a managed thread.
-    pub(super) fn count(&mut self, counts: &Counts) {
+    pub(super) fn count(&mut self, counts: &Counts, lines: &LineCounts) {
         self.instructions += counts.instructions;
         self.cycles += counts.cycles;
-        if let Some(lines) = counts.lines {
-            self.lines.l2_misses += lines.l2_misses;
-            self.lines.l3_hits += lines.l3_hits;
-            self.lines.l3_misses += lines.l3_misses;
-            self.lines.remote_memory += lines.remote_memory;
-            self.lines.remote_modified += lines.remote_modified;
-        }
+        self.lines.l2_misses += lines.l2_misses;
+        self.lines.l3_hits += lines.l3_hits;
+        self.lines.l3_misses += lines.l3_misses;
+        self.lines.remote_memory += lines.remote_memory;
+        self.lines.remote_modified += lines.remote_modified;
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
+use tandem_policies::model::CpuId;
 use thiserror::Error;
 
 use super::model::{self, CpuModel, Processor};
@@ -218,6 +219,8 @@ pub struct CounterSet {
     pub device: String,
     /// The kernel's name of the core; `None`: the model is not in the table.
     pub core: Option<String>,
+    /// CPUs that have it; `None`: all.
+    pub cpus: Option<Vec<CpuId>>,
     counters: BTreeMap<Counter, Vec<ReadyEvent>>,
 }
 
@@ -246,7 +249,12 @@ pub fn counters(root: &Path) -> Result<Vec<CounterSet>, Unavailable> {
             Some((counter, events.collect::<Option<Vec<_>>>()?))
         };
         let counters = Counter::ALL.into_iter().filter_map(ready).collect();
-        CounterSet { device: device.name.clone(), core: table.map(|table| table.name.clone()), counters }
+        CounterSet {
+            device: device.name.clone(),
+            core: table.map(|table| table.name.clone()),
+            cpus: device.covered_cpus(),
+            counters,
+        }
     };
     let sets: Vec<_> = core_devices(&devices).map(set).collect();
     match (sets.is_empty(), processor.virtual_machine) {

@@ -2,7 +2,7 @@
 //! One perf event, its ring, and its buffer for traces: the system calls and nothing else.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use perf_event_open_sys::{bindings, ioctls, perf_event_open};
@@ -102,6 +102,11 @@ impl Event {
         }
         // SAFETY: the descriptor is new and owned by nobody else.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Its descriptor.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 
     /// Sets the frequency or the period, whichever the event was opened with.

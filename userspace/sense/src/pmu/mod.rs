@@ -8,7 +8,7 @@
 //!
 //! [`counters`](detect::counters) says what can be counted per thread, by the table of CPU models in data/.
 
-mod clock;
+pub mod clock;
 mod counters;
 pub mod data_source;
 pub mod detect;

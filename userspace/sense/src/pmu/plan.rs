@@ -5,7 +5,6 @@
 //! that do (with a threshold of one cycle the mean sampled latency of a memory-bound program was 11 cycles). The
 //! default of 50 ns lies above the last level of the machines in docs/signals.md and below their DRAM.
 
-use tandem_machine::parse_cpu_list;
 use tandem_policies::model::CpuId;
 
 use super::detect::{Available, Hardware, Unavailable};
@@ -120,7 +119,7 @@ impl Request<'_> {
                 monotonic: true,
                 switches: false,
             },
-            cpus: cpus(device),
+            cpus: device.covered_cpus(),
             decoder: Decoder::Kernel { store },
         };
         let mut events =
@@ -188,16 +187,13 @@ impl Request<'_> {
                 monotonic: false,
                 switches: true,
             },
-            cpus: cpus(device),
+            cpus: device.covered_cpus(),
             decoder: Decoder::Spe(SourceCodes::of(midr)),
         })
     }
 }
 
 /// A list that does not parse covers all CPUs: the kernel then refuses those that it does not.
-fn cpus(device: &Device) -> Option<Vec<CpuId>> {
-    Some(parse_cpu_list(device.cpus.as_deref()?).ok()?.into_iter().map(CpuId).collect())
-}
 
 #[cfg(test)]
 mod tests {

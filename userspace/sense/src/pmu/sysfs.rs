@@ -7,6 +7,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use tandem_machine::parse_cpu_list;
+use tandem_policies::model::CpuId;
 use thiserror::Error;
 
 /// The text of a file; `None` if there is none that can be read. Absence is what is asked for here, never an error.
@@ -128,6 +130,11 @@ impl Device {
     pub fn encode_event(&self, name: &str, more: &[(&str, u64)]) -> Result<Encoding, EncodeError> {
         let missing = || EncodeError::NoEvent { device: self.name.clone(), event: name.to_owned() };
         self.encode(self.event(name).ok_or_else(missing)?, more)
+    }
+
+    /// CPUs that it covers; `None`: all, or a list that is not understood.
+    pub fn covered_cpus(&self) -> Option<Vec<CpuId>> {
+        Some(parse_cpu_list(self.cpus.as_deref()?).ok()?.into_iter().map(CpuId).collect())
     }
 
     /// Largest value of a term; `None` if the PMU has no such term.

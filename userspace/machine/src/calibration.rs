@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What was measured once on a machine (`tandem doctor --calibrate`), so that policies need not assume it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tandem_policies::model::{LatencySource, NodeId, NodeIndex, Topology};
+use thiserror::Error;
+
+/// Why a calibration cannot be used.
+#[derive(Debug, Error)]
+pub enum CalibrationError {
+    /// It cannot be read.
+    #[error("{}: cannot be read: {cause}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+    /// It is no calibration.
+    #[error("{}: {message}; `tandem doctor --calibrate FILE` writes one", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        message: String,
+    },
+    /// It was made elsewhere.
+    #[error("the calibration is of a machine without node {0}: make one here with `tandem doctor --calibrate FILE`")]
+    OtherMachine(NodeId),
+}
+
+/// What was measured. Rows: nodes with the CPUs; columns: nodes with the memory; 0 where a node has none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calibration {
+    /// The kernel's ids of the nodes, in the order of rows and columns.
+    pub nodes: Vec<u32>,
+    /// Latency of a load, in ns.
+    pub latency_ns: Vec<Vec<f64>>,
+    /// All CPUs of a node reading, in MB/s.
+    pub bandwidth_mb_s: Vec<Vec<f64>>,
+    /// Values of policies' parameters for this machine, by `POLICY.NAME`; they count where the policy is in use.
+    pub parameters: BTreeMap<String, f64>,
+}
+
+impl Calibration {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`CalibrationError`] with the file and what is wrong with it.
+    pub fn load(path: &Path) -> Result<Self, CalibrationError> {
+        let read = |cause| CalibrationError::Read { path: path.to_owned(), cause };
+        let text = std::fs::read_to_string(path).map_err(read)?;
+        let syntax = |message: String| CalibrationError::Syntax { path: path.to_owned(), message };
+        let calibration: Self = toml::from_str(&text).map_err(|error| syntax(error.message().to_owned()))?;
+        let nodes = calibration.nodes.len();
+        for (key, rows) in [("latency_ns", &calibration.latency_ns), ("bandwidth_mb_s", &calibration.bandwidth_mb_s)] {
+            if rows.len() != nodes || rows.iter().any(|row| row.len() != nodes) {
+                return Err(syntax(format!("{key} has not {nodes} rows of {nodes} values, one for each of nodes")));
+            }
+            if !rows.iter().flatten().all(|value| value.is_finite() && *value >= 0.0) {
+                return Err(syntax(format!("{key} has a value that is no number, or below 0")));
+            }
+        }
+        Ok(calibration)
+    }
+
+    /// Puts the measured latencies into the machine that it was measured on. Nodes that are offline now may be missing there.
+    ///
+    /// # Errors
+    /// [`CalibrationError::OtherMachine`] for a node that was not there then.
+    pub fn apply(&self, topology: &mut Topology) -> Result<(), CalibrationError> {
+        let position = |id: NodeId| self.nodes.iter().position(|known| *known == id.0);
+        let of = |id| position(id).ok_or(CalibrationError::OtherMachine(id));
+        let positions: Vec<usize> = topology.nodes.values().map(|node| of(node.id)).collect::<Result<_, _>>()?;
+        for (node, row) in topology.nodes.values_mut().zip(positions.iter().map(|&at| &self.latency_ns[at])) {
+            for (index, &column) in positions.iter().enumerate().filter(|&(_, &column)| row[column] > 0.0) {
+                node.latency_ns[NodeIndex(index)] = row[column];
+            }
+        }
+        topology.latency_source = LatencySource::Measured;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MachineFile;
+
+    fn calibration() -> Calibration {
+        Calibration {
+            nodes: vec![0, 2, 5],
+            latency_ns: vec![vec![80.0, 140.0, 200.0], vec![141.0, 81.0, 160.0], vec![0.0; 3]],
+            bandwidth_mb_s: vec![vec![1e4; 3]; 3],
+            parameters: [("sam.bandwidth_per_s".to_owned(), 1e8)].into(),
+        }
+    }
+
+    fn written(text: &str) -> Result<Calibration, CalibrationError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        Calibration::load(file.path())
+    }
+
+    fn machine(nodes: &[u32]) -> Topology {
+        let text = format!("name = \"m\"\nnodes = {}\nnode_ids = {nodes:?}\ncpus_per_node = 1\n", nodes.len());
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        MachineFile::load(file.path()).unwrap().topology().unwrap()
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let text = toml::to_string(&calibration()).unwrap();
+        assert_eq!(written(&text).unwrap(), calibration());
+    }
+
+    #[test]
+    fn a_wrong_file_is_refused_in_one_sentence_with_its_name() {
+        let good = toml::to_string(&calibration()).unwrap();
+        let cases = [
+            (good.replace("nodes = [0, 2, 5]", "nodes = [0, 2]"), "latency_ns has not 2 rows"),
+            (good.replace("140.0", "nan"), "latency_ns has a value that is no number"),
+            (good.replace("140.0", "-1.0"), "latency_ns has a value"),
+            (good.replace("latency_ns", "latencies"), "unknown field `latencies`"),
+            ("nodes".to_owned(), "tandem doctor --calibrate"),
+        ];
+        for (text, expected) in cases {
+            let error = written(&text).unwrap_err().to_string();
+            assert!(error.contains(expected) && !error.contains('\n'), "{error}");
+        }
+        let error = Calibration::load(Path::new("/nowhere")).unwrap_err().to_string();
+        assert!(error.starts_with("/nowhere: cannot be read"), "{error}");
+    }
+
+    #[test]
+    fn measured_latencies_replace_those_of_distances_by_the_kernels_ids() {
+        let mut topology = machine(&[0, 5]);
+        let before = topology.nodes[NodeIndex(1)].latency_ns.clone();
+        calibration().apply(&mut topology).unwrap();
+        let rows: Vec<Vec<f64>> =
+            topology.nodes.values().map(|node| node.latency_ns.values().copied().collect()).collect();
+        assert_eq!(rows[0], [80.0, 200.0], "node 2 is offline");
+        assert_eq!(topology.nodes[NodeIndex(1)].latency_ns, before, "node 5 had no CPU to measure from");
+        assert_eq!(topology.latency_source, LatencySource::Measured);
+    }
+
+    #[test]
+    fn another_machines_calibration_is_refused_by_its_node() {
+        let error = calibration().apply(&mut machine(&[0, 1])).unwrap_err().to_string();
+        assert!(error.contains("without node 1"), "{error}");
+    }
+}
