@@ -22,7 +22,8 @@ RESULTS = ROOT / "build" / "accuracy"
 DOCUMENT = ROOT / "docs" / "signals.md"
 PROGRAM = ROOT / "build/bin/sampler-accuracy"
 BEGIN, END = "<!-- accuracy: written by tests/accuracy.py -->", "<!-- accuracy: end -->"
-SAMPLERS = ("lookahead", "device", "fault")
+# With a budget in percent of a CPU, or with its own.
+SAMPLERS = ("lookahead", "lookahead=25", "device", "fault")
 # Four threads: the other CPUs are for those who look.
 WORKLOADS = {
     "crossed": ["--threads", "4", "--processes", "2"],
@@ -224,8 +225,10 @@ def table(results):
     for workload, by_sampler in results.items():
         for sampler, found in by_sampler.items():
             lag = cell(found["lag_s"], "{:.1f} s") + (f" ({found['followed']} of {found['changes']})" if found["changes"] else "")
+            name, _, percent = sampler.partition("=")
+            named = f"`{name}`" + (f" with {percent} %" if percent else "")
             rows.append(
-                f"| `{workload}` | `{sampler}` | {found['threads']:.1%} | {found['groups']:.1%} | {cell(found['ranks'], '{:.2f}')} | "
+                f"| `{workload}` | {named} | {found['threads']:.1%} | {found['groups']:.1%} | {cell(found['ranks'], '{:.2f}')} | "
                 f"{cell(found['sharing'], '{:.2f}')} | {lag} | {found['cost']:.2%} |"
             )
     return "\n".join(rows)

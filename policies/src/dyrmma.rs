@@ -13,8 +13,8 @@
 //! migrated thread. The present mapping is judged by the same prediction. Parameters: [`PARAMETERS`].
 //!
 //! O also changes as the capacities of the nodes' CPUs say, from where the thread is to where it would be (ours; all alike
-//! unless CPUs are slow). L(node, n) is the topology's latency, times how much slower the memory of n served this interval than the topology
-//! says, where that was seen: all that a snapshot tells of pairs of nodes. A thread without a latency of its own has
+//! unless CPUs are slow). L(node, n) is what CPUs of node got from the memory of n this interval, where that was measured; else the topology's
+//! latency, times how much slower the memory of n served than the topology says, where that was seen. A thread without a latency of its own has
 //! the predicted one.
 //!
 //! What the source leaves unclear: eq. 3.29 gates on S_sys, the pseudo-code on P_sys; we follow the pseudo-code. T0 = 0.3
@@ -94,7 +94,12 @@ fn latencies_ns(snapshot: &Snapshot) -> PerNode<PerNode<f64>> {
     let topology = &snapshot.topology;
     let nodes = topology.len();
     let slower = PerNode::from_fn(nodes, |memory| slower(snapshot, memory).unwrap_or(1.0));
-    PerNode::from_fn(nodes, |run| PerNode::from_fn(nodes, |memory| topology.latency_ns(run, memory) * slower[memory]))
+    let seen = |run, memory: NodeIndex| snapshot.nodes[memory].latency_ns_from.get(run).copied().flatten();
+    let sound = |ns: &f64| ns.is_finite() && *ns > 0.0;
+    let latency_ns = |run, memory| {
+        seen(run, memory).filter(sound).unwrap_or_else(|| topology.latency_ns(run, memory) * slower[memory])
+    };
+    PerNode::from_fn(nodes, |run| PerNode::from_fn(nodes, |memory| latency_ns(run, memory)))
 }
 
 /// By how much the memory of a node served slower than the topology says, for the threads that access it.

@@ -19,7 +19,7 @@ const STEPS: u64 = 100_000;
 /// which lie on the other node. Threads 1 and 3 share lines, and so do 2 and 4.
 pub fn crossed() -> Snapshot {
     let groups = (1..=4).map(|tid| group(tid, 1 - node_of(tid))).collect();
-    let load = NodeLoad { busy_ns: 2 * SECOND_NS, unmanaged_ns: 0, served_latency_ns: Some(200.0) };
+    let load = NodeLoad { busy_ns: 2 * SECOND_NS, served_latency_ns: Some(200.0), ..NodeLoad::default() };
     Snapshot {
         time_ns: 10 * SECOND_NS,
         interval_ns: SECOND_NS,

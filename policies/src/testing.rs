@@ -77,7 +77,7 @@ pub struct SnapshotBuilder(Snapshot);
 
 impl SnapshotBuilder {
     pub fn new(topology: Topology) -> Self {
-        let load = NodeLoad { busy_ns: 0, unmanaged_ns: 0, served_latency_ns: None };
+        let load = NodeLoad::default();
         let nodes = PerNode::filled(topology.len(), load);
         let (time_ns, interval_ns) = (1_000_000_000, 1_000_000_000);
         Self(Snapshot { time_ns, interval_ns, topology, threads: vec![], groups: vec![], nodes, page_move_ns: None })

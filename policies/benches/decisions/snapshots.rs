@@ -65,7 +65,7 @@ pub fn snapshot(size: Size, seed: u64) -> Snapshot {
     let topology = hypercube(size);
     let threads: Vec<Thread> = (0..size.threads).map(|at| thread(size, at, &mut draw)).collect();
     let groups = (0..size.groups).map(|at| group(size, at, &threads, &mut draw)).collect();
-    let load = NodeLoad { busy_ns: 0, unmanaged_ns: 0, served_latency_ns: None };
+    let load = NodeLoad::default();
     let nodes = PerNode::from_fn(size.nodes, |_| {
         let served_latency_ns = Some(draw.real(90.0, 300.0));
         NodeLoad { served_latency_ns, ..load.clone() }

@@ -84,6 +84,17 @@ fn latencies_are_those_seen_and_the_topology_s_where_nothing_was_seen() {
 }
 
 #[test]
+fn what_was_measured_of_a_pair_of_nodes_comes_first() {
+    let mut snapshot = SnapshotBuilder::new(two_nodes(1)).thread(1, 0, Some(&[1e6, 1e6])).build();
+    let load = &mut snapshot.nodes[NodeIndex(1)];
+    (load.served_latency_ns, load.latency_ns_from) = (Some(420.0), vec![Some(300.0), None].into());
+    let to_the_second = |snapshot: &Snapshot| [0, 1].map(|run| latencies_ns(snapshot)[NodeIndex(run)][NodeIndex(1)]);
+    assert_eq!(to_the_second(&snapshot), [300.0, 200.0]);
+    snapshot.nodes[NodeIndex(1)].latency_ns_from = vec![Some(f64::NAN), Some(-1.0)].into();
+    assert_eq!(to_the_second(&snapshot), [420.0, 200.0]);
+}
+
+#[test]
 fn one_plan_uncrosses_eight_threads_on_a_ring_of_four_and_the_next_is_empty() {
     for start in [(|k| k / 2) as fn(usize) -> usize, |k| k % 4] {
         let snapshot = ring_with(&CROSSED, start);

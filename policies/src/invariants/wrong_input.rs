@@ -4,7 +4,7 @@
 //! capacity. Plans stay valid for their snapshot, and what has converged is left alone.
 
 use super::*;
-use crate::model::{PageGroup, Transfers};
+use crate::model::{PageGroup, PerNode, Transfers};
 use crate::registry::{Inputs, Memory, Policy, policies};
 use crate::testing::{decided_with, machine, throttled, two_nodes};
 
@@ -63,6 +63,7 @@ fn broken(snapshot: &Snapshot, seconds: u64, (value, signals, threads, groups, n
     }
     if signals & 1 != 0 {
         broken.nodes[NodeIndex(0)].served_latency_ns = Some(value);
+        broken.nodes[NodeIndex(0)].latency_ns_from = PerNode::filled(broken.topology.len(), Some(value));
         broken.page_move_ns = Some(value);
     }
     broken

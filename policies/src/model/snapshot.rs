@@ -91,7 +91,7 @@ pub struct PageGroup {
 }
 
 /// One node over the interval.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeLoad {
     /// CPU time used on the node's CPUs by all tasks.
     pub busy_ns: u64,
@@ -99,6 +99,9 @@ pub struct NodeLoad {
     pub unmanaged_ns: u64,
     /// Mean latency served by the node's memory.
     pub served_latency_ns: Option<f64>,
+    /// The same by node of the CPUs that were served; empty if nothing was measured.
+    #[serde(default, skip_serializing_if = "PerNode::is_empty")]
+    pub latency_ns_from: PerNode<Option<f64>>,
 }
 
 /// Everything a policy may look at.

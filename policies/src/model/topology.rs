@@ -148,6 +148,11 @@ impl Topology {
         self.nodes.iter().find(|(_, node)| node.id == id).map(|(index, _)| index)
     }
 
+    /// The node of an online CPU; `None` if it is none of this machine's.
+    pub fn node_of(&self, cpu: CpuId) -> Option<NodeIndex> {
+        self.nodes.iter().find(|(_, node)| node.cpus.contains(&cpu)).map(|(index, _)| index)
+    }
+
     /// Distance from `from` to `to`, in SLIT units.
     pub fn distance(&self, from: NodeIndex, to: NodeIndex) -> u32 {
         self.nodes[from].distance[to]

@@ -183,7 +183,7 @@ fn service_times_follow_from_waits() {
     // 12.5e6 accesses a second, 40 ns each: busy half of the time, 40 x 0.5 / (2 x 0.5) = 20 ns of wait.
     let load = knee::Load { per_s: 12.5e6, waited_per_s: 12.5e6 };
     let mut snapshot = SnapshotBuilder::new(two_nodes(1)).build();
-    let served = |ns| NodeLoad { busy_ns: 0, unmanaged_ns: 0, served_latency_ns: Some(ns) };
+    let served = |ns| NodeLoad { served_latency_ns: Some(ns), ..NodeLoad::default() };
     snapshot.nodes = vec![served(120.0), served(100.0)].into();
     let knee = knee::Knee::of(&snapshot, &[load, knee::Load::default()], &[100.0, 100.0]).unwrap();
     assert!((knee.wait_ns(0, 12.5e6) - 20.0).abs() < 1e-9);

@@ -6,7 +6,7 @@
 //!
 //! It ends after so many seconds, or with the program.
 //!
-//! usage: sampler-accuracy COMMAND_NAME SECONDS SAMPLER...
+//! usage: sampler-accuracy COMMAND_NAME SECONDS SAMPLER[=PERCENT_OF_A_CPU]...
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -39,8 +39,9 @@ struct Picture {
     threads: ByThread,
     groups: Groups,
     sharing: Vec<(u32, u32, f64)>,
-    /// CPU time that it took since the start.
+    /// CPU time that it took, and accesses that it saw, since the start.
     cost_ns: u64,
+    accesses: u64,
     /// Samples that were overwritten before they were read, since the start.
     overrun: u64,
 }
@@ -58,15 +59,18 @@ struct Line<'a> {
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [command, seconds, names @ ..] = &arguments[..] else {
-        return Err("usage: sampler-accuracy COMMAND_NAME SECONDS SAMPLER...".into());
+        return Err("usage: sampler-accuracy COMMAND_NAME SECONDS SAMPLER[=PERCENT_OF_A_CPU]...".into());
     };
     let topology = read_running()?.topology;
     let cpus: Vec<CpuId> = topology.nodes.values().flat_map(|node| node.cpus.iter().copied()).collect();
     let mut truth = Truth::open(&topology, &cpus)?;
     let mut sensors = Vec::new();
     for name in names {
-        let sampler = SamplerChoice::Named(kind(name)?);
-        let budget = BUDGET_PER_CPU * cpus.len() as f64;
+        let (sampler, percent) =
+            name.split_once('=').map_or((name.as_str(), None), |(name, percent)| (name, Some(percent)));
+        let sampler = SamplerChoice::Named(kind(sampler)?);
+        let usual = BUDGET_PER_CPU * cpus.len() as f64;
+        let budget = percent.map_or(Ok(usual), |percent| percent.parse().map(|percent: f64| percent / 100.0))?;
         let config = SensorConfig { sampler, budget, ..SensorConfig::default() };
         sensors.push((name.as_str(), Sensor::open(config, &topology, &cpus)?));
     }
@@ -93,8 +97,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         for (name, sensor) in &mut sensors {
             sensor.set_managed(managed.clone());
             let snapshot = sensor.snapshot(&topology, tasks.clone(), start_ns, now_ns, |_, _| None);
-            let cost_ns = sensor.counters().cost_ns();
-            samplers.insert(*name, Picture { cost_ns, ..seen(&snapshot) });
+            let (cost_ns, accesses) = (sensor.counters().cost_ns(), sensor.counters().accesses());
+            samplers.insert(*name, Picture { cost_ns, accesses, ..seen(&snapshot) });
         }
         let counted = *truth.device.counters();
         let line = Line { time_s: (now_ns - begun_ns) as f64 * 1e-9, truth: truth.picture(), counted, samplers };
@@ -155,7 +159,7 @@ impl<'a> Truth<'a> {
     fn add(&mut self, access: &Access) {
         let (process, nodes) = (access.process.0, self.topology.len());
         let memory = access.measured.and_then(|measured| self.topology.index_of(measured.node?));
-        let (Some(memory), Some(run)) = (memory, node_of(self.topology, access.cpu)) else { return };
+        let (Some(memory), Some(run)) = (memory, self.topology.node_of(access.cpu)) else { return };
         self.threads.entry(access.tid).or_insert_with(|| vec![0.0; nodes])[memory.0] += 1.0;
         let group = access.address / GROUP_BYTES * GROUP_BYTES;
         self.groups.entry((process, group)).or_insert_with(|| vec![0.0; nodes])[run.0] += 1.0;
@@ -179,13 +183,10 @@ impl<'a> Truth<'a> {
             groups: std::mem::take(&mut self.groups).into_iter().map(|((pid, start), row)| (pid, start, row)).collect(),
             sharing: sharing.into_iter().map(|((one, other), shared)| (one, other, shared)).collect(),
             cost_ns: counters.cost_ns,
+            accesses: counters.accesses,
             overrun: counters.overrun,
         }
     }
-}
-
-fn node_of(topology: &Topology, cpu: CpuId) -> Option<NodeIndex> {
-    topology.nodes.iter().find(|(_, node)| node.cpus.contains(&cpu)).map(|(index, _)| index)
 }
 
 /// What the threads of all processes of a name ran.
@@ -214,7 +215,7 @@ impl Accounts<'_> {
         let total_ns = task.schedstat().ok()?.sum_exec_runtime;
         let id = ThreadId { tid: task.tid as u32, start_boottime_ns: stat.starttime };
         let cpu = CpuId(stat.processor? as u32);
-        let node = node_of(self.topology, cpu)?;
+        let node = self.topology.node_of(cpu)?;
         let ran_ns = total_ns - self.ran_ns.insert(id, total_ns).unwrap_or(total_ns).min(total_ns);
         Some(TaskAccount {
             id,

@@ -49,7 +49,7 @@ pub fn snapshot(threads: &[(usize, u64)]) -> Snapshot {
         topology: Topology::new(vec![node(0), node(1)], LatencySource::Distance).unwrap(),
         threads: threads.iter().enumerate().map(thread).collect(),
         groups: vec![],
-        nodes: PerNode::filled(2, NodeLoad { busy_ns: 0, unmanaged_ns: 0, served_latency_ns: None }),
+        nodes: PerNode::filled(2, NodeLoad::default()),
         page_move_ns: None,
     }
 }

@@ -169,7 +169,7 @@ impl Observer {
         let ticks_ns = 1_000_000_000 / procfs::ticks_per_second();
         let id = ThreadId { tid: task.tid as u32, start_boottime_ns: stat.starttime * ticks_ns };
         let cpu = CpuId(stat.processor? as u32);
-        let node = self.topology.nodes.iter().find(|(_, node)| node.cpus.contains(&cpu)).map(|(index, _)| index)?;
+        let node = self.topology.node_of(cpu)?;
         let ran_ns = self.ran_ns.get(&id).map_or(0, |before| total_ns.saturating_sub(*before));
         let account = TaskAccount {
             id,

@@ -122,7 +122,7 @@ impl Sensor {
             topology.nodes[NodeIndex(node)].free_pages = sim.free_pages[node].max(0.0) as u64;
             let busy_ns = threads.iter().map(|thread| thread.run_ns[NodeIndex(node)]).sum();
             let served_latency_ns = sim.rates.served_ns(sim.machine, node);
-            nodes.push(NodeLoad { busy_ns, unmanaged_ns: 0, served_latency_ns });
+            nodes.push(NodeLoad { busy_ns, served_latency_ns, ..NodeLoad::default() });
         }
         Snapshot {
             time_ns: sim.now_ns as u64,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use tandem_policies::model::{GroupId, NodeIndex, ThreadId, Topology, Transfers};
+use tandem_policies::model::{GroupId, NodeIndex, PerNode, ThreadId, Topology, Transfers};
 
 use crate::access::{Access, Counts};
 use crate::source::Level;
@@ -47,6 +47,8 @@ struct OfThread {
 pub(crate) struct Measures {
     threads: BTreeMap<ThreadId, OfThread>,
     groups: BTreeMap<GroupId, Mean>,
+    /// By node of the CPU, then of the memory.
+    pairs: BTreeMap<(NodeIndex, NodeIndex), Mean>,
     nodes: BTreeMap<NodeIndex, Mean>,
 }
 
@@ -72,6 +74,9 @@ impl Measures {
         let node = measured.node.and_then(|id| topology.index_of(id));
         if let Some(node) = node.filter(|_| measured.source.level == Level::Memory) {
             self.nodes.entry(node).or_default().add(latency_ns, weight);
+            if let Some(run) = topology.node_of(access.cpu) {
+                self.pairs.entry((run, node)).or_default().add(latency_ns, weight);
+            }
         }
     }
 
@@ -100,6 +105,12 @@ impl Measures {
     /// Mean latency served by the node's memory.
     pub(crate) fn node_latency_ns(&self, node: NodeIndex) -> Option<f64> {
         self.nodes.get(&node)?.ns()
+    }
+
+    /// Mean latency served by the node's memory to CPUs of each of `nodes` nodes; empty if nothing was measured.
+    pub(crate) fn latency_ns_from(&self, memory: NodeIndex, nodes: usize) -> PerNode<Option<f64>> {
+        let rows = PerNode::from_fn(nodes, |run| self.pairs.get(&(run, memory))?.ns());
+        if rows.values().all(Option::is_none) { PerNode::default() } else { rows }
     }
 
     /// Operations and cycles of the thread, per second of an interval.
@@ -167,6 +178,8 @@ mod tests {
             assert_eq!(mean, Some(150.0));
         }
         assert_eq!(measures.node_latency_ns(NodeIndex(0)), None);
+        let from = |memory| measures.latency_ns_from(NodeIndex(memory), 2).values().copied().collect::<Vec<_>>();
+        assert_eq!((from(0), from(1)), (vec![], vec![Some(150.0), None]), "CPU 0 is on the first node");
     }
 
     #[test]

@@ -105,6 +105,7 @@ fn what_hardware_measures_is_in_the_snapshot() {
     assert_eq!(thread.transfers_per_s, Some(Transfers { within_node: 0.0, across_nodes: 2000.0 }));
     let served = |node| snapshot.nodes[NodeIndex(node)].served_latency_ns;
     assert_eq!((served(0), served(1)), (None, Some(180.0)));
+    assert_eq!(snapshot.nodes[NodeIndex(1)].latency_ns_from.values().copied().collect::<Vec<_>>(), [Some(180.0), None]);
     let (accesses, users) = (group.accesses_per_s[NodeIndex(0)], group.users[0].1);
     assert!((accesses - 6000.0).abs() < 1e-6 && (users - 6000.0).abs() < 1e-6, "3000 in half a second: {group:?}");
 }

@@ -217,6 +217,7 @@ impl Parts<'_> {
                 busy_ns,
                 unmanaged_ns: busy_ns - managed_ns,
                 served_latency_ns: self.measures.node_latency_ns(node),
+                latency_ns_from: self.measures.latency_ns_from(node, self.topology.len()),
             }
         })
     }

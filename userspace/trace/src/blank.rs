@@ -42,7 +42,7 @@ pub(crate) fn node() -> Node {
 }
 
 pub(crate) fn load() -> NodeLoad {
-    NodeLoad { busy_ns: 0, unmanaged_ns: 0, served_latency_ns: None }
+    NodeLoad::default()
 }
 
 pub(crate) fn thread() -> Thread {

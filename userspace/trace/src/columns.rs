@@ -149,6 +149,8 @@ columns! {
     SlowCpu = 104,
     SlowCpuCapacity = 105,
     PageMove = 106,
+    LoadPairCount = 107,
+    LoadPairLatency = 108,
 }
 
 /// Both streams of a column.

@@ -181,7 +181,7 @@ impl Synthetic {
         let busy = |node| (0..self.shape.threads).filter(move |&thread| self.nodes[thread] == node);
         let load = |node| {
             let busy_ns = busy(node).map(|thread| run_ns[thread]).sum();
-            NodeLoad { busy_ns, unmanaged_ns: 0, served_latency_ns: None }
+            NodeLoad { busy_ns, ..NodeLoad::default() }
         };
         Snapshot {
             time_ns: self.time_ns,

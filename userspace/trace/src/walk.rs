@@ -123,7 +123,15 @@ fn floats_per_node(
 fn load(coder: &mut impl Coder, now: &mut NodeLoad, before: &NodeLoad) -> Result<(), Malformed> {
     coder.number(Column::LoadBusy, &mut now.busy_ns, before.busy_ns)?;
     coder.number(Column::LoadUnmanaged, &mut now.unmanaged_ns, before.unmanaged_ns)?;
-    coder.optional(Column::LoadLatency, &mut now.served_latency_ns, before.served_latency_ns)
+    coder.optional(Column::LoadLatency, &mut now.served_latency_ns, before.served_latency_ns)?;
+    per_node(
+        coder,
+        Column::LoadPairCount,
+        &mut now.latency_ns_from,
+        &before.latency_ns_from,
+        Option::default,
+        |coder, value, &before| coder.optional(Column::LoadPairLatency, value, before),
+    )
 }
 
 /// Passes one of a few names, which should be `predicted`.

@@ -113,19 +113,23 @@ fn group(nodes: usize) -> impl Strategy<Value = PageGroup> {
     )
 }
 
-fn load() -> impl Strategy<Value = NodeLoad> {
-    (any::<u64>(), any::<u64>(), of(number())).prop_map(|(busy_ns, unmanaged_ns, served_latency_ns)| NodeLoad {
-        busy_ns,
-        unmanaged_ns,
-        served_latency_ns,
-    })
+fn load(nodes: usize) -> impl Strategy<Value = NodeLoad> {
+    let latencies = prop_oneof![Just(PerNode::default()), row(nodes, of(number()))];
+    (any::<u64>(), any::<u64>(), of(number()), latencies).prop_map(
+        |(busy_ns, unmanaged_ns, served_latency_ns, latency_ns_from)| NodeLoad {
+            busy_ns,
+            unmanaged_ns,
+            served_latency_ns,
+            latency_ns_from,
+        },
+    )
 }
 
 fn snapshot() -> impl Strategy<Value = Snapshot> {
     (1..4_usize).prop_flat_map(|nodes| {
         let threads = btree_map(thread_id(), thread(nodes), 0..6);
         let groups = btree_map(group_id(), group(nodes), 0..8);
-        (any::<(u64, u64)>(), topology(nodes), threads, groups, row(nodes, load()), of(any::<f64>())).prop_map(
+        (any::<(u64, u64)>(), topology(nodes), threads, groups, row(nodes, load(nodes)), of(any::<f64>())).prop_map(
             |((time_ns, interval_ns), topology, threads, groups, nodes, page_move_ns)| Snapshot {
                 time_ns,
                 interval_ns,

@@ -207,7 +207,7 @@ mod tests {
             distance: PerNode::from_fn(2, |other| if other.0 == at { 10 } else { 20 }),
             latency_ns: PerNode::filled(2, 100.0),
         };
-        let load = NodeLoad { busy_ns: 750_000_000, unmanaged_ns: 250_000_000, served_latency_ns: None };
+        let load = NodeLoad { busy_ns: 750_000_000, unmanaged_ns: 250_000_000, ..NodeLoad::default() };
         Snapshot {
             time_ns: 1,
             interval_ns: 500_000_000,

@@ -185,10 +185,7 @@ impl Watch {
         }
         let trace = self.samples.trace(self.looked_ns.max(self.begin_ns + 1))?;
         let threads: Vec<(u32, u32)> = self.samples.threads().collect();
-        let node_of = |cpu: CpuId| {
-            let nodes = self.machine.topology.nodes.iter();
-            nodes.into_iter().find(|(_, node)| node.cpus.contains(&cpu)).map_or(0, |(index, _)| index.0)
-        };
+        let node_of = |cpu| self.machine.topology.node_of(cpu).map_or(0, |index| index.0);
         let nodes: Vec<usize> = threads.iter().map(|thread| node_of(self.threads[thread].cpu)).collect();
         let homes = self.homes_of(&trace, &nodes);
         let running = Running {
