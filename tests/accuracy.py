@@ -22,8 +22,8 @@ RESULTS = ROOT / "build" / "accuracy"
 DOCUMENT = ROOT / "docs" / "signals.md"
 PROGRAM = ROOT / "build/bin/sampler-accuracy"
 BEGIN, END = "<!-- accuracy: written by tests/accuracy.py -->", "<!-- accuracy: end -->"
-# With a budget in percent of a CPU, or with its own.
-SAMPLERS = ("lookahead", "lookahead=25", "device", "fault")
+# As they are; with a budget in percent of a CPU; and without the filter that drops what caches absorb.
+SAMPLERS = ("lookahead", "lookahead=25", "lookahead:unfiltered=25", "device", "fault")
 # Four threads: the other CPUs are for those who look.
 WORKLOADS = {
     "crossed": ["--threads", "4", "--processes", "2"],
@@ -226,7 +226,8 @@ def table(results):
         for sampler, found in by_sampler.items():
             lag = cell(found["lag_s"], "{:.1f} s") + (f" ({found['followed']} of {found['changes']})" if found["changes"] else "")
             name, _, percent = sampler.partition("=")
-            named = f"`{name}`" + (f" with {percent} %" if percent else "")
+            name, _, unfiltered = name.partition(":")
+            named = f"`{name}`" + (f" with {percent} %" if percent else "") + (", unfiltered" if unfiltered else "")
             rows.append(
                 f"| `{workload}` | {named} | {found['threads']:.1%} | {found['groups']:.1%} | {cell(found['ranks'], '{:.2f}')} | "
                 f"{cell(found['sharing'], '{:.2f}')} | {lag} | {found['cost']:.2%} |"

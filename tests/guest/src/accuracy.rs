@@ -6,7 +6,7 @@
 //!
 //! It ends after so many seconds, or with the program.
 //!
-//! usage: sampler-accuracy COMMAND_NAME SECONDS SAMPLER[=PERCENT_OF_A_CPU]...
+//! usage: sampler-accuracy COMMAND_NAME SECONDS SAMPLER[:unfiltered][=PERCENT_OF_A_CPU]...
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -16,11 +16,11 @@ use std::time::Duration;
 use procfs::process::{Task, all_processes};
 use serde::Serialize;
 use tandem_machine::read_running;
-use tandem_policies::model::{CpuId, NodeIndex, PAGE_BYTES, PerNode, ProcessId, Snapshot, ThreadId, Topology};
+use tandem_policies::model::{CpuId, PAGE_BYTES, PerNode, ProcessId, Snapshot, ThreadId, Topology};
 use tandem_sense::affinity::GROUP_BYTES;
 use tandem_sense::{
-    Access, Device, DeviceConfig, DeviceCounters, Sampler, SamplerChoice, SamplerKind, Sensor, SensorConfig,
-    TaskAccount, monotonic_ns,
+    Access, Device, DeviceConfig, DeviceCounters, LookaheadConfig, Sampler, SamplerChoice, SamplerKind, Sensor,
+    SensorConfig, TaskAccount, monotonic_ns,
 };
 
 const TICK: Duration = Duration::from_millis(10);
@@ -59,19 +59,14 @@ struct Line<'a> {
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [command, seconds, names @ ..] = &arguments[..] else {
-        return Err("usage: sampler-accuracy COMMAND_NAME SECONDS SAMPLER[=PERCENT_OF_A_CPU]...".into());
+        return Err("usage: sampler-accuracy COMMAND_NAME SECONDS SAMPLER[:unfiltered][=PERCENT_OF_A_CPU]...".into());
     };
     let topology = read_running()?.topology;
     let cpus: Vec<CpuId> = topology.nodes.values().flat_map(|node| node.cpus.iter().copied()).collect();
     let mut truth = Truth::open(&topology, &cpus)?;
     let mut sensors = Vec::new();
     for name in names {
-        let (sampler, percent) =
-            name.split_once('=').map_or((name.as_str(), None), |(name, percent)| (name, Some(percent)));
-        let sampler = SamplerChoice::Named(kind(sampler)?);
-        let usual = BUDGET_PER_CPU * cpus.len() as f64;
-        let budget = percent.map_or(Ok(usual), |percent| percent.parse().map(|percent: f64| percent / 100.0))?;
-        let config = SensorConfig { sampler, budget, ..SensorConfig::default() };
+        let config = config_of(name, BUDGET_PER_CPU * cpus.len() as f64)?;
         sensors.push((name.as_str(), Sensor::open(config, &topology, &cpus)?));
     }
     let mut accounts = Accounts { command, topology: &topology, ran_ns: BTreeMap::new() };
@@ -106,6 +101,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         start_ns = now_ns;
     }
     Ok(())
+}
+
+/// What a name on the command line stands for; with a budget of `usual`, a share of a CPU, if it has none of its own.
+fn config_of(name: &str, usual: f64) -> Result<SensorConfig, Box<dyn Error>> {
+    let (sampler, percent) = name.split_once('=').map_or((name, None), |(name, percent)| (name, Some(percent)));
+    let (sampler, cache_filter) = sampler.strip_suffix(":unfiltered").map_or((sampler, true), |name| (name, false));
+    let budget = percent.map_or(Ok(usual), |percent| percent.parse().map(|percent: f64| percent / 100.0))?;
+    let lookahead = LookaheadConfig { cache_filter, ..LookaheadConfig::default() };
+    Ok(SensorConfig { sampler: SamplerChoice::Named(kind(sampler)?), budget, lookahead, ..SensorConfig::default() })
 }
 
 fn kind(name: &str) -> Result<SamplerKind, String> {

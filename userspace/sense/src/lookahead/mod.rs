@@ -31,7 +31,7 @@ pub use pages::PageLimits;
 use crate::access::{Access, Batch, Sampler, SamplerTraits, Window};
 use crate::samplers::{SamplerCounters, SamplerError};
 use budget::Budget;
-use emulator::{Emulator, Registers, STACK_POINTER};
+use emulator::{Emulator, Registers, STACK_POINTER, Touch};
 use filter::CacheFilter;
 use perf::{CpuClock, Record, Sample, UserRegisters};
 use queue::FairQueue;
@@ -88,6 +88,8 @@ pub struct LookaheadConfig {
     pub max_age_ns: u64,
     /// Limits of the page cache.
     pub pages: PageLimits,
+    /// Drop what caches absorb. Without, every access counts as one to memory: to see what the filter is worth.
+    pub cache_filter: bool,
 }
 
 impl Default for LookaheadConfig {
@@ -99,6 +101,7 @@ impl Default for LookaheadConfig {
             period_ns: (1_000_000, 100_000_000),
             max_age_ns: 200_000_000,
             pages: PageLimits::default(),
+            cache_filter: true,
         }
     }
 }
@@ -193,8 +196,13 @@ impl Lookahead {
         *counters.stops.entry(run.stop).or_default() += 1;
         let before = batch.accesses.len();
         let stack_pointer = registers.general[STACK_POINTER];
-        let kept = self.filter.keep(sample.tid, stack_pointer, self.emulator.touches(), counters);
-        batch.accesses.extend(kept.map(|touch| Access {
+        let touches = self.emulator.touches();
+        let kept: Vec<Touch> = if self.config.cache_filter {
+            self.filter.keep(sample.tid, stack_pointer, touches, counters).collect()
+        } else {
+            touches.to_vec()
+        };
+        batch.accesses.extend(kept.into_iter().map(|touch| Access {
             process: sample.process,
             tid: sample.tid,
             address: touch.address,
