@@ -51,7 +51,8 @@ struct {
 	__type(value, struct tandem_counts);
 } charges SEC(".maps");
 
-/* The thread that is to be charged on this CPU, 0 if none, and what the events had counted when it began. */
+/* The thread that is to be charged on this CPU, 0 if none, and what the events had counted when it
+ * began. */
 struct on_cpu {
 	u32 tid;
 	struct bpf_perf_event_value read[TANDEM_MAX_EVENTS];
@@ -90,7 +91,8 @@ static struct tandem_counts *charges_of(u32 tgid, u32 tid)
 	return counts;
 }
 
-/* Reads this CPU's events. What they counted since they were last read goes to @counts, if that is somebody's. */
+/* Reads this CPU's events. What they counted since they were last read goes to @counts, if that is
+ * somebody's. */
 static void read_events(struct on_cpu *here, struct tandem_counts *counts)
 {
 	u32 cpu = bpf_get_smp_processor_id(), i;

@@ -157,7 +157,8 @@ struct tandem_stats {
 	u64 busy_ns[TANDEM_MAX_NODES];
 };
 
-/* What an event counted while a thread ran, and for how long it was wanted and on the hardware meanwhile. */
+/* What an event counted while a thread ran, and for how long it was wanted and on the hardware
+ * meanwhile. */
 struct tandem_event_count {
 	u64 count;
 	u64 enabled_ns;

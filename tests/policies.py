@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
 """Runs every policy on every built-in scenario and three machines of the model, and writes the tables of docs/policies.md.
 

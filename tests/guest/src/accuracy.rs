@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What samplers say of a program beside what is true, in a guest of the timing lab: a line of JSON an interval.
 //!
-//! The truth are all samples of the lab's ring (one miss in 64), each joined with the thread that ran on its CPU then;
-//! the samplers see what they see when they are chosen. `tests/accuracy.py` starts this and compares.
+//! The truth are samples of the lab's ring (of one miss in 64, at most 20000 a second and CPU), each joined with the thread
+//! that ran on its CPU then; the samplers see what they see when they are chosen. `tests/accuracy.py` starts this and compares.
 //!
 //! It ends after so many seconds, or with the program.
 //!
@@ -19,10 +19,14 @@ use tandem_machine::read_running;
 use tandem_policies::model::{CpuId, PAGE_BYTES, PerNode, ProcessId, Snapshot, ThreadId, Topology};
 use tandem_sense::affinity::GROUP_BYTES;
 use tandem_sense::{
-    Access, Device, DeviceConfig, DeviceCounters, LookaheadConfig, Sampler, SamplerChoice, SamplerKind, Sensor,
-    SensorConfig, TaskAccount, monotonic_ns,
+    Access, Device, DeviceConfig, DeviceCounters, LookaheadConfig, Sampler, SamplerChoice, SamplerCounters,
+    SamplerKind, Sensor, SensorConfig, TaskAccount, monotonic_ns,
 };
 
+/// What the truth is made of. All there is in the ring would keep this program from anything else, the samplers too.
+const TRUTH_HZ: u64 = 20_000;
+/// Misses for each in the ring.
+const MISSES: f64 = 64.0;
 const TICK: Duration = Duration::from_millis(10);
 const INTERVAL_NS: u64 = 500_000_000;
 /// As scx_tandem: 1 % of one CPU for every 8 CPUs.
@@ -39,9 +43,9 @@ struct Picture {
     threads: ByThread,
     groups: Groups,
     sharing: Vec<(u32, u32, f64)>,
-    /// CPU time that it took, and accesses that it saw, since the start.
+    /// CPU time that it took since the start, and what else it counted.
     cost_ns: u64,
-    accesses: u64,
+    counters: SamplerCounters,
     /// Samples that were overwritten before they were read, since the start.
     overrun: u64,
 }
@@ -92,8 +96,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         for (name, sensor) in &mut sensors {
             sensor.set_managed(managed.clone());
             let snapshot = sensor.snapshot(&topology, tasks.clone(), start_ns, now_ns, |_, _| None);
-            let (cost_ns, accesses) = (sensor.counters().cost_ns(), sensor.counters().accesses());
-            samplers.insert(*name, Picture { cost_ns, accesses, ..seen(&snapshot) });
+            let counters = sensor.counters();
+            samplers.insert(*name, Picture { cost_ns: counters.cost_ns(), counters, ..seen(&snapshot) });
         }
         let counted = *truth.device.counters();
         let line = Line { time_s: (now_ns - begun_ns) as f64 * 1e-9, truth: truth.picture(), counted, samplers };
@@ -149,7 +153,7 @@ struct Truth<'a> {
 
 impl<'a> Truth<'a> {
     fn open(topology: &'a Topology, cpus: &[CpuId]) -> Result<Self, Box<dyn Error>> {
-        let device = Device::open(DeviceConfig { frequency_hz: u64::MAX }, cpus)?;
+        let device = Device::open(DeviceConfig { frequency_hz: TRUTH_HZ }, cpus)?;
         Ok(Self { device, topology, threads: ByThread::new(), groups: BTreeMap::new(), pages: BTreeMap::new() })
     }
 
@@ -162,13 +166,15 @@ impl<'a> Truth<'a> {
 
     fn add(&mut self, access: &Access) {
         let (process, nodes) = (access.process.0, self.topology.len());
+        // Those that were left out are in the period.
+        let weight = access.measured.map_or(0.0, |measured| measured.period as f64 / MISSES);
         let memory = access.measured.and_then(|measured| self.topology.index_of(measured.node?));
         let (Some(memory), Some(run)) = (memory, self.topology.node_of(access.cpu)) else { return };
-        self.threads.entry(access.tid).or_insert_with(|| vec![0.0; nodes])[memory.0] += 1.0;
+        self.threads.entry(access.tid).or_insert_with(|| vec![0.0; nodes])[memory.0] += weight;
         let group = access.address / GROUP_BYTES * GROUP_BYTES;
-        self.groups.entry((process, group)).or_insert_with(|| vec![0.0; nodes])[run.0] += 1.0;
+        self.groups.entry((process, group)).or_insert_with(|| vec![0.0; nodes])[run.0] += weight;
         let page = self.pages.entry((process, access.address / PAGE_BYTES)).or_default();
-        *page.entry(access.tid).or_default() += 1.0;
+        *page.entry(access.tid).or_default() += weight;
     }
 
     /// What was true since the last call.
@@ -187,7 +193,7 @@ impl<'a> Truth<'a> {
             groups: std::mem::take(&mut self.groups).into_iter().map(|((pid, start), row)| (pid, start, row)).collect(),
             sharing: sharing.into_iter().map(|((one, other), shared)| (one, other, shared)).collect(),
             cost_ns: counters.cost_ns,
-            accesses: counters.accesses,
+            counters: SamplerCounters::Device(*counters),
             overrun: counters.overrun,
         }
     }

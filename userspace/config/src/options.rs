@@ -102,7 +102,7 @@ pub struct Options {
 
     /// Count operations and lines from other caches of managed threads with the CPUs' counters, beside what the sampler sees
     /// (`tandem doctor` says which there are)
-    #[arg(long)]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
     pub counters: bool,
 
     /// What `tandem doctor --calibrate` measured here: latencies between nodes, and parameters of the policies in use
