@@ -33,7 +33,7 @@ WORKLOADS = {
     "all-shared": ["--threads", "4"],
     "cg": ["--threads", "4"],
 }
-SECONDS = 30
+SECONDS = 12
 # Samplers remember with this half-life, so what is true is remembered alike.
 HALF_LIFE_S = 3.0
 # Signals are judged from here on: before, there is too little to see.
@@ -50,7 +50,7 @@ class Failed(Exception):
     """A guest did not do what it should."""
 
 
-def guest(machine, command, added, timeout_s=580):
+def guest(machine, command, added, timeout_s=1500):
     """Standard output of a command in a timing guest; its files in /out go to the folder that is returned too."""
     words = [word for program in added for word in ("--add", str(program))]
     done = subprocess.run(
