@@ -42,7 +42,7 @@ fn value(charges: &ThreadCharges, events: &[CountedOn], counter: Counter) -> Opt
 /// What would have been counted in all the time; `None` if the event was never on the hardware.
 fn scaled(counted: EventCount) -> Option<f64> {
     let share = counted.enabled_ns as f64 / counted.running_ns as f64;
-    (counted.running_ns > 0).then(|| counted.count as f64 * share)
+    (counted.running_ns > 0).then_some(counted.count as f64 * share)
 }
 
 #[cfg(test)]

@@ -193,8 +193,6 @@ impl Request<'_> {
     }
 }
 
-/// A list that does not parse covers all CPUs: the kernel then refuses those that it does not.
-
 #[cfg(test)]
 mod tests {
     use super::super::detect::detect;

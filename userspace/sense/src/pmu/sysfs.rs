@@ -132,7 +132,7 @@ impl Device {
         self.encode(self.event(name).ok_or_else(missing)?, more)
     }
 
-    /// CPUs that it covers; `None`: all, or a list that is not understood.
+    /// CPUs that it covers; `None`: all. A list that does not parse covers all: the kernel then refuses those that it does not.
     pub fn covered_cpus(&self) -> Option<Vec<CpuId>> {
         Some(parse_cpu_list(self.cpus.as_deref()?).ok()?.into_iter().map(CpuId).collect())
     }
