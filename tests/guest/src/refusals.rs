@@ -107,6 +107,14 @@ fn refuses_samplers_that_do_not_work_here() {
         assert!(failed.message.contains(&named) && failed.message.contains(expected), "{}", failed.message);
         assert_eq!((failed.code, state().as_str()), (Some(1), "disabled"));
     }
+    for (arguments, expected) in [
+        (&["--counters"][..], "hardware counters cannot be used: "),
+        (&["--calibration", "/nowhere.toml"], "/nowhere.toml: cannot be read"),
+    ] {
+        let failed = scx_tandem_fails(program().args(arguments));
+        assert!(failed.message.contains(expected), "{}", failed.message);
+        assert_eq!((failed.code, state().as_str()), (Some(1), "disabled"));
+    }
     assert_eq!(enable_seq(), loads, "nothing was loaded meanwhile");
 }
 

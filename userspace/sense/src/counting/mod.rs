@@ -103,13 +103,18 @@ impl Counting {
     /// # Errors
     /// [`CountingError::Bpf`] when there is no room for so many.
     pub fn set_managed(&mut self, managed: &BTreeSet<ProcessId>) -> Result<(), CountingError> {
-        for gone in self.managed.difference(managed) {
-            self.counters.remove_process(gone.0)?;
+        // In step with the kernel's set after each change: a refusal in the middle must not spoil the next call.
+        let gone: Vec<ProcessId> = self.managed.difference(managed).copied().collect();
+        for process in gone {
+            self.counters.remove_process(process.0)?;
+            self.managed.remove(&process);
         }
-        for new in managed.difference(&self.managed) {
-            self.counters.add_process(new.0)?;
+        for &process in managed {
+            if !self.managed.contains(&process) {
+                self.counters.add_process(process.0)?;
+                self.managed.insert(process);
+            }
         }
-        self.managed.clone_from(managed);
         Ok(())
     }
 
@@ -182,13 +187,5 @@ mod tests {
         assert_eq!(named[..4], ["instructions", "cycles", across, across]);
         assert!(named[4..].iter().all(|name| *name == "transfers_within_node"), "{named:?}");
         assert!(events.iter().all(|event| event.weight == 1 && event.cpus.is_none()));
-    }
-
-    #[test]
-    fn without_counters_it_is_said_why_and_what_to_do() {
-        // The machine that builds has no PMU, or nobody may load BPF there, or it counts.
-        if let Err(error) = Counting::open(&[CpuId(0)]) {
-            assert!(error.to_string().len() > 20, "{error}");
-        }
     }
 }
