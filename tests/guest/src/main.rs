@@ -18,6 +18,7 @@ mod refusals;
 mod scheduling;
 mod service;
 mod storms;
+mod timer;
 mod toolbox;
 mod transactions;
 mod tuning;
@@ -59,6 +60,7 @@ fn main() {
             agent::tests(),
             faults::tests(),
             counting::tests(),
+            timer::tests(),
             recording::tests(),
             refusals::tests(),
             configuration::tests(),

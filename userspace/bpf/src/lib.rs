@@ -10,6 +10,7 @@ mod counters;
 mod handle;
 mod pins;
 mod records;
+mod sampled;
 
 #[allow(missing_docs, dead_code, non_camel_case_types, non_upper_case_globals, non_snake_case, clippy::all)]
 mod intf {
@@ -28,10 +29,17 @@ mod counters_skeleton {
     include!(concat!(env!("OUT_DIR"), "/counters_skel.rs"));
 }
 
+/// The same of what filters samples.
+#[allow(missing_docs, dead_code, clippy::all, clippy::undocumented_unsafe_blocks)]
+mod sampled_skeleton {
+    include!(concat!(env!("OUT_DIR"), "/sampled_skel.rs"));
+}
+
 pub use counters::{Counters, EventCount, ThreadCharges};
 pub use handle::{Error, Identity, Scheduler};
 pub use pins::Pins;
 pub use records::{AssignOutcome, Assignment, Statistics, TaskRecord};
+pub use sampled::SampleFilter;
 
 /// Nodes that the BPF side has room for.
 pub const MAX_NODES: usize = intf::tandem_consts_TANDEM_MAX_NODES as usize;

@@ -32,7 +32,9 @@ pub enum StopReason {
 pub struct LookaheadCounters {
     /// Samples of managed threads read from the rings.
     pub samples: u64,
-    /// Samples of other processes, dropped unread.
+    /// Samples of other processes that the kernel did not write.
+    pub declined: u64,
+    /// Samples of other processes that it wrote, dropped unread.
     pub unmanaged: u64,
     /// Samples without user registers (kernel threads).
     pub kernel: u64,

@@ -15,6 +15,7 @@ use super::counters::StopReason;
 use super::decode::{DecodeCache, Decoded, Kind, is_write, touches_memory};
 use super::pages::{PageCache, PageLimits, Stale};
 use super::taint::Taint;
+use super::tls::{DESCRIPTOR_BYTES, is_descriptor};
 
 /// General registers in the order of [`Registers::general`] (the hardware's numbering).
 const GENERAL: [RegisterX86; 16] = [
@@ -73,6 +74,17 @@ pub struct Run {
     pub stepped_over: u32,
 }
 
+/// What is known of a thread's TLS base.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ThreadLocal {
+    Unknown,
+    /// Not looked at in this run yet.
+    Claimed(u64),
+    Known,
+    /// What was claimed is no descriptor.
+    Wrong,
+}
+
 struct State {
     pages: PageCache,
     decoded: DecodeCache,
@@ -80,7 +92,7 @@ struct State {
     touches: Vec<Touch>,
     limit: u32,
     process: u32,
-    fs_known: bool,
+    thread_local: ThreadLocal,
     /// The instruction in flight and whether its result is unknown.
     current: Option<(Decoded, bool)>,
     run: Run,
@@ -93,6 +105,16 @@ impl State {
             self.stopped = true;
             self.run.stop = reason;
         }
+    }
+
+    /// Whether the TLS base is known, which is looked at when it is used first.
+    fn knows_thread_local(&mut self) -> bool {
+        if let ThreadLocal::Claimed(base) = self.thread_local {
+            let mut start = [0; DESCRIPTOR_BYTES];
+            let right = self.pages.data(base, &mut start) && is_descriptor(&start, base);
+            self.thread_local = if right { ThreadLocal::Known } else { ThreadLocal::Wrong };
+        }
+        self.thread_local == ThreadLocal::Known
     }
 
     fn finish_instruction(&mut self) {
@@ -127,7 +149,7 @@ impl Emulator {
             touches: Vec::new(),
             limit: instructions,
             process: 0,
-            fs_known: false,
+            thread_local: ThreadLocal::Unknown,
             current: None,
             run: Run { stop: StopReason::Limit, instructions: 0, stepped_over: 0 },
             stopped: false,
@@ -168,7 +190,7 @@ impl Emulator {
 
     /// Runs on from `registers` of a thread of `process`, sampled at `sample_ns`, read now (`now_ns`, same clock).
     ///
-    /// `fs_base` is the thread's TLS base if known. The touches are in [`Emulator::touches`], in order.
+    /// `fs_base` is the thread's TLS base if known; it is checked when the code uses it. The touches are in [`Emulator::touches`], in order.
     ///
     /// # Errors
     /// [`LookaheadError::Engine`] when the engine itself refuses; how the sampled code ends is in [`Run::stop`].
@@ -195,6 +217,11 @@ impl Emulator {
         &self.engine.get_data().touches
     }
 
+    /// Whether the last run met something else than a thread's descriptor at the TLS base that it was given.
+    pub fn thread_local_was_wrong(&self) -> bool {
+        self.engine.get_data().thread_local == ThreadLocal::Wrong
+    }
+
     /// Pages copied from processes so far.
     pub fn pages_read(&self) -> u64 {
         self.engine.get_data().pages.pages_read
@@ -213,7 +240,7 @@ impl Emulator {
         state.taint.reset();
         state.touches.clear();
         state.process = process.0;
-        state.fs_known = fs_base.is_some();
+        state.thread_local = fs_base.map_or(ThreadLocal::Unknown, ThreadLocal::Claimed);
         state.current = None;
         state.stopped = false;
         state.run = Run { stop: StopReason::Limit, instructions: 0, stepped_over: 0 };
@@ -243,7 +270,7 @@ fn judge(state: &mut State, decoded: &Decoded) -> Next {
     if decoded.kind == Kind::Branch && unknown {
         return Next::Stop(StopReason::UnknownBranch);
     }
-    let unknown_segment = decoded.uses_gs || decoded.uses_fs && !state.fs_known;
+    let unknown_segment = decoded.uses_gs || decoded.uses_fs && !state.knows_thread_local();
     if unknown_segment && decoded.kind == Kind::Branch {
         return Next::Stop(StopReason::UnknownBranch);
     }

@@ -321,9 +321,18 @@ fn thread_local_access_needs_its_base() {
     let (run, touches) = bench.run();
     assert_eq!((run.stop, run.stepped_over), (StopReason::UnknownBranch, 1));
     assert_eq!(touches, [load(data, 8)]);
-    bench.fs_base = Some(data + 4096);
+    let base = data + 4096;
+    bench.fs_base = Some(base);
+    let (run, touches) = bench.run();
+    assert_eq!((run.stop, run.stepped_over), (StopReason::UnknownBranch, 1), "no descriptor there");
+    assert_eq!(touches, [load(data, 8)]);
+    assert!(bench.emulator.thread_local_was_wrong());
+    for at in [0, 16] {
+        bench.data.write(4096 + at, &base.to_ne_bytes());
+    }
     let (run, touches) = bench.run();
     assert_eq!((run.stop, run.stepped_over), (StopReason::Syscall, 0));
+    assert!(!bench.emulator.thread_local_was_wrong());
     assert_eq!(touches, [load(data + 4096 + 0x28, 8), load(data, 8)]);
 }
 

@@ -5,7 +5,7 @@
 //! a line that occurs in at least 3 of 4 recent samples of its thread (after 8 samples; counts halve every
 //! 64 samples).
 
-use std::collections::{HashMap, HashSet};
+use hashbrown::{HashMap, HashSet};
 
 use super::counters::LookaheadCounters;
 use super::emulator::Touch;

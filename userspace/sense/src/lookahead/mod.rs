@@ -20,7 +20,9 @@ mod taint;
 mod tls;
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
 
+use tandem_bpf::SampleFilter;
 use tandem_policies::model::{CpuId, ProcessId};
 use thiserror::Error;
 use unicorn_engine::unicorn_const::uc_error;
@@ -110,6 +112,8 @@ impl Default for LookaheadConfig {
 pub struct Lookahead {
     config: LookaheadConfig,
     clocks: Vec<CpuClock>,
+    /// `None`: samples of all processes come, and are filtered here.
+    kernel_filter: Option<SampleFilter>,
     emulator: Emulator,
     managed: BTreeSet<ProcessId>,
     queue: FairQueue,
@@ -132,11 +136,16 @@ impl Lookahead {
             return Err(LookaheadError::NoCpu);
         }
         let period_ns = 10_000_000.clamp(config.period_ns.0, config.period_ns.1);
-        let clocks = cpus.iter().map(|&cpu| CpuClock::open(cpu, period_ns)).collect::<Result<_, _>>()?;
+        let clocks = cpus.iter().map(|&cpu| CpuClock::open(cpu, period_ns)).collect::<Result<Vec<_>, _>>()?;
+        let kernel_filter = filter_in_kernel(&clocks);
+        for (clock, &cpu) in clocks.iter().zip(cpus) {
+            clock.enable().map_err(|source| LookaheadError::Open { cpu, source })?;
+        }
         let fraction = config.budget_fraction.unwrap_or(0.01 * cpus.len().div_ceil(8) as f64);
         Ok(Self {
             config,
             clocks,
+            kernel_filter,
             emulator: Emulator::new(config.instructions, config.pages)?,
             managed: BTreeSet::new(),
             queue: FairQueue::default(),
@@ -159,8 +168,18 @@ impl Lookahead {
         self.period_ns
     }
 
+    /// Events stop when a filter is taken from them.
+    fn enable_again(&self) {
+        for clock in &self.clocks {
+            if let Err(error) = clock.enable() {
+                tracing::warn!(%error, "sampling of a CPU stopped");
+            }
+        }
+    }
+
     fn collect(&mut self) {
         let Self { clocks, counters, managed, queue, .. } = self;
+        counters.declined = self.kernel_filter.as_ref().map_or(0, SampleFilter::declined).max(counters.declined);
         for clock in clocks {
             clock.drain(|record| match record {
                 Record::Lost(lost) => counters.lost += lost,
@@ -187,8 +206,11 @@ impl Lookahead {
     ) -> Result<(), LookaheadError> {
         let fs_base = self.bases.get(sample.process, sample.tid);
         let run = self.emulator.run(sample.process, registers, fs_base, sample.time_ns, now_ns)?;
+        if self.emulator.thread_local_was_wrong() {
+            self.bases.forget(sample.tid);
+        }
         let counters = &mut self.counters;
-        counters.unknown_tls += u64::from(fs_base.is_none());
+        counters.unknown_tls += u64::from(fs_base.is_none() || self.emulator.thread_local_was_wrong());
         counters.emulated += 1;
         counters.instructions += u64::from(run.instructions);
         counters.stepped_over += u64::from(run.stepped_over);
@@ -249,6 +271,29 @@ impl Lookahead {
     }
 }
 
+/// Has the kernel drop samples of processes that are not managed; where it cannot, that is left to [`Lookahead::collect`].
+fn filter_in_kernel(clocks: &[CpuClock]) -> Option<SampleFilter> {
+    // Elsewhere the kernel knows processes by other numbers than this process does.
+    if !in_initial_pid_namespace() {
+        tracing::debug!("samples are not filtered in the kernel: this is a container with process numbers of its own");
+        return None;
+    }
+    let filtered = SampleFilter::load().and_then(|mut filter| {
+        clocks.iter().try_for_each(|clock| filter.attach(clock.event()))?;
+        Ok(filter)
+    });
+    if let Err(error) = &filtered {
+        tracing::debug!(%error, "samples are not filtered in the kernel");
+    }
+    filtered.ok()
+}
+
+fn in_initial_pid_namespace() -> bool {
+    /// The kernel's number of the first namespace of process numbers (`PROC_PID_INIT_INO`).
+    const INITIAL: u64 = 0xefff_fffc;
+    std::fs::metadata("/proc/self/ns/pid").is_ok_and(|namespace| namespace.ino() == INITIAL)
+}
+
 impl Sampler for Lookahead {
     fn traits(&self) -> SamplerTraits {
         TRAITS
@@ -258,6 +303,13 @@ impl Sampler for Lookahead {
         if *managed != self.managed {
             self.managed.clone_from(managed);
             self.bases.clear();
+            let numbers = managed.iter().map(|process| process.0).collect();
+            let told = self.kernel_filter.as_mut().map_or(Ok(()), |filter| filter.set_processes(&numbers));
+            if let Err(error) = told {
+                tracing::warn!(%error, "all processes are sampled, and filtered after that");
+                self.kernel_filter = None;
+                self.enable_again();
+            }
         }
     }
 

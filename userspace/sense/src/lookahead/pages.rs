@@ -9,9 +9,9 @@
 //! code pages are kept longer; after their time to live they are read again and compared.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
-use std::collections::HashMap;
 use std::ptr::NonNull;
 
+use hashbrown::HashMap;
 use tandem_policies::model::{PAGE_BYTES, ProcessId};
 
 const PAGE: usize = PAGE_BYTES as usize;
@@ -59,6 +59,8 @@ pub(super) struct PageCache {
     limits: PageLimits,
     frames: Vec<Option<Frame>>,
     free: Vec<usize>,
+    /// The frames that are not free.
+    used: Vec<usize>,
     index: HashMap<PageKey, usize>,
     process: u32,
     now_ns: u64,
@@ -88,6 +90,7 @@ impl PageCache {
             limits: PageLimits { pages, ..limits },
             frames: vec![None; pages],
             free: (0..pages).rev().collect(),
+            used: Vec::with_capacity(pages),
             index: HashMap::with_capacity(pages),
             process: 0,
             now_ns: 0,
@@ -110,6 +113,7 @@ impl PageCache {
         unsafe { std::slice::from_raw_parts_mut(self.arena.as_ptr().add(frame * PAGE), PAGE) }
     }
 
+    /// Returns whether the page was code. The frame stays among the used ones.
     fn release(&mut self, frame: usize) -> bool {
         let Some(gone) = self.frames[frame].take() else { return false };
         self.index.remove(&gone.key);
@@ -121,33 +125,34 @@ impl PageCache {
     /// surplus pages and compares old code with what the process has now.
     pub(super) fn begin(&mut self, process: ProcessId, sample_ns: u64, now_ns: u64) -> Stale {
         (self.process, self.sample_ns, self.now_ns) = (process.0, sample_ns, now_ns);
-        let mut stale = Stale::Translations;
+        let mut used = std::mem::take(&mut self.used);
+        let (mut code_gone, room) = (false, self.frames.len() - FREE_BEFORE_SAMPLE);
+        let too_many = used.len() > room;
+        used.retain(|&number| {
+            let kept = !too_many && self.keeps(number);
+            code_gone |= !kept && self.release(number);
+            kept
+        });
+        self.used = used;
+        if code_gone { Stale::Code } else { Stale::Translations }
+    }
+
+    /// Whether the page in this frame serves the sample.
+    fn keeps(&mut self, number: usize) -> bool {
+        let Some(frame) = self.frames[number] else { return false };
+        let age_ns = self.now_ns.saturating_sub(frame.read_ns);
+        if frame.written {
+            return false;
+        }
+        if !frame.code {
+            return frame.read_ns >= self.sample_ns && age_ns <= self.limits.data_ttl_ns;
+        }
         let mut current = [0; PAGE];
-        for number in 0..self.frames.len() {
-            let Some(frame) = self.frames[number] else { continue };
-            let age_ns = now_ns.saturating_sub(frame.read_ns);
-            let keep = if frame.written {
-                false
-            } else if frame.code {
-                age_ns <= self.limits.code_ttl_ns || {
-                    let same = read_page(frame.key, &mut current) && *self.frame_mut(number) == current;
-                    self.frames[number] = Some(Frame { read_ns: now_ns, ..frame });
-                    same
-                }
-            } else {
-                frame.read_ns >= sample_ns && age_ns <= self.limits.data_ttl_ns
-            };
-            if !keep && self.release(number) {
-                stale = Stale::Code;
-            }
+        age_ns <= self.limits.code_ttl_ns || {
+            let same = read_page(frame.key, &mut current) && *self.frame_mut(number) == current;
+            self.frames[number] = Some(Frame { read_ns: self.now_ns, ..frame });
+            same
         }
-        if self.free.len() < FREE_BEFORE_SAMPLE {
-            for number in 0..self.frames.len() {
-                self.release(number);
-            }
-            stale = Stale::Code;
-        }
-        stale
     }
 
     /// The arena offset of the page at `address` of the current process, read if needed; `None` if it cannot be.
@@ -164,6 +169,7 @@ impl PageCache {
                 }
                 self.pages_read += 1;
                 self.free.pop();
+                self.used.push(number);
                 self.index.insert(key, number);
                 self.frames[number] = Some(Frame { key, read_ns: self.now_ns, written: false, code: false });
                 number
@@ -200,14 +206,19 @@ impl PageCache {
     pub(super) fn code(&mut self, address: u64, code: &mut [u8]) -> usize {
         let first = (PAGE_BYTES - address % PAGE_BYTES).min(code.len() as u64) as usize;
         let (head, tail) = code.split_at_mut(first);
-        if !self.copy(address, head) {
+        if !self.copy(address, head, true) {
             return 0;
         }
-        if !tail.is_empty() && self.copy(address.wrapping_add(first as u64), tail) { code.len() } else { first }
+        if !tail.is_empty() && self.copy(address.wrapping_add(first as u64), tail, true) { code.len() } else { first }
     }
 
-    fn copy(&mut self, address: u64, into: &mut [u8]) -> bool {
-        let Some(offset) = self.translate(address, true) else { return false };
+    /// Copies data at `address`, which lies in one page; `false` if that cannot be read.
+    pub(super) fn data(&mut self, address: u64, into: &mut [u8]) -> bool {
+        address % PAGE_BYTES + into.len() as u64 <= PAGE_BYTES && self.copy(address, into, false)
+    }
+
+    fn copy(&mut self, address: u64, into: &mut [u8], code: bool) -> bool {
+        let Some(offset) = self.translate(address, code) else { return false };
         let within = (address % PAGE_BYTES) as usize;
         let length = into.len();
         into.copy_from_slice(&self.frame_mut(offset as usize / PAGE)[within..within + length]);

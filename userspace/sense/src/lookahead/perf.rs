@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! One cpu-clock event and its ring on one CPU.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -83,6 +83,7 @@ pub(super) struct CpuClock {
 }
 
 impl CpuClock {
+    /// An event that does not sample yet.
     pub(super) fn open(cpu: CpuId, period_ns: u64) -> Result<Self, LookaheadError> {
         let mut attributes = bindings::perf_event_attr {
             size: size_of::<bindings::perf_event_attr>() as u32,
@@ -99,6 +100,7 @@ impl CpuClock {
             ..Default::default()
         };
         attributes.__bindgen_anon_1.sample_period = period_ns;
+        attributes.set_disabled(1);
         attributes.set_exclude_kernel(1);
         attributes.set_exclude_hv(1);
         attributes.set_use_clockid(1);
@@ -119,6 +121,16 @@ impl CpuClock {
         }
         let ring = NonNull::new(ring.cast()).expect("a mapping is not at address zero");
         Ok(Self { event, ring })
+    }
+
+    pub(super) fn event(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    pub(super) fn enable(&self) -> std::io::Result<()> {
+        // SAFETY: the argument is flags: none.
+        let enabled = unsafe { ioctls::ENABLE(self.event.as_raw_fd(), 0) };
+        if enabled < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
     }
 
     pub(super) fn set_period(&self, period_ns: u64) -> std::io::Result<()> {

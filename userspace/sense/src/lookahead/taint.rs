@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Which registers, flags and memory words hold values that the emulation does not know.
 
-use std::collections::HashSet;
+use hashbrown::HashSet;
 
 use super::decode::{Decoded, OTHER_REGISTERS, RegisterMask, XMM_REGISTERS};
 

@@ -13,6 +13,8 @@ use super::pages::read_memory;
 
 /// The list head lies this far into the descriptor at most.
 const SEARCH_BYTES: u64 = 2048;
+/// Bytes of a descriptor that tell whether it is one.
+pub(super) const DESCRIPTOR_BYTES: usize = 24;
 /// Descriptors are aligned to this.
 const ALIGN: u64 = 64;
 const MAX_THREADS: usize = 1 << 16;
@@ -24,17 +26,18 @@ pub(super) struct ThreadLocalBases {
 }
 
 impl ThreadLocalBases {
-    /// The base of thread `tid` of `process`, `None` if it cannot be found.
+    /// The base of thread `tid` of `process`, `None` if it cannot be found. Whether it still is one shows when it is used:
+    /// a thread that called execve has another.
     pub(super) fn get(&mut self, process: ProcessId, tid: u32) -> Option<u64> {
         if self.known.len() >= MAX_THREADS {
             self.known.clear();
         }
-        let known = self.known.entry(tid).or_insert_with(|| find(process, tid));
-        // A thread that called execve has another one now.
-        if known.is_some_and(|base| !starts_descriptor(process, base)) {
-            *known = find(process, tid);
-        }
-        *known
+        *self.known.entry(tid).or_insert_with(|| find(process, tid))
+    }
+
+    /// The base of thread `tid` turned out to be none: it is looked for again.
+    pub(super) fn forget(&mut self, tid: u32) {
+        self.known.remove(&tid);
     }
 
     /// Forgets all threads: ids are used again.
@@ -61,9 +64,14 @@ fn find(process: ProcessId, tid: u32) -> Option<u64> {
 }
 
 fn starts_descriptor(process: ProcessId, address: u64) -> bool {
-    let mut start = [0; 24];
-    let word = |start: &[u8], at: usize| start[at..].first_chunk::<8>().map(|bytes| u64::from_ne_bytes(*bytes));
-    read_memory(process, address, &mut start) && word(&start, 0) == Some(address) && word(&start, 16) == Some(address)
+    let mut start = [0; DESCRIPTOR_BYTES];
+    read_memory(process, address, &mut start) && is_descriptor(&start, address)
+}
+
+/// Whether memory at `address` that begins with `start` is a thread's descriptor.
+pub(super) fn is_descriptor(start: &[u8; DESCRIPTOR_BYTES], address: u64) -> bool {
+    let points_here = |at: usize| start[at..].first_chunk() == Some(&address.to_ne_bytes());
+    points_here(0) && points_here(16)
 }
 
 #[cfg(test)]
