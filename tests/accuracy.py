@@ -23,7 +23,7 @@ DOCUMENT = ROOT / "docs" / "signals.md"
 PROGRAM = ROOT / "build/bin/sampler-accuracy"
 BEGIN, END = "<!-- accuracy: written by tests/accuracy.py -->", "<!-- accuracy: end -->"
 # As they are; with a budget in percent of a CPU; and without the filter that drops what caches absorb.
-SAMPLERS = ("lookahead", "lookahead=25", "lookahead:unfiltered=25", "device", "fault")
+SAMPLERS = ("lookahead", "lookahead=10", "lookahead:unfiltered=10", "device", "fault")
 # Four threads: the other CPUs are for those who look.
 WORKLOADS = {
     "crossed": ["--threads", "4", "--processes", "2"],
@@ -68,7 +68,9 @@ def observed(machine, workload, arguments):
     load = " ".join(["tandem-load", workload, *arguments])
     # The program may end before the samplers do; what it said is told only if nothing was seen of it.
     sample = f"sampler-accuracy tandem-load {SECONDS} {' '.join(SAMPLERS)} || sed 's/^/load: /' /tmp/load"
-    command = f"{load} >/tmp/load 2>&1 & {sample}; kill $! 2>/dev/null || true"
+    # As under sched_ext: where pages are moved meanwhile, signals go by where they are and the truth by where they were.
+    still = "echo 0 > /proc/sys/kernel/numa_balancing"
+    command = f"{still}; {load} >/tmp/load 2>&1 & {sample}; kill $! 2>/dev/null || true"
     output = guest(machine, command, [ROOT / "build/bin/tandem-load", PROGRAM])
     lines = [line for line in output.splitlines() if line.startswith("{")]
     if not lines:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What samplers say of a program beside what is true, in a guest of the timing lab: a line of JSON an interval.
 //!
-//! The truth are samples of the lab's ring (of one miss in 64, at most 20000 a second and CPU), each joined with the thread
+//! The truth are samples of the lab's ring (of one miss in 64, at most 10000 a second and CPU), each joined with the thread
 //! that ran on its CPU then; the samplers see what they see when they are chosen. `tests/accuracy.py` starts this and compares.
 //!
 //! It ends after so many seconds, or with the program.
@@ -24,7 +24,7 @@ use tandem_sense::{
 };
 
 /// What the truth is made of. All there is in the ring would keep this program from anything else, the samplers too.
-const TRUTH_HZ: u64 = 20_000;
+const TRUTH_HZ: u64 = 10_000;
 /// Misses for each in the ring.
 const MISSES: f64 = 64.0;
 const TICK: Duration = Duration::from_millis(10);

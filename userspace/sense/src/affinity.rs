@@ -4,7 +4,7 @@
 //! A group is a run of pages of one region within 2 MiB-aligned memory: all of that at first, and less once its parts turn out to
 //! have different users (`split.rs`). Weights are counts of sampled accesses that halve every
 //! [`AffinityConfig::half_life_ns`]. What was seen at one look at a thread is of one stretch of its code and likely of
-//! one place, so it counts as one sample, however many accesses it shows. Sharing is looked for at 4 KiB pages: samples
+//! one place, so it counts as one sample, however many accesses it shows. Sharing is looked for at 4 KiB pages (`sharing.rs`): samples
 //! are too sparse for two threads to be caught on one 64-byte line, so pages overstate false sharing a little, and 2 MiB would greatly.
 
 use std::collections::BTreeMap;
@@ -13,9 +13,10 @@ use std::ops::Range;
 use tandem_policies::model::{GroupId, PAGE_BYTES, ProcessId, ThreadId, Unmovable};
 
 use crate::regions::{Region, RegionKind};
+use crate::sharing::{self, SeenGroup, Use};
 use crate::split::{self, Part};
 use crate::thread_numbers::{ThreadNumber, ThreadNumbers};
-use crate::touches::{MOST_PAGES, Record, TouchTable};
+use crate::touches::{MOST_PAGES, Record, TouchTable, User};
 
 /// Alignment and largest size of a page group.
 pub const GROUP_BYTES: u64 = MOST_PAGES * PAGE_BYTES;
@@ -313,23 +314,34 @@ impl AffinityTable {
         changed
     }
 
-    /// Pairs of threads that touched the same pages. A page adds the lesser of the two threads' rates on it,
-    /// a rate being the weight times `scale` (accesses per second behind a weight of 1). Both orders are there.
+    /// Pairs of threads that use the same pages, in accesses per second (`sharing.rs`): a thread's rate on a page is its weight times
+    /// `scale` (accesses per second behind a weight of 1). Both orders are there.
     pub fn sharing(&self, scale: impl Fn(ThreadId) -> f64) -> BTreeMap<ThreadId, BTreeMap<ThreadId, f64>> {
-        let mut rows: BTreeMap<ThreadId, BTreeMap<ThreadId, f64>> = BTreeMap::new();
-        let rate = |(number, accesses): (ThreadNumber, f32)| {
-            let thread = self.numbers.thread(number)?;
-            Some((thread, f64::from(accesses) * scale(thread)))
+        let mut pages: Vec<_> = self.pages.records().collect();
+        pages.sort_unstable_by_key(|page| (page.process(), page.pages().start));
+        let use_of = |(number, user): (ThreadNumber, User)| {
+            let accesses_per_s = f64::from(user.accesses) * scale(self.numbers.thread(number)?);
+            Some(Use { thread: number, accesses_per_s, looks: f64::from(user.looks) })
         };
-        for page in self.pages.records() {
-            let users: Vec<_> = page.users().filter_map(|(number, user)| rate((number, user.accesses))).collect();
-            for (at, &(first, first_per_s)) in users.iter().enumerate() {
-                for &(second, second_per_s) in &users[at + 1..] {
-                    let shared = first_per_s.min(second_per_s);
-                    *rows.entry(first).or_default().entry(second).or_default() += shared;
-                    *rows.entry(second).or_default().entry(first).or_default() += shared;
-                }
+        let seen = |group: Record<'_>| {
+            let (process, range) = (group.process(), group.pages());
+            let from = pages.partition_point(|page| (page.process(), page.pages().start) < (process, range.start));
+            let inside =
+                pages[from..].iter().take_while(|page| page.process() == process && page.pages().start < range.end);
+            SeenGroup {
+                users: group.users().filter_map(use_of).collect(),
+                pages: inside.map(|page| page.users().filter_map(use_of).collect()).collect(),
             }
+        };
+        let of_several = |group: &Record<'_>| group.users().nth(1).is_some();
+        let shared = sharing::between_threads(|| self.groups.records().filter(of_several).map(seen));
+        let mut rows: BTreeMap<ThreadId, BTreeMap<ThreadId, f64>> = BTreeMap::new();
+        for ((first, second), per_s) in shared {
+            let (Some(first), Some(second)) = (self.numbers.thread(first), self.numbers.thread(second)) else {
+                continue;
+            };
+            rows.entry(first).or_default().insert(second, per_s);
+            rows.entry(second).or_default().insert(first, per_s);
         }
         rows
     }

@@ -25,6 +25,7 @@ pub mod rate;
 pub mod regions;
 pub mod samplers;
 mod sensor;
+mod sharing;
 mod snapshot;
 mod source;
 mod split;

@@ -7,7 +7,7 @@ use std::num::NonZeroU16;
 use tandem_policies::model::ThreadId;
 
 /// A thread, as long as it is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ThreadNumber(NonZeroU16);
 
 /// Which number stands for which thread.
