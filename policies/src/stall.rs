@@ -2,12 +2,56 @@
 //! The stall that threads suffered: from where they really ran and where the pages that they access really are, not
 //! from what was ordered. An assignment that was not followed and a page that did not move do not count.
 
-use crate::model::{Action, GroupId, Plan, Snapshot, Thread};
+use std::collections::BTreeMap;
+
+use crate::model::{Action, GroupId, NodeIndex, PerNode, Plan, Snapshot, Thread, ThreadId};
 use crate::users::Users;
 
 /// Least share of their users' stall that moving pages must save. Small pages that several nodes use about equally would
 /// else follow every change of who uses them a little more.
 const FAINTEST_GAIN: f64 = 0.005;
+
+/// What a plan changed, as it was before.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Changed {
+    /// Threads that it moved, with their nodes.
+    pub threads: Vec<(ThreadId, NodeIndex)>,
+    /// Page groups that it moved, with their pages by node.
+    pub groups: BTreeMap<GroupId, PerNode<u64>>,
+}
+
+/// The mean latency of an access, as [`latency_ns`], if what a plan changed were as it was before: for what the threads do now,
+/// which may be something else than when the plan was made. Groups that are not there any more are left out.
+pub fn latency_without_ns(snapshot: &Snapshot, changed: &Changed) -> Option<f64> {
+    let mut shifts: BTreeMap<ThreadId, PerNode<f64>> = BTreeMap::new();
+    for group in &snapshot.groups {
+        let Some(before) = changed.groups.get(&group.id) else { continue };
+        let (pages_before, pages_now) = (before.values().sum::<u64>(), group.resident_pages.values().sum::<u64>());
+        if pages_before == 0 || pages_now == 0 {
+            continue;
+        }
+        for &(user, per_s) in &group.users {
+            let shift = shifts.entry(user).or_insert_with(|| PerNode::filled(before.len(), 0.0));
+            for (node, &pages) in before.iter() {
+                let now = group.resident_pages[node] as f64 / pages_now as f64;
+                shift[node] += per_s * (pages as f64 / pages_before as f64 - now);
+            }
+        }
+    }
+    let without = |thread: &Thread| {
+        let mut thread = thread.clone();
+        if let (Some(row), Some(shift)) = (&mut thread.accesses_per_s, shifts.get(&thread.id)) {
+            // Small groups and seldom users are not in the snapshot: no node can lose more than it has.
+            shift.iter().for_each(|(node, more)| row[node] = (row[node] + more).max(0.0));
+        }
+        if let Some((_, node)) = changed.threads.iter().find(|(moved, _)| *moved == thread.id) {
+            let ran_ns = thread.run_ns.values().sum();
+            thread.run_ns = PerNode::from_fn(thread.run_ns.len(), |at| if at == *node { ran_ns } else { 0 });
+        }
+        stall_of(snapshot, &thread)
+    };
+    mean(snapshot.threads.iter().filter_map(without))
+}
 
 /// Accesses per second of a thread, and the stall that they cost from where it ran, in ns per second; `None` without a
 /// signal.
@@ -29,7 +73,10 @@ fn stall_of(snapshot: &Snapshot, thread: &Thread) -> Option<(f64, f64)> {
 
 /// Mean latency of an access of all threads with a signal; `None` if there is none.
 pub fn latency_ns(snapshot: &Snapshot) -> Option<f64> {
-    let stalls = snapshot.threads.iter().filter_map(|thread| stall_of(snapshot, thread));
+    mean(snapshot.threads.iter().filter_map(|thread| stall_of(snapshot, thread)))
+}
+
+fn mean(stalls: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
     let (accesses_per_s, stall_ns_per_s) = stalls.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     (accesses_per_s > 0.0).then(|| stall_ns_per_s / accesses_per_s)
 }
@@ -87,6 +134,30 @@ mod tests {
     fn the_latency_is_that_of_where_threads_ran() {
         assert_eq!(latency_ns(&page_plan(1000.0, None).1), Some(150.0));
         assert_eq!(latency_ns(&SnapshotBuilder::new(two_nodes(2)).thread(1, 0, None).build()), None, "no signal");
+    }
+
+    #[test]
+    fn without_a_plan_its_threads_are_on_their_nodes_and_its_pages_where_they_were() {
+        // 1000 accesses a second to each node, those to node 1 to a group that is half on node 0 now.
+        let (_, mut snapshot) = page_plan(1000.0, None);
+        let group = snapshot.groups[0].id;
+        let without = |snapshot: &Snapshot, threads: &[(ThreadId, NodeIndex)], pages: Option<[u64; 2]>| {
+            let groups = pages.map(|pages| (group, pages.to_vec().into())).into_iter().collect();
+            latency_without_ns(snapshot, &Changed { threads: threads.to_vec(), groups }).unwrap()
+        };
+        let thread = snapshot.threads[0].id;
+        assert_eq!(without(&snapshot, &[], None), 150.0, "nothing was changed");
+        assert_eq!(
+            without(&snapshot, &[(thread, NodeIndex(1))], None),
+            150.0,
+            "as far from the one half as from the other"
+        );
+        assert_eq!(without(&snapshot, &[], Some([8, 0])), 100.0, "it took pages away from their user");
+        snapshot.threads[0].accesses_per_s = Some(vec![1000.0, 0.0].into());
+        snapshot.groups[0].resident_pages = vec![4, 0].into();
+        assert_eq!(without(&snapshot, &[], Some([0, 8])), 200.0, "it brought them");
+        assert_eq!(without(&snapshot, &[(thread, NodeIndex(1))], None), 200.0);
+        assert_eq!(without(&snapshot, &[(thread, NodeIndex(1))], Some([0, 8])), 100.0, "both were away together");
     }
 
     #[test]

@@ -86,7 +86,7 @@ impl Pace {
     /// The time from one look for threads that turned to the next; `None`: never.
     pub fn turn_look(&self) -> Option<Duration> {
         let dear = Duration::from_nanos(self.turn_cost_ns.saturating_mul(LOOK_DIVISOR));
-        Some(TURN.max(dear)).filter(|look| self.quick && self.settling.is_none() && *look < self.usual)
+        Some(TURN.max(dear)).filter(|look| self.quick && *look < self.interval())
     }
 
     /// A look for threads that turned took so much CPU time.
@@ -226,6 +226,8 @@ mod tests {
         pace.note_turn_look(MS);
         pace.note(0, threads(&[1]), Step::Moving, MS);
         assert_eq!(pace.turn_look(), None, "intervals are short");
+        pace.note(MS, threads(&[1]), Step::Moving, 30 * MS);
+        assert_eq!((pace.interval(), pace.turn_look()), (Duration::from_millis(600), Some(TURN)), "or not that short");
         assert_eq!(Pace::new(USUAL, false).turn_look(), None);
     }
 

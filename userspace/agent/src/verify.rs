@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Whether a plan paid: the mean latency of an access, before the plan and after it was carried out.
 //!
-//! The latency is [`tandem_policies::stall::latency_ns`].
+//! The latency is [`tandem_policies::stall::latency_ns`]. Where it rose, that may be the plan's doing, or the program does something
+//! else by now. So what it would be without the plan, for what the program does now, must be lower too
+//! ([`tandem_policies::stall::latency_without_ns`]): else there is nothing to be had from undoing it.
 
 use tandem_act::Generation;
-use tandem_policies::model::{NodeIndex, ThreadId};
+use tandem_policies::stall::Changed;
 
 /// Rise of the latency that is still taken for noise.
 const NOISE: f64 = 0.02;
@@ -18,8 +20,8 @@ pub struct Trial {
     pub generation: Generation,
     /// Latency when it was decided.
     pub before_ns: Option<f64>,
-    /// Threads that it moved, with their nodes before.
-    pub threads: Vec<(ThreadId, NodeIndex)>,
+    /// What it changed.
+    pub changed: Changed,
     /// Whether it stays whatever it brings: its policy tries things out ([`tandem_policies::registry::Policy::explores`]).
     explores: bool,
     settled_intervals: u32,
@@ -44,18 +46,13 @@ pub enum Verdict {
 
 impl Trial {
     /// Watches a plan from now on; one of a policy that explores stays whatever it brings.
-    pub fn new(
-        generation: Generation,
-        before_ns: Option<f64>,
-        threads: Vec<(ThreadId, NodeIndex)>,
-        explores: bool,
-    ) -> Self {
-        Self { generation, before_ns, threads, explores, settled_intervals: 0 }
+    pub fn new(generation: Generation, before_ns: Option<f64>, changed: Changed, explores: bool) -> Self {
+        Self { generation, before_ns, changed, explores, settled_intervals: 0 }
     }
 
-    /// One interval later: `moving` says whether moves are still under way. Without a signal before or after, nothing
-    /// speaks against the plan.
-    pub fn judge(&mut self, moving: bool, after_ns: Option<f64>) -> Verdict {
+    /// One interval later: `moving` says whether moves are still under way, `after_ns` and `without_ns` are the latency now, and
+    /// without the plan. Without a signal before or after, nothing speaks against the plan.
+    pub fn judge(&mut self, moving: bool, after_ns: Option<f64>, without_ns: Option<f64>) -> Verdict {
         if moving {
             return Verdict::Wait;
         }
@@ -63,8 +60,11 @@ impl Trial {
         if self.settled_intervals < SETTLE_INTERVALS {
             return Verdict::Wait;
         }
-        match (self.before_ns, after_ns) {
-            (Some(before_ns), Some(after_ns)) if !self.explores && after_ns > before_ns * (1.0 + NOISE) => {
+        let rose_from = |lower_ns: f64, after_ns: f64| after_ns > lower_ns * (1.0 + NOISE);
+        match (self.before_ns, after_ns, without_ns) {
+            (Some(before_ns), Some(after_ns), Some(without_ns))
+                if !self.explores && rose_from(before_ns, after_ns) && rose_from(without_ns, after_ns) =>
+            {
                 Verdict::Undo { after_ns }
             }
             _ => Verdict::Keep { after_ns },
@@ -76,14 +76,15 @@ impl Trial {
 mod tests {
     use super::*;
 
+    /// The verdict on a plan without which all would be as before.
     fn judged(before_ns: Option<f64>, after_ns: Option<f64>) -> Verdict {
-        judge(Trial::new(Generation(1), before_ns, vec![], false), after_ns)
+        judge(Trial::new(Generation(1), before_ns, Changed::default(), false), after_ns, before_ns)
     }
 
-    fn judge(mut trial: Trial, after_ns: Option<f64>) -> Verdict {
-        assert_eq!(trial.judge(true, Some(1e9)), Verdict::Wait, "while moves are under way");
-        assert_eq!(trial.judge(false, Some(1e9)), Verdict::Wait, "the interval of the moves");
-        trial.judge(false, after_ns)
+    fn judge(mut trial: Trial, after_ns: Option<f64>, without_ns: Option<f64>) -> Verdict {
+        assert_eq!(trial.judge(true, Some(1e9), Some(1.0)), Verdict::Wait, "while moves are under way");
+        assert_eq!(trial.judge(false, Some(1e9), Some(1.0)), Verdict::Wait, "the interval of the moves");
+        trial.judge(false, after_ns, without_ns)
     }
 
     #[test]
@@ -99,8 +100,19 @@ mod tests {
 
     #[test]
     fn a_plan_of_a_policy_that_explores_stays_whatever_it_brings() {
-        let trial = Trial::new(Generation(1), Some(100.0), vec![], true);
-        assert_eq!(judge(trial, Some(300.0)), Verdict::Keep { after_ns: Some(300.0) });
+        let trial = Trial::new(Generation(1), Some(100.0), Changed::default(), true);
+        assert_eq!(judge(trial, Some(300.0), Some(100.0)), Verdict::Keep { after_ns: Some(300.0) });
+    }
+
+    #[test]
+    fn a_plan_stays_if_it_would_be_no_better_without_it() {
+        let judged = |without_ns| {
+            let trial = Trial::new(Generation(1), Some(100.0), Changed::default(), false);
+            judge(trial, Some(130.0), Some(without_ns))
+        };
+        assert_eq!(judged(150.0), Verdict::Keep { after_ns: Some(130.0) }, "the program does something else now");
+        assert_eq!(judged(130.0), Verdict::Keep { after_ns: Some(130.0) }, "nothing of it is left");
+        assert_eq!(judged(120.0), Verdict::Undo { after_ns: 130.0 });
     }
 
     #[test]

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Carrying out a plan: leases for its threads, and a queue for its pages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tandem_act::{Generation, PageMove};
-use tandem_policies::model::{Action, NodeIndex, Plan, Snapshot, ThreadId};
-use tandem_policies::stall::latency_ns;
+use tandem_policies::model::{Action, GroupId, Move, NodeIndex, PerNode, Plan, Snapshot, ThreadId};
+use tandem_policies::stall::{Changed, latency_ns};
 use tandem_sense::monotonic_ns;
 use tandem_trace::Decision;
 use tracing::{debug, info};
@@ -49,7 +49,8 @@ impl Agent {
             judged: false,
             undone: false,
         });
-        self.trial = Some(Trial::new(generation, before_ns, moved, explores));
+        let changed = Changed { threads: moved, groups: places_of_moved(snapshot, plan) };
+        self.trial = Some(Trial::new(generation, before_ns, changed, explores));
         Some(generation.0)
     }
 
@@ -112,6 +113,14 @@ impl Agent {
         }
         queued
     }
+}
+
+/// Where the pages of groups that a plan moves are before it.
+fn places_of_moved(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<GroupId, PerNode<u64>> {
+    let group = |planned: &Move| if let Action::MovePages { group, .. } = planned.action { Some(group) } else { None };
+    let moved: BTreeSet<GroupId> = plan.moves.iter().filter_map(group).collect();
+    let places = snapshot.groups.iter().filter(|group| moved.contains(&group.id));
+    places.map(|group| (group.id, group.resident_pages.clone())).collect()
 }
 
 fn reasons_by_thread(plan: &Plan) -> BTreeMap<ThreadId, String> {

@@ -2,7 +2,7 @@
 //! Whether the plan under trial paid, and taking it back if it made things worse.
 
 use tandem_policies::model::Snapshot;
-use tandem_policies::stall::latency_ns;
+use tandem_policies::stall::{latency_ns, latency_without_ns};
 use tandem_sense::monotonic_ns;
 use tracing::warn;
 
@@ -14,7 +14,15 @@ impl Agent {
     /// Looks at the plan under trial, and undoes it if it made things worse; returns whether it did.
     pub(super) fn verify(&mut self, snapshot: &Snapshot, report: &mut Report) -> bool {
         let Some(trial) = &mut self.trial else { return false };
-        let verdict = trial.judge(self.mover.queued_groups() > 0, latency_ns(snapshot));
+        let moving = self.mover.queued_groups() > 0;
+        if self.sensor.threads_turned() > 0 && !moving {
+            // Before and after are of different phases, and the new one is not to wait for a verdict on the old.
+            self.mover.forget_before(trial.generation);
+            self.trial = None;
+            return false;
+        }
+        let without_ns = latency_without_ns(snapshot, &trial.changed);
+        let verdict = trial.judge(moving, latency_ns(snapshot), without_ns);
         let (after_ns, undone) = match verdict {
             Verdict::Wait => return false,
             Verdict::Keep { after_ns } => (after_ns, false),
@@ -41,7 +49,7 @@ impl Agent {
         let now_ns = monotonic_ns();
         let hold_ns = self.config.cooldown.as_nanos() as u64 * HOLD_COOLDOWNS;
         let generation = self.generation.advance();
-        for &(thread, node) in &trial.threads {
+        for &(thread, node) in &trial.changed.threads {
             let Some(now_at) = self.assignments.node_of(thread) else { continue };
             self.assignments.set(thread, node, generation);
             self.cooldowns.start_thread(thread, now_ns, hold_ns);
