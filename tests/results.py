@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
 """Measures every workload under the stock scheduler and between its bounds, on two machines, and some of them, longer, under
 scx_tandem beside it; writes docs/results.md.
@@ -81,6 +82,9 @@ NUMA balancing begins a second after a thread: of runs that last about as long, 
 `crossed` is long enough to show what it reaches. Arms that are not between the bounds stand below each table with what they did
 besides; on what is measured once, luck counts too.
 """
+NOTHING_TO_GAIN = ("all-shared",)
+TANDEM_GOALS = """GOALS
+"""
 TANDEM_HEAD = """The joint policy at its defaults, with nothing told of the workload: it is loaded a second before, learns while the workload runs,
 and all it does is in the time. `scx_tandem` samples with `lookahead`, which needs no hardware; `device` is the lab's stand-in for
 hardware that samples memory accesses (PEBS, IBS, SPE). Ratios to `oracle`, which pins and binds itself and has nothing to learn.
@@ -121,6 +125,14 @@ def without_series(experiment):
     return experiment
 
 
+def commit():
+    """What is measured: the last commit, with a + if there is more than that."""
+    def git(*arguments):
+        return subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True, check=True).stdout.strip()
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs")
+    return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
+
+
 def measure(machine, workload, arms, boots, file):
     """Runs the experiment and keeps its result in `file`; whether all of it is valid."""
     with tempfile.NamedTemporaryFile(suffix=".json") as whole:
@@ -131,7 +143,8 @@ def measure(machine, workload, arms, boots, file):
         text = Path(whole.name).read_text(encoding="utf-8")
     if text:
         RESULTS.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(without_series(json.loads(text)), indent=1) + "\n")
+        experiment = {"commit": commit(), **without_series(json.loads(text))}
+        file.write_text(json.dumps(experiment, indent=1) + "\n")
     return done.returncode == 0
 
 
@@ -178,6 +191,38 @@ def arms_measured(experiment):
     return ",".join(stock + [name for name in names if not stock or name not in STOCK])
 
 
+def arm_medians(experiment):
+    """Medians by arm, such that less is better."""
+    medians = {arm["name"]: arm["median"] for arm in experiment["arms"] if arm["median"] is not None}
+    return medians if experiment["better"] == "lower" else {name: 1 / median for name, median in medians.items()}
+
+
+def way(medians, name, best_stock):
+    """How far an arm came from the best stock arm to oracle, where there is a way of 5 % at least."""
+    gap = best_stock - medians["oracle"]
+    return f"{(best_stock - medians[name]) / gap:.0%}" if gap > 0.05 * best_stock else "-"
+
+
+def beside_stock(experiments, names):
+    """What scx_tandem is of the best stock arm, and how far it came to oracle."""
+    parts = [f"| workload | commit | best stock arm | {' | '.join(f'{name}, of it | way to oracle' for name in names)} |"]
+    parts.append("|---|---|---" + "|---|---" * len(names) + "|")
+    of_balancing = {name: [] for name in names}
+    for experiment in experiments:
+        medians = arm_medians(experiment)
+        if not {"oracle", *names} <= set(medians):
+            continue
+        best = min((name for name in STOCK if name in medians), key=medians.get)
+        cells = [f"{medians[name] / medians[best]:.2f} | {way(medians, name, medians[best])}" for name in names]
+        parts.append(f"| `{experiment['workload']}` | {experiment.get('commit', '-')} | {best} | {' | '.join(cells)} |")
+        if workload_of(experiment["workload"].replace(":", " ")) not in NOTHING_TO_GAIN:
+            for name in names:
+                of_balancing[name].append(medians[name] / medians["stock-nb1"])
+    means = [f"{name} {statistics.geometric_mean(ratios):.2f}" for name, ratios in of_balancing.items() if ratios]
+    parts += ["", f"Geometric mean of the time under stock with balancing, where placement matters: {', '.join(means)}."]
+    return parts
+
+
 def tables(sizes, columns, title, tandem):
     """One table a machine, with the commands, from the results that there are."""
     parts = []
@@ -193,6 +238,7 @@ def tables(sizes, columns, title, tandem):
         parts.append(f"| workload | oracle | timed part | {' | '.join(columns)} |\n|---|---|---{'|---' * len(columns)}|")
         parts += [row(experiment, columns) for experiment in found]
         parts.append("")
+        parts += [*beside_stock(found, [name for name in columns if name not in STOCK]), "", TANDEM_GOALS] if tandem else []
         for experiment in found:
             arms, count = arms_measured(experiment), experiment["boots_per_arm"]
             parts.append(f"    ./run ab --machine {machine} --workload '{experiment['workload']}' --arms '{arms}' --boots {count}")
