@@ -295,7 +295,7 @@ impl Agent {
     /// Whether samples show that a thread turned to other memory.
     fn sees_turn(&mut self) -> bool {
         let before_ns = thread_cpu_ns();
-        let turned = self.sensor.sees_turn();
+        let turned = self.sensor.sees_turn(monotonic_ns());
         self.pace.note_turn_look(thread_cpu_ns() - before_ns);
         turned
     }

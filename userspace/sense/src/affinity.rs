@@ -2,8 +2,8 @@
 //! Who touches which page groups, aged and bounded.
 //!
 //! A group is a run of pages of one region within 2 MiB-aligned memory: all of that at first, and less once its parts turn out to
-//! have different users (`split.rs`). Weights are counts of sampled accesses that halve every
-//! [`AffinityConfig::half_life_ns`]. What was seen at one look at a thread is of one stretch of its code and likely of
+//! have different users (`split.rs`). Weights are counts of sampled accesses, each [`page_weight`] of its age when it comes, that halve every
+//! [`AffinityConfig::half_life_ns`] from then on. What was seen at one look at a thread is of one stretch of its code and likely of
 //! one place, so it counts as one sample, however many accesses it shows. Sharing is looked for at 4 KiB pages (`sharing.rs`): samples
 //! are too sparse for two threads to be caught on one 64-byte line, so pages overstate false sharing a little, and 2 MiB would greatly.
 
@@ -16,7 +16,7 @@ use crate::regions::{Region, RegionKind};
 use crate::sharing::{self, SeenGroup, Use};
 use crate::split::{self, Part};
 use crate::thread_numbers::{ThreadNumber, ThreadNumbers};
-use crate::touches::{MOST_PAGES, Record, TouchTable, User};
+use crate::touches::{MOST_PAGES, Record, Seen, TouchTable, User};
 
 /// Alignment and largest size of a page group.
 pub const GROUP_BYTES: u64 = MOST_PAGES * PAGE_BYTES;
@@ -69,6 +69,11 @@ pub struct AffinityCounters {
     pub merges: u64,
 }
 
+/// How much an access counts that was seen so long before the decision: 1/(1 + t) (Thanos thesis, eq. 3.9).
+pub fn page_weight(age_s: f64) -> f64 {
+    1.0 / (1.0 + age_s)
+}
+
 /// What was seen of one thread, aged.
 #[derive(Clone, Copy, Debug, Default)]
 struct Weight {
@@ -80,12 +85,12 @@ struct Weight {
 }
 
 impl Weight {
-    fn add(&mut self, time_ns: u64) {
+    fn add(&mut self, Seen { time_ns, weight }: Seen) {
         let look = time_ns as u32;
         if self.looks == 0.0 || look != self.last_look {
             (self.looks, self.last_look) = (self.looks + 1.0, look);
         }
-        self.accesses += 1.0;
+        self.accesses += f64::from(weight);
     }
 
     /// Whether anything is left.
@@ -206,9 +211,11 @@ impl AffinityTable {
         let (page, around) = (address / PAGE_BYTES, region.start / PAGE_BYTES..region.end.div_ceil(PAGE_BYTES));
         let place = region.unmovable().and_then(|why| MARKS.iter().position(|mark| *mark == why));
         let mark = place.map_or(0, |place| place as u8 + 1);
-        let start = self.groups.add(process.0, page, around, number, time_ns, mark);
-        self.pages.add(process.0, page, page..page + 1, number, time_ns, 0);
-        self.totals.entry(thread).or_default().add(time_ns);
+        let age_ns = self.aged_ns.map_or(0, |now_ns| now_ns.saturating_sub(time_ns));
+        let seen = Seen { time_ns, weight: page_weight(age_ns as f64 * 1e-9) as f32 };
+        let start = self.groups.add(process.0, page, around, number, seen, mark);
+        self.pages.add(process.0, page, page..page + 1, number, seen, 0);
+        self.totals.entry(thread).or_default().add(seen);
         Some(GroupId { process, start: start * PAGE_BYTES })
     }
 

@@ -5,7 +5,7 @@ use super::*;
 const PROCESS: ProcessId = ProcessId(9);
 const MIB: u64 = 1 << 20;
 /// When a thread was looked at.
-const NOW: u64 = 5;
+const NOW: u64 = 10_000_000_000;
 
 fn thread(tid: u32) -> ThreadId {
     ThreadId { tid, start_boottime_ns: 1 }
@@ -102,15 +102,29 @@ fn a_pair_that_alternates_shares_one_more_each_time_and_whoever_left_long_ago_no
     let mut table = AffinityTable::new(AffinityConfig::default());
     table.age(NOW);
     table.add(PROCESS, thread(3), NOW, 4 * MIB, Some(&data()));
-    table.age(NOW + 12 * AffinityConfig::default().half_life_ns);
+    let now_ns = NOW + 12 * AffinityConfig::default().half_life_ns;
+    table.age(now_ns);
     for alternations in 1..=8u32 {
         for tid in [1, 2] {
-            table.add(PROCESS, thread(tid), NOW + u64::from(alternations), 4 * MIB, Some(&data()));
+            table.add(PROCESS, thread(tid), now_ns + u64::from(alternations), 4 * MIB, Some(&data()));
         }
         let rows = table.sharing(|_| 1.0);
         assert_eq!(rows[&thread(1)], BTreeMap::from([(thread(2), f64::from(alternations))]));
         assert_eq!(rows.get(&thread(3)), None);
     }
+}
+
+/// Thanos thesis, eq. 3.9: 1/(1 + t).
+#[test]
+fn an_access_of_a_second_before_counts_half() {
+    let mut table = AffinityTable::new(AffinityConfig::default());
+    table.age(NOW);
+    for age_s in [0, 1, 3] {
+        table.add(PROCESS, thread(1), NOW - age_s * 1_000_000_000, 4 * MIB, Some(&data()));
+    }
+    assert!((table.total(thread(1)) - (1.0 + 0.5 + 0.25)).abs() < 1e-6);
+    let groups = table.groups();
+    assert!((groups[0].1.accesses() - 1.75).abs() < 1e-6 && (groups[0].1.samples() - 3.0).abs() < 1e-6);
 }
 
 #[test]

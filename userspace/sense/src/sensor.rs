@@ -9,7 +9,7 @@ use tandem_policies::model::{
 };
 
 use crate::access::{Access, Batch, Counts, Sampler};
-use crate::affinity::{AffinityConfig, AffinityCounters, AffinityTable};
+use crate::affinity::{AffinityConfig, AffinityCounters, AffinityTable, page_weight};
 use crate::counting::{Counting, CountingError};
 use crate::fault::FaultConfig;
 use crate::folios;
@@ -267,7 +267,7 @@ impl Sensor {
             }
         }
         self.read_homes(topology, now_ns);
-        self.start_anew(&batch.accesses, threads, topology);
+        self.start_anew(&batch.accesses, threads, topology, now_ns);
         let resident = self.known_homes.iter().map(|(group, home)| (*group, home.resident.clone())).collect();
         let parts = Parts {
             topology,
@@ -370,10 +370,10 @@ impl Sensor {
     }
 
     /// Whether a thread seems to have turned to memory on other nodes since the last snapshot, or the last call that could
-    /// tell: a snapshot is then better made now than later.
-    pub fn sees_turn(&mut self) -> bool {
+    /// tell: a snapshot is then better made now (`now_ns`) than later.
+    pub fn sees_turn(&mut self, now_ns: u64) -> bool {
         let window = &self.pending.accesses[self.watch.from..];
-        let (fresh, _) = self.rows(window, &self.watch.threads, &self.watch.nodes);
+        let (fresh, _) = self.rows(window, &self.watch.threads, &self.watch.nodes, now_ns);
         if !fresh.turned(&self.watch.before).is_empty() {
             self.watch.turned_from = Some(self.watch.from);
             return true;
@@ -390,6 +390,7 @@ impl Sensor {
         accesses: &'a [Access],
         threads: &BTreeMap<u32, ThreadId>,
         nodes: &[NodeId],
+        now_ns: u64,
     ) -> (Rows, Vec<(ThreadId, &'a Access, Region)>) {
         let mut rows = Rows::new(nodes.len());
         let mut known = Vec::new();
@@ -403,7 +404,8 @@ impl Sensor {
             let memory =
                 home.map(|home| Memory::Group(&home.resident)).or(measured.map(|node| Memory::Node(NodeIndex(node))));
             if let Some(memory) = memory.filter(|_| region.kind != RegionKind::Skipped) {
-                rows.add(thread, access.time_ns, memory);
+                let age_s = now_ns.saturating_sub(access.time_ns) as f64 * 1e-9;
+                rows.add(thread, access.time_ns, page_weight(age_s), memory);
                 known.push((thread, access, *region));
             }
         }
@@ -411,10 +413,10 @@ impl Sensor {
     }
 
     /// Of threads that turned to memory on other nodes, forgets what they did before.
-    fn start_anew(&mut self, accesses: &[Access], threads: BTreeMap<u32, ThreadId>, topology: &Topology) {
+    fn start_anew(&mut self, accesses: &[Access], threads: BTreeMap<u32, ThreadId>, topology: &Topology, now_ns: u64) {
         let since = std::mem::take(&mut self.watch).turned_from.unwrap_or(0);
         let nodes: Vec<NodeId> = topology.nodes.values().map(|node| node.id).collect();
-        let (fresh, known) = self.rows(&accesses[since..], &threads, &nodes);
+        let (fresh, known) = self.rows(&accesses[since..], &threads, &nodes, now_ns);
         let mut all = Weights::new();
         for (id, group) in self.table.groups() {
             let Some(home) = self.known_homes.get(&id) else { continue };

@@ -39,6 +39,9 @@ fn process() -> ProcessId {
     ProcessId(std::process::id())
 }
 
+/// After all snapshots, so that none counts less for its age.
+const FRESH_NS: u64 = 1 << 40;
+
 /// 30 accesses to `address` that stand for 100 each: two of three from memory, one from a cache of another node.
 fn batch(address: u64) -> Batch {
     let access = |at: usize| {
@@ -51,7 +54,7 @@ fn batch(address: u64) -> Batch {
             address,
             bytes: 0,
             store: false,
-            time_ns: at as u64,
+            time_ns: FRESH_NS + at as u64,
             cpu: CpuId(0),
             measured: Some(Measured { latency_ns, source, node: Some(NodeId(2)), physical: None, period: 100 }),
         }
@@ -195,16 +198,16 @@ fn a_turn_is_seen_before_the_interval_ends() {
     let near = || batch_on(addresses[0] + 4096, Some(NodeId(0)));
     let far = || batch_on(addresses[1], Some(NodeId(2)));
     sensor.pending = near();
-    assert!(!sensor.sees_turn(), "nothing is known of before");
+    assert!(!sensor.sees_turn(SECOND), "nothing is known of before");
     sensor.snapshot(&machine, vec![account()], SECOND, SECOND + SECOND / 2, |_, _| None);
     for _ in 0..4 {
         sensor.pending.accesses.extend(near().accesses);
-        assert!(!sensor.sees_turn());
+        assert!(!sensor.sees_turn(SECOND));
     }
     sensor.pending.accesses.extend(batch_on(addresses[0] + 4096, Some(NodeId(2))).accesses);
-    assert!(!sensor.sees_turn(), "its pages were moved, it did not turn");
+    assert!(!sensor.sees_turn(SECOND), "its pages were moved, it did not turn");
     sensor.pending.accesses.extend(far().accesses);
-    assert!(sensor.sees_turn());
+    assert!(sensor.sees_turn(SECOND));
     let home = Home { read_ns: SECOND, resident: vec![0, 512].into() };
     sensor.known_homes.insert(GroupId { process: process(), start: addresses[1] }, home);
     let now_ns = 2 * SECOND;
@@ -212,7 +215,7 @@ fn a_turn_is_seen_before_the_interval_ends() {
     let row = snapshot.threads[0].accesses_per_s.clone().expect("a signal");
     assert_eq!((row[NodeIndex(0)], sensor.threads_turned()), (0.0, 1));
     sensor.pending.accesses.extend(far().accesses);
-    assert!(!sensor.sees_turn(), "it stays there");
+    assert!(!sensor.sees_turn(SECOND), "it stays there");
 }
 
 /// A fault sampler whose batch is what it is told.

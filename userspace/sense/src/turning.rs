@@ -41,13 +41,13 @@ impl Row {
         Self { weights: PerNode::filled(nodes, 0.0), looks: 0.0, last_look_ns: None }
     }
 
-    fn add(&mut self, time_ns: u64, memory: Memory) {
+    fn add(&mut self, time_ns: u64, weight: f64, memory: Memory) {
         if self.last_look_ns != Some(time_ns) {
             (self.looks, self.last_look_ns) = (self.looks + 1.0, Some(time_ns));
         }
         match memory {
-            Memory::Node(node) => self.weights[node] += 1.0,
-            Memory::Group(resident) => spread(&mut self.weights, 1.0, resident),
+            Memory::Node(node) => self.weights[node] += weight,
+            Memory::Group(resident) => spread(&mut self.weights, weight, resident),
         }
     }
 
@@ -73,10 +73,10 @@ impl Rows {
         Self { nodes, rows: BTreeMap::new() }
     }
 
-    /// An access of `thread`, seen by a look at it at `time_ns`.
-    pub(crate) fn add(&mut self, thread: ThreadId, time_ns: u64, memory: Memory) {
+    /// An access of `thread` that counts `weight`, seen by a look at it at `time_ns`.
+    pub(crate) fn add(&mut self, thread: ThreadId, time_ns: u64, weight: f64, memory: Memory) {
         let nodes = self.nodes;
-        self.rows.entry(thread).or_insert_with(|| Row::new(nodes)).add(time_ns, memory);
+        self.rows.entry(thread).or_insert_with(|| Row::new(nodes)).add(time_ns, weight, memory);
     }
 
     /// Whether there are enough accesses of any thread to tell.
@@ -136,7 +136,7 @@ mod tests {
         let mut rows = Rows::new(2);
         for (node, count) in fresh.into_iter().enumerate() {
             let there = PerNode::from_fn(2, |at| u64::from(at.0 == node));
-            (0..count).for_each(|look| rows.add(THREAD, look + 1000 * node as u64, Memory::Group(&there)));
+            (0..count).for_each(|look| rows.add(THREAD, look + 1000 * node as u64, 1.0, Memory::Group(&there)));
         }
         let all = PerNode::from_fn(2, |node| fresh[node.0] as f64 + older[node.0]);
         let before = rows.before(&[(THREAD, all)].into());
@@ -157,7 +157,7 @@ mod tests {
         assert!(!turns([0, 23], [90.0, 10.0]), "too few accesses now");
         assert!(!turns([0, 40], [20.0, 3.0]), "or before");
         let mut rows = Rows::new(2);
-        (0..40).for_each(|_| rows.add(THREAD, 7, Memory::Node(NodeIndex(1))));
+        (0..40).for_each(|_| rows.add(THREAD, 7, 1.0, Memory::Node(NodeIndex(1))));
         assert!(
             rows.turned(&[(THREAD, vec![90.0, 0.0].into())].into()).is_empty(),
             "one look is of one stretch of code"
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn memory_on_several_nodes_counts_for_each_by_its_pages() {
         let mut rows = Rows::new(2);
-        (0..40).for_each(|look| rows.add(THREAD, look, Memory::Group(&vec![256, 256].into())));
+        (0..40).for_each(|look| rows.add(THREAD, look, 1.0, Memory::Group(&vec![256, 256].into())));
         let before = |before: [f64; 2]| [(THREAD, before.to_vec().into())].into();
         assert_eq!(rows.turned(&before([90.0, 10.0])), [THREAD]);
         assert!(rows.turned(&before([60.0, 40.0])).is_empty());

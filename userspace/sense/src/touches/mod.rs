@@ -16,7 +16,7 @@ use std::ops::Range;
 use hashbrown::HashTable;
 use slot::{FAINTEST, NONE, Role, SLOT_USERS, Slot};
 
-pub(crate) use slot::User;
+pub(crate) use slot::{Seen, User};
 
 use crate::thread_numbers::ThreadNumber;
 
@@ -93,7 +93,7 @@ impl TouchTable {
         self.slots.len() * size_of::<Slot>() + self.index.allocation_size()
     }
 
-    /// `thread` touched `page` of `process`, as was seen by looking at it at `time_ns`. A new record gets as much of
+    /// `thread` touched `page` of `process`. A new record gets as much of
     /// `around` as lies in the page's block and in no other record. Returns the record's first page.
     pub(crate) fn add(
         &mut self,
@@ -101,7 +101,7 @@ impl TouchTable {
         page: u64,
         around: Range<u64>,
         thread: ThreadNumber,
-        time_ns: u64,
+        seen: impl Into<Seen>,
         mark: u8,
     ) -> u64 {
         // A record that is made, and a user that needs a slot more.
@@ -111,7 +111,7 @@ impl TouchTable {
         let slot = self.covering(process, page, &around);
         let pages = self.slots[slot as usize].pages();
         self.slots[slot as usize].set_place(&pages, mark, Role::First);
-        self.add_user(slot, thread, time_ns);
+        self.add_user(slot, thread, seen.into());
         pages.start
     }
 
@@ -321,14 +321,14 @@ impl TouchTable {
         }
     }
 
-    fn add_user(&mut self, first: u32, thread: ThreadNumber, time_ns: u64) {
+    fn add_user(&mut self, first: u32, thread: ThreadNumber, seen: Seen) {
         let slots: Vec<u32> = self.slots_of(first).collect();
         let mut empty = None;
         let mut lightest: Option<(f32, (u32, usize))> = None;
         for &slot in &slots {
             for (at, user) in self.slots[slot as usize].users.iter_mut().enumerate() {
                 if user.number == Some(thread) {
-                    return user.add(time_ns);
+                    return user.add(seen);
                 }
                 if user.number.is_none() {
                     empty = empty.or(Some((slot, at)));
@@ -340,7 +340,7 @@ impl TouchTable {
         let full = slots.len() * SLOT_USERS >= self.most_users;
         let place = match (empty, lightest) {
             (Some(place), _) => place,
-            (None, Some((accesses, place))) if full => match accesses < 1.0 {
+            (None, Some((accesses, place))) if full => match accesses < seen.weight {
                 true => place,
                 false => return,
             },
@@ -348,7 +348,7 @@ impl TouchTable {
         };
         let user = &mut self.slots[place.0 as usize].users[place.1];
         *user = User::of(thread);
-        user.add(time_ns);
+        user.add(seen);
     }
 
     /// A further slot of the record.

@@ -12,6 +12,22 @@ pub(super) const NONE: u32 = u32::MAX;
 /// Weights below this are forgotten.
 pub(super) const FAINTEST: f32 = 0.01;
 
+/// An access that was seen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Seen {
+    /// When its thread was looked at.
+    pub(crate) time_ns: u64,
+    /// How much it counts.
+    pub(crate) weight: f32,
+}
+
+/// One that counts in full.
+impl From<u64> for Seen {
+    fn from(time_ns: u64) -> Self {
+        Self { time_ns, weight: 1.0 }
+    }
+}
+
 /// What was seen of one thread, aged.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct User {
@@ -30,12 +46,12 @@ impl User {
         Self { number: Some(thread), ..Self::default() }
     }
 
-    pub(super) fn add(&mut self, time_ns: u64) {
+    pub(super) fn add(&mut self, Seen { time_ns, weight }: Seen) {
         let look = (time_ns ^ (time_ns >> 16)) as u16;
         if self.looks == 0.0 || look != self.last_look {
             (self.looks, self.last_look) = (self.looks + 1.0, look);
         }
-        self.accesses += 1.0;
+        self.accesses += weight;
     }
 
     pub(super) fn age(&mut self, factor: f32) {
