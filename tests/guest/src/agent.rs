@@ -20,6 +20,7 @@ const SLOW_MACHINE: [&str; 6] = ["--interval-ms", "3000", "--sampler-budget", "2
 pub fn tests() -> Vec<Trial> {
     vec![
         trial("page_moves_that_did_not_pay_are_undone", page_moves_that_did_not_pay_are_undone),
+        trial("pages_go_where_threads_turn", pages_go_where_threads_turn),
         trial("thread_moves_that_did_not_pay_are_undone", thread_moves_that_did_not_pay_are_undone),
     ]
 }
@@ -58,9 +59,21 @@ pub fn memory_on(node: &Node, pages: usize) -> Arc<Memory> {
     memory
 }
 
-/// One thread uses the disputed memory from afar, so that it comes; then three threads where it was use it instead.
 fn page_moves_that_did_not_pay_are_undone() {
-    let scx = manage_this_process(&[]);
+    let log = pages_come_and_go(&["--policy", "none+locality"]);
+    assert!(log.contains("did not pay"), "{log}");
+}
+
+/// The joint policy plans anew as soon as threads turn to other memory; there is nothing to undo.
+fn pages_go_where_threads_turn() {
+    let log = pages_come_and_go(&[]);
+    assert!(!log.contains("did not pay"), "{log}");
+}
+
+/// One thread uses the disputed memory from afar, so that it comes; then three threads where it was use it instead. Returns
+/// what scx_tandem said.
+fn pages_come_and_go(options: &[&str]) -> String {
+    let scx = manage_this_process(options);
     let [home, away] = two_nodes(&scx);
     let disputed = memory_on(&home, PAGES);
     let turned = Arc::new(AtomicBool::new(false));
@@ -86,8 +99,9 @@ fn page_moves_that_did_not_pay_are_undone() {
     wait_until("the disputed pages come to their only user", || disputed.pages_on(away.id.0) >= MOST_PAGES);
     turned.store(true, Ordering::Relaxed);
     wait_until("the disputed pages are back", || disputed.pages_on(home.id.0) >= MOST_PAGES);
-    assert!(scx.log().contains("did not pay"), "{}", scx.log());
+    let log = scx.log();
     assert!(scx.stop().success());
+    log
 }
 
 /// A thread goes to the memory that it uses most, and from then on uses only what it left behind. That memory has

@@ -74,6 +74,11 @@ impl Pace {
         }
     }
 
+    /// Whether intervals may be shorter than usual: its policy decides as soon as something is known.
+    pub fn is_quick(&self) -> bool {
+        self.quick
+    }
+
     /// The length of the next interval.
     pub fn interval(&self) -> Duration {
         match self.settling {

@@ -15,8 +15,8 @@ impl Agent {
     pub(super) fn verify(&mut self, snapshot: &Snapshot, report: &mut Report) -> bool {
         let Some(trial) = &mut self.trial else { return false };
         let moving = self.mover.queued_groups() > 0;
-        if self.sensor.threads_turned() > 0 && !moving {
-            // Before and after are of different phases, and the new one is not to wait for a verdict on the old.
+        if self.pace.is_quick() && self.sensor.threads_turned() > 0 && !moving {
+            // Before and after are of different phases, and a new plan brings back what is better where it was.
             self.mover.forget_before(trial.generation);
             self.trial = None;
             return false;
