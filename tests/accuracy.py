@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """How right samplers are: runs workloads in timing guests, compares, and writes the table of docs/signals.md.
 
-A guest for each workload, about a minute of both cores each. In it `sampler-accuracy` (tests/guest/src/accuracy.rs) samples with all
+A guest for each workload, two to ten minutes of both cores each. In it `sampler-accuracy` (tests/guest/src/accuracy.rs) samples with all
 samplers at once and notes every half second what each of them says, and what is true: every sample of the lab's ring. What
 is outside of the markers in the document is left alone. Runs are kept below build/accuracy, so that --only-written writes
 the table again without running anything.
