@@ -63,7 +63,7 @@ pub enum Unmovable {
     Shared,
     /// Locked or pinned, or of a kind the kernel does not migrate.
     Pinned,
-    /// The process binds this memory to nodes itself.
+    /// The process binds this memory to nodes itself, or may not use others.
     Bound,
     /// Huge pages that each node hands out of a pool of its own (hugetlbfs): another node may have none.
     HugeTlb,

@@ -3,7 +3,8 @@
 //!
 //! Problem: nothing tells beforehand that pages are pinned for a device (RDMA, VFIO, io_uring), are a device's own, or are
 //! still shared with a child after fork; a plan that moves them fails, and so does the next one. Mechanism: when more
-//! than half of the pages that were tried and not there yet stayed for one of these reasons, the group is kept out of plans.
+//! than half of the pages that were tried and not there yet stayed for one of these reasons, or the kernel refused the call (the
+//! process may not use that node, or may not be touched), the group is kept out of plans.
 
 use tandem_policies::model::{GroupId, Unmovable};
 
@@ -14,19 +15,22 @@ use crate::{Cooldowns, Ended, Outcome, Purpose};
 pub struct Stuck {
     pinned: Cooldowns,
     shared: Cooldowns,
+    refused: Cooldowns,
     hold_ns: u64,
 }
 
 impl Stuck {
     /// No group; room for `capacity` of each reason, each kept out for `hold_ns`.
     pub fn new(capacity: usize, hold_ns: u64) -> Self {
-        Self { pinned: Cooldowns::new(capacity), shared: Cooldowns::new(capacity), hold_ns }
+        let [pinned, shared, refused] = [(); 3].map(|()| Cooldowns::new(capacity));
+        Self { pinned, shared, refused, hold_ns }
     }
 
     /// Takes in what became of a move that ended at `now_ns`.
     pub fn note(&mut self, outcome: &Outcome, now_ns: u64) {
         let reason = match why(outcome) {
             Some(Unmovable::Shared) => &mut self.shared,
+            Some(Unmovable::Bound) => &mut self.refused,
             Some(_) => &mut self.pinned,
             None => return,
         };
@@ -38,15 +42,26 @@ impl Stuck {
         if self.pinned.is_group_cooling(group, bytes, now_ns) {
             return Some(Unmovable::Pinned);
         }
-        self.shared.is_group_cooling(group, bytes, now_ns).then_some(Unmovable::Shared)
+        if self.shared.is_group_cooling(group, bytes, now_ns) {
+            return Some(Unmovable::Shared);
+        }
+        self.refused.is_group_cooling(group, bytes, now_ns).then_some(Unmovable::Bound)
     }
 }
 
-/// Why most of the pages stayed, if that is for what they are.
+/// Why most of the pages stayed, if that is for what they are or where they may be.
 fn why(outcome: &Outcome) -> Option<Unmovable> {
-    // An undo of some pages says little of the group, and a move that did not end by itself says nothing.
-    if outcome.purpose != Purpose::Plan || outcome.ended != Ended::Done {
+    // An undo of some pages says little of the group.
+    if outcome.purpose != Purpose::Plan {
         return None;
+    }
+    match outcome.ended {
+        Ended::Done => {}
+        Ended::NotPermitted | Ended::NodeNotAllowed | Ended::NoSuchNode | Ended::Failed(_) => {
+            return Some(Unmovable::Bound);
+        }
+        // Of the moment, or gone.
+        Ended::TargetFull | Ended::ProcessGone | Ended::Cooldown | Ended::Cancelled => return None,
     }
     let pinned = outcome.busy_pages + outcome.invalid_pages + outcome.other_pages.values().sum::<u64>();
     let half = (outcome.moved_pages + pinned + outcome.shared_pages) / 2;
@@ -91,9 +106,12 @@ mod tests {
     }
 
     #[test]
-    fn moves_that_did_not_end_by_themselves_say_nothing() {
-        for ended in [Ended::Cancelled, Ended::TargetFull, Ended::ProcessGone, Ended::NotPermitted] {
+    fn what_the_kernel_refuses_is_not_asked_for_again_and_what_is_of_the_moment_is() {
+        for ended in [Ended::Cancelled, Ended::TargetFull, Ended::ProcessGone, Ended::Cooldown] {
             assert_eq!(found(&Outcome { ended, busy_pages: 8, ..outcome() }), None);
+        }
+        for ended in [Ended::NodeNotAllowed, Ended::NotPermitted, Ended::NoSuchNode, Ended::Failed(libc::EFAULT)] {
+            assert_eq!(found(&Outcome { ended, ..outcome() }), Some(Unmovable::Bound));
         }
         let purpose = Purpose::Undo { from: NodeId(1) };
         assert_eq!(found(&Outcome { purpose, busy_pages: 8, ..outcome() }), None);
