@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""How right samplers are: runs workloads in timing guests, compares, and writes the table of docs/signals.md.
+"""How right samplers are: runs workloads in timing guests, compares, and writes the tables of docs/signals.md.
 
 A guest for each workload, two to ten minutes of both cores each. In it `sampler-accuracy` (tests/guest/src/accuracy.rs) samples with all
 samplers at once and notes every half second what each of them says, and what is true: every sample of the lab's ring. What
 is outside of the markers in the document is left alone. Runs are kept below build/accuracy, so that --only-written writes
-the table again without running anything.
+the tables again without running anything.
 
 usage: tests/accuracy.py [--machine NAME] [--workload NAME]... [--only-written]
 """
@@ -21,9 +21,13 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "accuracy"
 DOCUMENT = ROOT / "docs" / "signals.md"
 PROGRAM = ROOT / "build/bin/sampler-accuracy"
-BEGIN, END = "<!-- accuracy: written by tests/accuracy.py -->", "<!-- accuracy: end -->"
+# Where the tables are in the document, each between two of these.
+ACCURACY = ("<!-- accuracy: written by tests/accuracy.py -->", "<!-- accuracy: end -->")
+FILTER = ("<!-- filter: written by tests/accuracy.py -->", "<!-- filter: end -->")
+# What the cache filter does is seen on these two, which differ in it alone.
+FILTERED, UNFILTERED = "lookahead=10", "lookahead:unfiltered=10"
 # As they are; with a budget in percent of a CPU; and without the filter that drops what caches absorb.
-SAMPLERS = ("lookahead", "lookahead=10", "lookahead:unfiltered=10", "device", "fault")
+SAMPLERS = ("lookahead", FILTERED, UNFILTERED, "device", "fault")
 # Four threads: the other CPUs are for those who look.
 WORKLOADS = {
     "crossed": ["--threads", "4", "--processes", "2"],
@@ -32,6 +36,8 @@ WORKLOADS = {
     "phases": ["--threads", "4", "--phases", "2"],
     "all-shared": ["--threads", "4"],
     "cg": ["--threads", "4"],
+    # Beside far rows it reads lines that stay in the caches.
+    "oltp": ["--threads", "4", "--requests", "1500000"],
 }
 SECONDS = 12
 # Samplers remember with this half-life, so what is true is remembered alike.
@@ -237,10 +243,29 @@ def table(results):
     return "\n".join(rows)
 
 
-def written(text, new):
+def per_1000_instructions(line):
+    """Second-level misses that the CPUs counted, accesses that lookahead kept, and those that it saw without its filter."""
+    rates = [line["counted"]["lines"]["l2_misses"] / line["counted"]["instructions"]]
+    for sampler in (FILTERED, UNFILTERED):
+        counters = line["samplers"][sampler]["counters"]
+        rates.append(counters["accesses"] / counters["instructions"])
+    return [1000 * rate for rate in rates]
+
+
+def filter_table(last_lines):
+    """What the cache filter does, from the last line of each workload's run."""
+    rows = ["| workload | second-level misses | `lookahead` | unfiltered |", "|---|---|---|---|"]
+    for workload, line in last_lines.items():
+        true, kept, seen = per_1000_instructions(line)
+        rows.append(f"| `{workload}` | {true:.0f} | {kept:.0f} ({kept / true:.2f}x) | {seen:.0f} ({seen / true:.2f}x) |")
+    return "\n".join(rows)
+
+
+def written(text, markers, new):
     """`text` with what is between the markers replaced."""
-    before, rest = text.split(BEGIN)
-    return before + BEGIN + "\n" + new + "\n" + END + rest.split(END)[1]
+    begin, end = markers
+    before, rest = text.split(begin)
+    return before + begin + "\n" + new + "\n" + end + rest.split(end)[1]
 
 
 def main():
@@ -255,13 +280,14 @@ def main():
         for name in options.workload or WORKLOADS:
             print(f"{name}...", file=sys.stderr, flush=True)
             file[name].write_text(json.dumps(observed(options.machine, name, WORKLOADS[name])))
-    results = {}
-    for name in WORKLOADS:
-        if file[name].exists():
-            lines = json.loads(file[name].read_text())
-            results[name] = {sampler: measures(lines, sampler) for sampler in SAMPLERS}
-    DOCUMENT.write_text(written(DOCUMENT.read_text(), table(results)))
-    print(table(results))
+    lines = {name: json.loads(file[name].read_text()) for name in WORKLOADS if file[name].exists()}
+    results = {name: {sampler: measures(seen, sampler) for sampler in SAMPLERS} for name, seen in lines.items()}
+    tables = {ACCURACY: table(results), FILTER: filter_table({name: seen[-1] for name, seen in lines.items()})}
+    text = DOCUMENT.read_text()
+    for markers, new in tables.items():
+        text = written(text, markers, new)
+        print(new)
+    DOCUMENT.write_text(text)
 
 
 if __name__ == "__main__":

@@ -86,10 +86,11 @@ class Measures(unittest.TestCase):
 
 class Table(unittest.TestCase):
     def test_only_what_is_between_the_markers_is_replaced(self):
-        text = f"a\n{accuracy.BEGIN}\nold\n{accuracy.END}\nb\n"
-        new = accuracy.written(text, "new")
-        self.assertEqual(new, f"a\n{accuracy.BEGIN}\nnew\n{accuracy.END}\nb\n")
-        self.assertEqual(accuracy.written(new, "new"), new)
+        begin, end = accuracy.FILTER
+        text = f"a\n{begin}\nold\n{end}\nb\n"
+        new = accuracy.written(text, accuracy.FILTER, "new")
+        self.assertEqual(new, f"a\n{begin}\nnew\n{end}\nb\n")
+        self.assertEqual(accuracy.written(new, accuracy.FILTER, "new"), new)
 
     def test_what_is_not_known_is_a_dash(self):
         found = {"threads": 1, "groups": 0.5, "ranks": None, "sharing": 0.9, "lag_s": None, "changes": 0, "followed": 0, "cost": 0.01}
@@ -97,6 +98,15 @@ class Table(unittest.TestCase):
         self.assertEqual(row, "| `w` | `x` | 100.0% | 50.0% | - | 0.90 | - | 1.00% |")
         followed = {**found, "lag_s": 1.25, "changes": 3, "followed": 2}
         self.assertIn("| 1.2 s (2 of 3) |", accuracy.table({"w": {"x": followed}}))
+
+    def test_what_the_filter_keeps_is_compared_with_what_the_cpus_counted(self):
+        def seen(accesses):
+            return {"counters": {"accesses": accesses, "instructions": 5000}}
+
+        samplers = {accuracy.FILTERED: seen(600), accuracy.UNFILTERED: seen(1500)}
+        last = {"counted": {"lines": {"l2_misses": 2000}, "instructions": 20000}, "samplers": samplers}
+        row = accuracy.filter_table({"w": last}).splitlines()[-1]
+        self.assertEqual(row, "| `w` | 100 | 120 (1.20x) | 300 (3.00x) |")
 
 
 if __name__ == "__main__":
