@@ -16,6 +16,7 @@
 mod build;
 mod history;
 mod knee;
+mod loads;
 mod owners;
 mod plan;
 mod problem;
@@ -69,6 +70,7 @@ pub const PARAMETERS: &[Parameter] = &[
     Parameter::real("thread_move_ns", 1e6, "ns to move a thread, its caches included", 0.0, 1e12),
     Parameter::whole("most_steps", 40_000.0, "changes looked at", 0.0, 1e9),
     Parameter::real("min_cpu_percent", 1.0, "% of one CPU", 0.0, 100.0),
+    Parameter::real("cpu_lines_per_s", 62.5e6, "lines per second of a memory for each CPU of its node; 0: no limit", 0.0, 1e12),
     page_moves::HOME_SHARE,
     page_moves::RESERVE_PERCENT,
 ];
@@ -168,6 +170,7 @@ impl Prices {
             least_gain: parameters.get("least_gain_percent") / 100.0,
             errors: parameters.get("errors"),
             busy_ns: parameters.get("min_cpu_percent") / 100.0 * snapshot.interval_ns as f64,
+            cpu_lines_per_s: parameters.get("cpu_lines_per_s"),
         }
     }
 }

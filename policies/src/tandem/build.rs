@@ -59,13 +59,14 @@ impl Facts<'_> {
             taken,
             memory_of: self.memory_of.to_vec(),
             knee: None,
+            assumed_knee: None,
             loads: vec![],
         };
         problem.scale(self.snapshot);
         problem.pair_up(self.snapshot);
         let owned = problem.take_parts(self);
         problem.take_rest(self, &owned);
-        problem.take_waits(self.snapshot);
+        problem.take_waits(self);
         problem.price_leaving(self);
         problem.settle(self.snapshot);
         problem
@@ -307,7 +308,8 @@ impl Problem {
     }
 
     /// The accesses to each memory now, and what the waits tell.
-    fn take_waits(&mut self, snapshot: &Snapshot) {
+    fn take_waits(&mut self, facts: &Facts) {
+        let snapshot = facts.snapshot;
         let mut loads = vec![Load::default(); self.nodes];
         let mut idle_ns = vec![0.0; self.nodes];
         for (at, thread) in snapshot.threads.iter().enumerate() {
@@ -323,6 +325,10 @@ impl Problem {
             idle_ns[node] /= loads[node].per_s;
         }
         self.knee = Knee::of(snapshot, &loads, &idle_ns);
+        let is_measured = snapshot.nodes.values().any(|load| load.served_latency_ns.is_some());
+        if !is_measured {
+            self.assumed_knee = Knee::assumed(snapshot, &loads, facts.prices.cpu_lines_per_s);
+        }
         self.loads = loads;
     }
 

@@ -12,6 +12,10 @@
 //! that wait ask for less, and do not meet the formula's infinity. Those of a memory that is busier than that ask for more
 //! once they wait less: service times are taken as if they asked for as much as all memories together can give.
 //!
+//! Without hardware nobody knows how long accesses wait, nor how many there are in a second: code that walks along pointers and code
+//! that streams look alike. [`Knee::assumed`] takes every thread for one that streams, as much as all memories together can
+//! give. That is too much to take anything away from its users for, and tells which memory would be waited for first.
+//!
 //! All accesses to a memory wait, so that what one more costs includes what it makes the others wait. That keeps a plan
 //! from sending everything to the memory that is idle now.
 
@@ -59,11 +63,26 @@ impl Knee {
         let service_ns: Vec<f64> = known.iter().map(|known| known.unwrap_or(slowest)).collect();
         let busy = |node: usize| service_ns[node] * loads[node].per_s * 1e-9;
         let busiest = (0..loads.len()).map(busy).fold(0.0, f64::max);
-        let has_memory = |node: &usize| snapshot.topology.nodes[NodeIndex(*node)].memory_pages > 0;
-        let memories = (0..loads.len()).filter(has_memory).count().max(1) as f64;
-        let mean = (0..loads.len()).map(busy).sum::<f64>() / memories;
+        let mean = (0..loads.len()).map(busy).sum::<f64>() / memories(snapshot);
         let faster = if busiest > MOST_BUSY { (MOST_BUSY / mean).max(1.0) } else { 1.0 };
         Some(Self { service_ns: service_ns.into_iter().map(|service_ns| faster * service_ns).collect() })
+    }
+
+    /// What the waits would be if a node's memory gave `cpu_lines_per_s` for each of its CPUs, and threads asked for `loads`,
+    /// or as much as all memories can give. `None` if nothing is asked for, or memory has no limit (0).
+    pub fn assumed(snapshot: &Snapshot, loads: &[Load], cpu_lines_per_s: f64) -> Option<Self> {
+        let nodes = &snapshot.topology.nodes;
+        let fewest = nodes.values().map(|node| node.cpus.len()).filter(|&cpus| cpus > 0).min()?;
+        let line_ns = |node: usize| {
+            // Memory without CPUs is taken for that of the least node.
+            let cpus = nodes[NodeIndex(node)].cpus.len().max(fewest);
+            1e9 / (cpu_lines_per_s * cpus as f64)
+        };
+        let busy = |node: usize| line_ns(node) * loads[node].per_s * 1e-9;
+        let mean = (0..loads.len()).map(busy).sum::<f64>() / memories(snapshot);
+        let slower = if mean > MOST_BUSY { MOST_BUSY / mean } else { 1.0 };
+        let is_limited = cpu_lines_per_s > 0.0 && mean > 0.0;
+        is_limited.then(|| Self { service_ns: (0..loads.len()).map(|node| slower * line_ns(node)).collect() })
     }
 
     /// Mean wait of an access.
@@ -79,6 +98,11 @@ impl Knee {
     pub fn cost(&self, node: usize, load: Load) -> f64 {
         load.waited_per_s.max(0.0) * self.wait_ns(node, load.per_s)
     }
+}
+
+/// Number of nodes that have memory.
+fn memories(snapshot: &Snapshot) -> f64 {
+    snapshot.topology.nodes.values().filter(|node| node.memory_pages > 0).count().max(1) as f64
 }
 
 impl Load {

@@ -12,7 +12,7 @@
 //! moves count memory where it is, those of page moves count threads where they go, so that all add up.
 
 use super::build::Facts;
-use super::knee::Load;
+use super::loads::Loads;
 use super::owners::Owner;
 use super::problem::Problem;
 use crate::cost::thread_gain_ns_per_s;
@@ -33,15 +33,15 @@ const LEAST_SCALE: f64 = 1e-3;
 
 /// Accesses as they will be: from where, and how they are waited for.
 #[derive(Clone, Debug)]
-struct Source {
+pub struct Source {
     /// Mean latency of an access by memory.
-    latency_ns: Vec<f64>,
+    pub latency_ns: Vec<f64>,
     /// Share of the accesses by node.
     from: Vec<f64>,
     /// Samples behind it; infinite if it is certain.
     samples: f64,
     /// Share that is waited for one after the other.
-    scale: f64,
+    pub scale: f64,
     /// The memory with the least latency.
     nearest: Option<usize>,
 }
@@ -171,6 +171,9 @@ impl Planner<'_> {
         let snapshot = self.facts.snapshot;
         let id = snapshot.topology.nodes[one.to].id;
         let home = moves.home_of(weighed);
+        if one.why.is_relief && self.problem.assumed_knee.is_some() {
+            return format!("node {id} is as near to its users, and its memory has less to do{home}");
+        }
         if one.why.is_relief {
             return format!("accesses wait less at node {id}{home}");
         }
@@ -261,7 +264,7 @@ impl Planner<'_> {
         let all_stay = self.place.iter().zip(&self.facts.snapshot.threads).all(|(&at, thread)| at == thread.node.0);
         let (mut granted, mut denied) = (Vec::new(), 0.0);
         let mut goes = vec![false; owners.len()];
-        let passes: &[bool] = if self.problem.knee.is_some() { &[false, true] } else { &[false] };
+        let passes: &[bool] = if loads.is_felt() { &[false, true] } else { &[false] };
         for &for_relief in passes {
             for &at in &order {
                 let Some(owner) = owners[at].filter(|_| !goes[at]) else { continue };
@@ -277,7 +280,7 @@ impl Planner<'_> {
                 let Some(verdict) = verdict else { continue };
                 if moves.grant(&weighed, NodeIndex(verdict.to)) {
                     goes[at] = true;
-                    loads.go(self.problem, &weighed, verdict.scale, verdict.to);
+                    loads.go(&weighed, verdict.scale, verdict.to);
                     let gain_ns_per_s = verdict.gain_ns_per_s / verdict.scale.max(LEAST_SCALE);
                     let why = Why { owner, gain_ns_per_s, is_relief: for_relief };
                     granted.push(Granted { at, to: NodeIndex(verdict.to), why });
@@ -313,8 +316,7 @@ impl Planner<'_> {
         };
         let errors =
             |home: usize, to: usize| self.facts.prices.errors * self.error_ns(source, home, to, source.samples);
-        let least = self.facts.prices.least_gain + if for_relief { LEAST_RELIEF } else { 0.0 };
-        self.judge(weighed, source, to, errors, loads, least)
+        self.judge(weighed, source, to, errors, loads, for_relief)
     }
 
     /// Where a group should go by its own accesses, if most of them come from one node. They err as much as those of the
@@ -331,10 +333,10 @@ impl Planner<'_> {
         let error_ns = |home: usize, to: usize| {
             ALONE_ERRORS * self.error_ns(&own, home, to, samples).max(self.error_ns(of, home, to, samples))
         };
-        self.judge(weighed, &own, own.nearest?, error_ns, loads, self.facts.prices.least_gain)
+        self.judge(weighed, &own, own.nearest?, error_ns, loads, false)
     }
 
-    /// Whether a group goes to a memory: if it gains enough there, at `least` that share of its stall.
+    /// Whether a group goes to a memory: if it gains enough there.
     fn judge(
         &self,
         weighed: &Weighed,
@@ -342,7 +344,7 @@ impl Planner<'_> {
         to: usize,
         error_ns: impl Fn(usize, usize) -> f64,
         loads: &Loads,
-        least: f64,
+        for_relief: bool,
     ) -> Option<Verdict> {
         let away = (weighed.resident - weighed.pages_on(NodeIndex(to))) as f64;
         if away <= 0.0 {
@@ -353,8 +355,9 @@ impl Planner<'_> {
         let here = |(node, pages): (NodeIndex, u64)| pages as f64 * source.latency_ns[node.0];
         let stay_ns = weighed.pages().map(here).sum::<f64>() / weighed.resident as f64;
         let waited_per_s = weighed.load * source.scale;
-        let relief = loads.relief(self.problem, weighed, source.scale, to);
+        let relief = loads.relief(weighed, source, stay_ns, to, for_relief)?;
         let gain = |error_ns: f64| waited_per_s * (stay_ns - source.latency_ns[to] - error_ns) + relief;
+        let least = self.facts.prices.least_gain + if for_relief { LEAST_RELIEF } else { 0.0 };
         let wanted = self.facts.prices.pages(away) + least * waited_per_s * stay_ns;
         // How far samples err is dear to tell, and can only speak against it.
         if gain(0.0) <= wanted {
@@ -371,86 +374,4 @@ struct Verdict {
     to: usize,
     gain_ns_per_s: f64,
     scale: f64,
-}
-
-/// The accesses to each memory while pages are given new places.
-struct Loads {
-    now: Vec<Load>,
-    /// What one more access that is waited for costs, waits of the others included; empty if nobody waits.
-    marginal_ns: Vec<f64>,
-    /// Groups that went.
-    gone: usize,
-    /// By owner, the memory with the least latency and wait when so many had gone.
-    best: Vec<(usize, Option<usize>)>,
-}
-
-impl Loads {
-    fn of(problem: &Problem) -> Self {
-        let mut loads = Self { now: problem.loads.clone(), marginal_ns: vec![], gone: 0, best: vec![] };
-        if problem.knee.is_some() {
-            loads.marginal_ns = vec![0.0; problem.nodes];
-            (0..problem.nodes).for_each(|node| loads.weigh(problem, node));
-        }
-        loads
-    }
-
-    fn weigh(&mut self, problem: &Problem, node: usize) {
-        let Some(knee) = &problem.knee else { return };
-        let load = self.now[node];
-        let more = Load { per_s: 1e-3 * load.per_s + 1.0, waited_per_s: 1e-3 * load.waited_per_s + 1.0 };
-        self.marginal_ns[node] = (knee.cost(node, load.plus(more, 1.0)) - knee.cost(node, load)) / more.waited_per_s;
-    }
-
-    /// The `best` memory of an owner; as told before if nothing went since.
-    fn best_of(&mut self, owner: usize, best: impl FnOnce(&Self) -> Option<usize>) -> Option<usize> {
-        match self.best.get(owner) {
-            Some(&(told_at, known)) if told_at == self.gone => known,
-            _ => {
-                let told = best(self);
-                if self.best.len() <= owner {
-                    self.best.resize(owner + 1, (usize::MAX, None));
-                }
-                self.best[owner] = (self.gone, told);
-                told
-            }
-        }
-    }
-
-    /// The memory with the least latency and wait.
-    fn best_for(&self, source: &Source, memory_of: &[Option<usize>]) -> Option<usize> {
-        if self.marginal_ns.is_empty() {
-            return None;
-        }
-        let price = |node: usize| source.latency_ns[node] + self.marginal_ns[node];
-        memory_of.iter().flatten().copied().min_by(|&a, &b| price(a).total_cmp(&price(b)).then(a.cmp(&b)))
-    }
-
-    /// Waiting that is saved when a group goes.
-    fn relief(&self, problem: &Problem, weighed: &Weighed, scale: f64, to: usize) -> f64 {
-        let Some(knee) = &problem.knee else { return 0.0 };
-        let cost = |node: usize, load: Load, sign: f64| {
-            knee.cost(node, self.now[node]) - knee.cost(node, self.now[node].plus(load, sign))
-        };
-        let (mut saved, mut arriving) = (0.0, Load::default());
-        for (node, load) in weighed.parts().filter(|(node, _)| node.0 != to) {
-            let load = Load { per_s: load, waited_per_s: load * scale };
-            saved += cost(node.0, load, -1.0);
-            arriving = arriving.plus(load, 1.0);
-        }
-        saved + cost(to, arriving, 1.0)
-    }
-
-    fn go(&mut self, problem: &Problem, weighed: &Weighed, scale: f64, to: usize) {
-        if problem.knee.is_none() {
-            return;
-        }
-        for (node, load) in weighed.parts().filter(|(node, _)| node.0 != to) {
-            let load = Load { per_s: load, waited_per_s: load * scale };
-            self.now[node.0] = self.now[node.0].plus(load, -1.0);
-            self.now[to] = self.now[to].plus(load, 1.0);
-            self.weigh(problem, node.0);
-        }
-        self.weigh(problem, to);
-        self.gone += 1;
-    }
 }

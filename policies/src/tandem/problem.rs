@@ -34,6 +34,8 @@ pub struct Prices {
     pub errors: f64,
     /// CPU time in the interval below which a thread stays.
     pub busy_ns: f64,
+    /// Cache lines per second that a memory is assumed to give for each CPU of its node; 0: without limit.
+    pub cpu_lines_per_s: f64,
 }
 
 impl Prices {
@@ -136,6 +138,8 @@ pub struct Problem {
     pub memory_of: Vec<Option<usize>>,
     /// Waits, if there are any.
     pub knee: Option<Knee>,
+    /// Waits as they might be, where nobody can tell. They only choose between memories that are equally near.
+    pub assumed_knee: Option<Knee>,
     /// Accesses to each memory now.
     pub loads: Vec<Load>,
 }

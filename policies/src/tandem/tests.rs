@@ -14,22 +14,22 @@ use super::search::{State, solve};
 use super::*;
 use crate::anneal::below;
 use crate::invariants;
-use crate::model::{Action, NodeLoad, PerNode, ThreadId, Topology, Transfers};
+use crate::model::{Action, PerNode, ThreadId, Topology, Transfers};
 use crate::registry::{self, Memory};
 use crate::testing::{SnapshotBuilder, decided, decided_with, machine, ring_of_four, two_nodes};
 
 /// Pages of a group.
-const ALL: u64 = 512;
+pub const ALL: u64 = 512;
 
-fn planned(snapshot: &Snapshot) -> Plan {
+pub fn planned(snapshot: &Snapshot) -> Plan {
     decided(&POLICY, snapshot, 1, u64::MAX).unwrap()
 }
 
 /// What moves, each with the node that it goes to.
-type Destinations<T> = Vec<(T, usize)>;
+pub type Destinations<T> = Vec<(T, usize)>;
 
 /// Threads that move, and groups that move, by position.
-fn moves(snapshot: &Snapshot, plan: &Plan) -> (Destinations<u32>, Destinations<usize>) {
+pub fn moves(snapshot: &Snapshot, plan: &Plan) -> (Destinations<u32>, Destinations<usize>) {
     let (mut threads, mut groups) = (vec![], vec![]);
     for planned in &plan.moves {
         match planned.action {
@@ -157,41 +157,6 @@ fn what_a_thread_waits_for_is_no_more_than_it_ran() {
     let snapshot = SnapshotBuilder::new(two_nodes(1)).thread(1, 0, Some(&[0.0, 1e7])).build();
     let scale = problem(&snapshot).threads[0].scale;
     assert!((scale - 1.0 / 2.1).abs() < 1e-12, "{scale}");
-}
-
-/// Eight threads, four a node, which read 32 groups alike; `busy_ns` is the wait at node 0, where all of them are.
-fn scanners(wait_ns: f64) -> Snapshot {
-    let threads = (0..8)
-        .fold(SnapshotBuilder::new(two_nodes(4)), |all, tid| all.thread(tid, tid as usize / 4, Some(&[3.2e7, 0.0])));
-    let users: Vec<(u32, f64)> = (0..8).map(|tid| (tid, 1e6)).collect();
-    let mut snapshot = (0..32).fold(threads, |all, _| all.group_used_by(&[ALL, 0], &users)).build();
-    snapshot.nodes[NodeIndex(0)].served_latency_ns = Some(155.0 + wait_ns);
-    snapshot
-}
-
-#[test]
-fn pages_of_a_memory_that_all_wait_for_are_spread() {
-    let (threads, groups) = moves(&scanners(0.0), &planned(&scanners(0.0)));
-    assert!(threads.is_empty() && groups.is_empty(), "nobody waits");
-    let snapshot = scanners(100.0);
-    let (threads, groups) = moves(&snapshot, &planned(&snapshot));
-    assert!(threads.is_empty() && (13..=16).contains(&groups.len()), "half of them go: {groups:?}");
-}
-
-#[test]
-fn service_times_follow_from_waits() {
-    // 12.5e6 accesses a second, 40 ns each: busy half of the time, 40 x 0.5 / (2 x 0.5) = 20 ns of wait.
-    let load = knee::Load { per_s: 12.5e6, waited_per_s: 12.5e6 };
-    let mut snapshot = SnapshotBuilder::new(two_nodes(1)).build();
-    let served = |ns| NodeLoad { served_latency_ns: Some(ns), ..NodeLoad::default() };
-    snapshot.nodes = vec![served(120.0), served(100.0)].into();
-    let knee = knee::Knee::of(&snapshot, &[load, knee::Load::default()], &[100.0, 100.0]).unwrap();
-    assert!((knee.wait_ns(0, 12.5e6) - 20.0).abs() < 1e-9);
-    // 20 x 0.75 / 0.25; and the idle memory is taken to be like it.
-    assert!((knee.wait_ns(1, 18.75e6) - 60.0).abs() < 1e-9);
-    assert!(knee.wait_ns(1, 50e6) > knee.wait_ns(1, 25e6), "and goes on rising");
-    snapshot.nodes[NodeIndex(0)].served_latency_ns = Some(104.0);
-    assert_eq!(knee::Knee::of(&snapshot, &[load, load], &[100.0, 100.0]), None, "nobody waits");
 }
 
 /// Whose a group with these samples of threads 0, 1, ... is.

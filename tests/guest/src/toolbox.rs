@@ -64,7 +64,7 @@ fn the_running_scheduler_is_shown_and_explained() {
 
 fn what_was_measured_here_is_what_the_agent_goes_by() {
     let said = said(&tandem(&["doctor", "--calibrate", CALIBRATION]));
-    assert!(said.contains("latency of a load") && said.contains("sam.bandwidth_per_s = "), "{said}");
+    assert!(said.contains("latency of a load") && said.contains("tandem.cpu_lines_per_s = "), "{said}");
     let text = read(CALIBRATION);
     println!("{text}");
     let scx = Scx::start(&["--dry-run", "--policy", "sam+tmma", "--calibration", CALIBRATION]);

@@ -5,6 +5,7 @@
 //! latency, bandwidth   between all nodes, as `tandem topo --measure`
 //! bandwidth_per_s      0.8 of the lines per second that a node's memory gives its own CPUs at most (1, 2, 4, ... of them),
 //!                      the least of all nodes (SAM: 20 % below the plateau)
+//! cpu_lines_per_s      the least of all nodes of these lines per second for each CPU of the node, for `tandem`
 //! remote_per_cycle     0.05 / (remote latency - local latency): from there on remote accesses cost more than 5 % of the time
 //! coherence_per_cycle  see `coherence`
 //! ```
@@ -81,7 +82,7 @@ fn calibrate(machine: &RunningMachine) -> Result<Calibration> {
         nodes: topology.nodes.values().map(|node| node.id.0).collect(),
         parameters: thresholds(machine, &measured, each)?
             .into_iter()
-            .map(|(name, value)| (format!("sam.{name}"), significant(value)))
+            .map(|(name, value)| (name.to_owned(), significant(value)))
             .collect(),
         latency_ns: known(&measured.latency_ns),
         bandwidth_mb_s: known(&measured.bandwidth_mb_s),
@@ -99,48 +100,58 @@ fn significant(value: f64) -> f64 {
     format!("{rounded:.3e}").parse().unwrap_or(rounded)
 }
 
-/// SAM's parameters, as far as they can be told here.
+/// Parameters of policies, as far as they can be told here.
 fn thresholds(machine: &RunningMachine, measured: &Measured, each: Duration) -> Result<Vec<(&'static str, f64)>> {
     let topology = &machine.topology;
     let mut all = Vec::new();
-    if let Some(plateau) = least_plateau(topology, each)? {
-        all.push(("bandwidth_per_s", MUCH * plateau));
+    let plateaus = plateaus(topology, each)?;
+    let least = |values: &mut dyn Iterator<Item = f64>| values.min_by(f64::total_cmp);
+    if let Some(node) = least(&mut plateaus.iter().map(|plateau| plateau.lines_per_s)) {
+        all.push(("sam.bandwidth_per_s", MUCH * node));
+    }
+    if let Some(cpu) = least(&mut plateaus.iter().map(|plateau| plateau.lines_per_s / plateau.cpus as f64)) {
+        all.push(("tandem.cpu_lines_per_s", cpu));
     }
     let Some(khz) = highest_khz(Path::new("/")) else {
         eprintln!("tandem: the kernel tells no frequency of the CPUs: rates per cycle are left out");
         return Ok(all);
     };
     let cycles_per_s = khz as f64 * 1e3;
-    all.push(("clock_ghz", cycles_per_s * 1e-9));
+    all.push(("sam.clock_ghz", cycles_per_s * 1e-9));
     if let Some(rate) = remote_per_s(&measured.latency_ns) {
-        all.push(("remote_per_cycle", rate / cycles_per_s));
+        all.push(("sam.remote_per_cycle", rate / cycles_per_s));
     }
     if let Some((near, far)) = sharers(topology, &machine.cores) {
         eprintln!("tandem: two threads that share lines, on one node and on two");
         match coherence::threshold_per_s(near, far, Duration::from_millis(SHARED_MS))? {
-            Some(rate) => all.push(("coherence_per_cycle", rate / cycles_per_s)),
+            Some(rate) => all.push(("sam.coherence_per_cycle", rate / cycles_per_s)),
             None => eprintln!("tandem: sharing costs no more on two nodes than on one: no threshold for it"),
         }
     }
     Ok(all)
 }
 
-/// Lines per second at most from each node's memory to its own CPUs; of the node that gives least.
-fn least_plateau(topology: &Topology, each: Duration) -> Result<Option<f64>> {
-    let mut least: Option<f64> = None;
+/// What a node's memory gives its own CPUs at most.
+struct Plateau {
+    lines_per_s: f64,
+    cpus: usize,
+}
+
+/// The plateau of each node that has CPUs and memory.
+fn plateaus(topology: &Topology, each: Duration) -> Result<Vec<Plateau>> {
     let both = |node: &&Node| !node.cpus.is_empty() && node.memory_pages > 0;
-    for node in topology.nodes.values().filter(both) {
+    let measured = |node: &Node| -> Result<Plateau> {
         eprintln!("tandem: how much the memory of node {} gives", node.id);
         let buffer = Buffer::on(node.id, BUFFER_BYTES)
             .with_context(|| format!("{} MiB of node {} cannot be had to measure with", BUFFER_BYTES >> 20, node.id))?;
-        let mut plateau: f64 = 0.0;
+        let mut lines_per_s: f64 = 0.0;
         let counts = std::iter::successors(Some(1), |cpus| Some(cpus * 2)).take_while(|cpus| *cpus < node.cpus.len());
         for cpus in counts.chain([node.cpus.len()]) {
-            plateau = plateau.max(buffer.scattered_lines_per_s(&node.cpus[..cpus], each)?);
+            lines_per_s = lines_per_s.max(buffer.scattered_lines_per_s(&node.cpus[..cpus], each)?);
         }
-        least = Some(least.map_or(plateau, |least| least.min(plateau)));
-    }
-    Ok(least)
+        Ok(Plateau { lines_per_s, cpus: node.cpus.len() })
+    };
+    topology.nodes.values().filter(both).map(measured).collect()
 }
 
 /// Remote accesses per second of a thread that cost it [`COST`] of its time; `None` if remote memory is no farther.
