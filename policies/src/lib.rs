@@ -69,6 +69,7 @@ mod anneal;
 mod board;
 #[cfg(test)]
 mod invariants;
+mod knee;
 #[cfg(test)]
 mod page_invariants;
 mod page_moves;

@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Which signals a snapshot has.
+//! Which signals a snapshot has, and which of its numbers can be true.
 
 use crate::model::Snapshot;
 use crate::registry::Signal;
+
+/// Rates above this are nonsense.
+const GREATEST: f64 = 1e15;
+
+/// A number from a sampler: 0 if it is none, or negative.
+pub(crate) fn sound(value: f64) -> f64 {
+    if value.is_finite() { value.clamp(0.0, GREATEST) } else { 0.0 }
+}
 
 impl Signal {
     /// Whether any thread or page group of `snapshot` has it.

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The stall that threads suffered: from where they really ran and where the pages that they access really are, not
 //! from what was ordered. An assignment that was not followed and a page that did not move do not count.
+//!
+//! Where the latency that memories serve is measured, what they take longer than on an idle machine counts too
+//! ([`crate::knee`]): spreading pages makes no access nearer, and all of them faster.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use crate::knee::{Knee, Load};
 use crate::model::{Action, GroupId, NodeIndex, PerNode, Plan, Snapshot, Thread, ThreadId};
+use crate::signals::sound;
 use crate::users::Users;
 
 /// Least share of their users' stall that moving pages must save. Small pages that several nodes use about equally would
@@ -20,9 +26,43 @@ pub struct Changed {
     pub groups: BTreeMap<GroupId, PerNode<u64>>,
 }
 
+/// Mean latency of an access of all threads with a signal; `None` if there is none.
+pub fn latency_ns(snapshot: &Snapshot) -> Option<f64> {
+    let now = Traffic::of(snapshot, snapshot.threads.iter().map(Cow::Borrowed));
+    now.latency_ns(&measured_waits_ns(snapshot, &now))
+}
+
 /// The mean latency of an access, as [`latency_ns`], if what a plan changed were as it was before: for what the threads do now,
 /// which may be something else than when the plan was made. Groups that are not there any more are left out.
 pub fn latency_without_ns(snapshot: &Snapshot, changed: &Changed) -> Option<f64> {
+    let shifts = shifts(snapshot, changed);
+    let without = Traffic::of(snapshot, snapshot.threads.iter().map(|thread| before(thread, changed, &shifts)));
+    let now = Traffic::of(snapshot, snapshot.threads.iter().map(Cow::Borrowed));
+    let mut waits_ns = measured_waits_ns(snapshot, &now);
+    if let Some(knee) = Knee::of(snapshot, &now.loads, &now.idle_ns()) {
+        for (node, wait_ns) in waits_ns.iter_mut().enumerate() {
+            let more_ns = knee.wait_ns(node, without.loads[node].per_s) - knee.wait_ns(node, now.loads[node].per_s);
+            *wait_ns = (*wait_ns + more_ns).max(0.0);
+        }
+    }
+    without.latency_ns(&waits_ns)
+}
+
+/// Standard error of [`latency_ns`]: what the latencies of accesses vary, by as many samples as there are of page groups; 0
+/// where these are not counted.
+pub fn latency_error_ns(snapshot: &Snapshot) -> f64 {
+    let samples: f64 = snapshot.groups.iter().map(|group| sound(group.samples)).sum();
+    let now = Traffic::of(snapshot, snapshot.threads.iter().map(Cow::Borrowed));
+    let per_s: f64 = now.loads.iter().map(|load| load.per_s).sum();
+    if samples == 0.0 || per_s == 0.0 {
+        return 0.0;
+    }
+    let mean_ns = now.stall_ns_per_s.iter().sum::<f64>() / per_s;
+    (now.squares / per_s - mean_ns * mean_ns).max(0.0).sqrt() / samples.sqrt()
+}
+
+/// What each thread accesses more of each node's memory if the groups that a plan moved were as before.
+fn shifts(snapshot: &Snapshot, changed: &Changed) -> BTreeMap<ThreadId, PerNode<f64>> {
     let mut shifts: BTreeMap<ThreadId, PerNode<f64>> = BTreeMap::new();
     for group in &snapshot.groups {
         let Some(before) = changed.groups.get(&group.id) else { continue };
@@ -38,47 +78,88 @@ pub fn latency_without_ns(snapshot: &Snapshot, changed: &Changed) -> Option<f64>
             }
         }
     }
-    let without = |thread: &Thread| {
-        let mut thread = thread.clone();
-        if let (Some(row), Some(shift)) = (&mut thread.accesses_per_s, shifts.get(&thread.id)) {
-            // Small groups and seldom users are not in the snapshot: no node can lose more than it has.
-            shift.iter().for_each(|(node, more)| row[node] = (row[node] + more).max(0.0));
-        }
-        if let Some((_, node)) = changed.threads.iter().find(|(moved, _)| *moved == thread.id) {
-            let ran_ns = thread.run_ns.values().sum();
-            thread.run_ns = PerNode::from_fn(thread.run_ns.len(), |at| if at == *node { ran_ns } else { 0 });
-        }
-        stall_of(snapshot, &thread)
-    };
-    mean(snapshot.threads.iter().filter_map(without))
+    shifts
 }
 
-/// Accesses per second of a thread, and the stall that they cost from where it ran, in ns per second; `None` without a
-/// signal.
-fn stall_of(snapshot: &Snapshot, thread: &Thread) -> Option<(f64, f64)> {
-    let accesses = thread.accesses_per_s.as_ref()?;
-    let ran_ns: u64 = thread.run_ns.values().sum();
-    if ran_ns == 0 {
-        return None;
+/// A thread as it would be without a plan.
+fn before<'a>(thread: &'a Thread, changed: &Changed, shifts: &BTreeMap<ThreadId, PerNode<f64>>) -> Cow<'a, Thread> {
+    let (shift, moved) = (shifts.get(&thread.id), changed.threads.iter().find(|(moved, _)| *moved == thread.id));
+    if shift.is_none() && moved.is_none() {
+        return Cow::Borrowed(thread);
     }
-    let mut stall_ns_per_s = 0.0;
-    for (run, &on_node_ns) in thread.run_ns.iter() {
-        let share = on_node_ns as f64 / ran_ns as f64;
+    let mut thread = thread.clone();
+    if let (Some(row), Some(shift)) = (&mut thread.accesses_per_s, shift) {
+        // Small groups and seldom users are not in the snapshot: no node can lose more than it has.
+        shift.iter().for_each(|(node, more)| row[node] = (row[node] + more).max(0.0));
+    }
+    if let Some((_, node)) = moved {
+        let ran_ns = thread.run_ns.values().sum();
+        thread.run_ns = PerNode::from_fn(thread.run_ns.len(), |at| if at == *node { ran_ns } else { 0 });
+    }
+    Cow::Owned(thread)
+}
+
+/// The accesses of threads with a signal, from where they ran, by node of the memory.
+struct Traffic {
+    loads: Vec<Load>,
+    /// Accesses x latency of the idle machine, in ns per second.
+    stall_ns_per_s: Vec<f64>,
+    /// Accesses per second x square of that latency.
+    squares: f64,
+}
+
+impl Traffic {
+    fn of<'a>(snapshot: &Snapshot, threads: impl Iterator<Item = Cow<'a, Thread>>) -> Self {
+        let nodes = snapshot.topology.len();
+        let mut all = Self { loads: vec![Load::default(); nodes], stall_ns_per_s: vec![0.0; nodes], squares: 0.0 };
+        threads.for_each(|thread| all.add(snapshot, &thread));
+        all
+    }
+
+    fn add(&mut self, snapshot: &Snapshot, thread: &Thread) {
+        let (Some(accesses), ran_ns) = (&thread.accesses_per_s, thread.run_ns.values().sum::<u64>()) else { return };
+        if ran_ns == 0 {
+            return;
+        }
         for (memory, &rate) in accesses.iter() {
-            stall_ns_per_s += share * rate * snapshot.topology.latency_ns(run, memory);
+            self.loads[memory.0] = self.loads[memory.0].plus(Load { per_s: rate, waited_per_s: rate }, 1.0);
+            for (run, &on_node_ns) in thread.run_ns.iter() {
+                let (from_here, far_ns) =
+                    (rate * on_node_ns as f64 / ran_ns as f64, snapshot.topology.latency_ns(run, memory));
+                self.stall_ns_per_s[memory.0] += from_here * far_ns;
+                self.squares += from_here * far_ns * far_ns;
+            }
         }
     }
-    Some((accesses.total(), stall_ns_per_s))
+
+    /// Mean latency of the accesses to each memory, on an idle machine; 0 where there are none.
+    fn idle_ns(&self) -> Vec<f64> {
+        let mean = |(load, stall_ns): (&Load, &f64)| if load.per_s > 0.0 { stall_ns / load.per_s } else { 0.0 };
+        self.loads.iter().zip(&self.stall_ns_per_s).map(mean).collect()
+    }
+
+    /// Mean latency with these waits at the memories.
+    fn latency_ns(&self, waits_ns: &[f64]) -> Option<f64> {
+        let per_s: f64 = self.loads.iter().map(|load| load.per_s).sum();
+        let waits: f64 = self.loads.iter().zip(waits_ns).map(|(load, wait_ns)| load.per_s * wait_ns).sum();
+        (per_s > 0.0).then(|| (self.stall_ns_per_s.iter().sum::<f64>() + waits) / per_s)
+    }
 }
 
-/// Mean latency of an access of all threads with a signal; `None` if there is none.
-pub fn latency_ns(snapshot: &Snapshot) -> Option<f64> {
-    mean(snapshot.threads.iter().filter_map(|thread| stall_of(snapshot, thread)))
+/// What each memory was measured to take longer than on an idle machine; 0 where nothing was measured.
+fn measured_waits_ns(snapshot: &Snapshot, now: &Traffic) -> Vec<f64> {
+    let wait = |(node, idle_ns): (usize, f64)| {
+        let served_ns = snapshot.nodes.get(NodeIndex(node)).and_then(|node| node.served_latency_ns);
+        served_ns.map_or(0.0, |served_ns| (sound(served_ns) - idle_ns).max(0.0))
+    };
+    now.idle_ns().into_iter().enumerate().map(wait).collect()
 }
 
-fn mean(stalls: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
-    let (accesses_per_s, stall_ns_per_s) = stalls.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-    (accesses_per_s > 0.0).then(|| stall_ns_per_s / accesses_per_s)
+/// Stall of a thread's accesses from where it ran, in ns per second, without waits; `None` without a signal.
+fn stall_of(snapshot: &Snapshot, thread: &Thread) -> Option<f64> {
+    let alone = Traffic::of(snapshot, std::iter::once(Cow::Borrowed(thread)));
+    let is_seen = thread.accesses_per_s.is_some() && thread.run_ns.values().any(|&ran_ns| ran_ns > 0);
+    is_seen.then(|| alone.stall_ns_per_s.iter().sum())
 }
 
 /// Whether a plan for pages should save enough of the stall of the threads that use them to be noticed at all. Where the
@@ -98,8 +179,7 @@ pub fn is_worth_a_trial(plan: &Plan, snapshot: &Snapshot) -> bool {
         }
     }
     let users = snapshot.threads.iter().zip(uses).filter(|user| user.1);
-    let stalls = users.filter_map(|(thread, _)| stall_of(snapshot, thread));
-    let stall_ns_per_s: f64 = stalls.map(|(_, stall_ns_per_s)| stall_ns_per_s).sum();
+    let stall_ns_per_s: f64 = users.filter_map(|(thread, _)| stall_of(snapshot, thread)).sum();
     let gains: Option<f64> = plan.moves.iter().map(|planned| planned.gain_ns_per_s).sum();
     stall_ns_per_s == 0.0 || gains.is_none_or(|gain_ns_per_s| gain_ns_per_s >= stall_ns_per_s * FAINTEST_GAIN)
 }
@@ -107,7 +187,7 @@ pub fn is_worth_a_trial(plan: &Plan, snapshot: &Snapshot) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Move, NodeIndex, PerNode, Topology};
+    use crate::model::{Move, NodeIndex, NodeLoad, PerNode, Topology};
     use crate::testing::{SnapshotBuilder, two_nodes};
 
     const SECOND_NS: u64 = 1_000_000_000;
@@ -158,6 +238,29 @@ mod tests {
         assert_eq!(without(&snapshot, &[], Some([0, 8])), 200.0, "it brought them");
         assert_eq!(without(&snapshot, &[(thread, NodeIndex(1))], None), 200.0);
         assert_eq!(without(&snapshot, &[(thread, NodeIndex(1))], Some([0, 8])), 100.0, "both were away together");
+    }
+
+    #[test]
+    fn what_memories_were_measured_to_take_longer_counts() {
+        // 1000 accesses a second to each node; node 0 takes 30 ns longer than its 100, node 1 nothing more than its 200.
+        let (_, mut snapshot) = page_plan(1000.0, None);
+        let served = |ns| NodeLoad { served_latency_ns: Some(ns), ..NodeLoad::default() };
+        snapshot.nodes = vec![served(130.0), served(150.0)].into();
+        assert_eq!(latency_ns(&snapshot), Some(165.0));
+        // If the group that is on node 1 were on node 0, all would be near, and wait for each other.
+        let groups = [(snapshot.groups[0].id, vec![8, 0].into())].into();
+        let without_ns = latency_without_ns(&snapshot, &Changed { threads: vec![], groups }).unwrap();
+        assert!(without_ns > 130.0 + 30.0, "the one memory serves twice as much: {without_ns}");
+    }
+
+    #[test]
+    fn the_error_is_that_of_a_mean_of_so_many_samples() {
+        let (_, mut snapshot) = page_plan(1000.0, None);
+        snapshot.groups[0].samples = 100.0;
+        // 100 ns and 200 ns, half each: 50 ns of deviation.
+        assert!((latency_error_ns(&snapshot) - 5.0).abs() < 1e-9);
+        snapshot.groups[0].samples = 0.0;
+        assert_eq!(latency_error_ns(&snapshot), 0.0);
     }
 
     #[test]

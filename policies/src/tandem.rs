@@ -8,14 +8,13 @@
 //! Mechanism: what a placement of threads costs per second, every page being where it then pays best, is one function
 //! (`problem`); a search finds a placement that costs less (`search`); the plan moves threads and page groups to it
 //! (`plan`). Groups that chance could have made up are judged together with those like them (`owners`). Waits at busy
-//! memories are foreseen (`knee`), so that not all go where little is going on now. What a move costs is spread over a
+//! memories are foreseen ([`crate::knee`]), so that not all go where little is going on now. What a move costs is spread over a
 //! horizon: the time for which placements have been lasting (`History`).
 //!
 //! Ours; the terms and where they come from are in docs/policies/tandem.md. Parameters: [`PARAMETERS`].
 
 mod build;
 mod history;
-mod knee;
 mod loads;
 mod owners;
 mod plan;
@@ -70,18 +69,16 @@ pub const PARAMETERS: &[Parameter] = &[
     Parameter::real("thread_move_ns", 1e6, "ns to move a thread, its caches included", 0.0, 1e12),
     Parameter::whole("most_steps", 40_000.0, "changes looked at", 0.0, 1e9),
     Parameter::real("min_cpu_percent", 1.0, "% of one CPU", 0.0, 100.0),
-    Parameter::real("cpu_lines_per_s", 62.5e6, "lines per second of a memory for each CPU of its node; 0: no limit", 0.0, 1e12),
+    Parameter::real(
+        "cpu_lines_per_s",
+        62.5e6,
+        "lines per second of a memory for each CPU of its node; 0: no limit",
+        0.0,
+        1e12,
+    ),
     page_moves::HOME_SHARE,
     page_moves::RESERVE_PERCENT,
 ];
-
-/// Rates above this are nonsense.
-const GREATEST: f64 = 1e15;
-
-/// A number from a sampler: 0 if it is none, or negative.
-fn sound(value: f64) -> f64 {
-    if value.is_finite() { value.clamp(0.0, GREATEST) } else { 0.0 }
-}
 
 fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
     let (snapshot, parameters) = (inputs.snapshot, inputs.parameters);

@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use crate::model::{NodeIndex, PageGroup, PerNode, Snapshot, ThreadId};
 use crate::page_moves::PageMoves;
+use crate::signals::sound;
 
 /// Nodes with memory that may serve a group: 0 are those of the threads that use it, n the first n of the machine.
 pub const PAGE_NODES: crate::registry::Parameter =
@@ -97,10 +98,6 @@ impl Users {
 /// Load of a group; 0 if it cannot be told.
 pub fn load(group: &PageGroup) -> f64 {
     sound(group.accesses_per_s.total())
-}
-
-fn sound(load: f64) -> f64 {
-    if load.is_finite() { load.max(0.0) } else { 0.0 }
 }
 
 /// Groups with their loads, and what of their rows is asked for again and again, close together: a row has an entry for

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From a snapshot to the [`Problem`].
 
-use super::knee::{Knee, Load};
 use super::owners::{Common, Owners, Part};
 use super::problem::{Follower, Pool, Prices, Problem, Shared, Unknown};
-use super::sound;
 use crate::capacity;
+use crate::knee::{Knee, Load};
 use crate::model::{FULL_CAPACITY, NodeIndex, Snapshot, Thread};
 use crate::relocation::{may_go, may_run};
+use crate::signals::sound;
 
 /// Share of its CPU time that a thread can wait for memory at least, whatever it waits for lines.
 const LEAST_MEMORY_SHARE: f64 = 0.05;

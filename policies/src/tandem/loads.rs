@@ -4,9 +4,9 @@
 //! Measured waits ([`Problem::knee`]) count for every move. Assumed ones may be wrong by a lot, and only spread memory that several
 //! nodes use alike: from a memory to one that is as near to its users.
 
-use super::knee::{Knee, Load};
 use super::plan::Source;
 use super::problem::Problem;
+use crate::knee::{Knee, Load};
 use crate::users::Weighed;
 
 /// How much farther a memory may be for memory that is spread by assumption.

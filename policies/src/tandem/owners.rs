@@ -18,9 +18,9 @@
 use std::collections::BTreeMap;
 
 use super::runs::Runs;
-use super::sound;
 use crate::model::{NodeIndex, PageGroup, ProcessId, ThreadId};
 use crate::page_moves::follows;
+use crate::signals::sound;
 use crate::users::{Ledger, Weighed};
 
 /// Standard errors between the last owner's samples and the next user's.

@@ -327,8 +327,8 @@ impl Planner<'_> {
             return None;
         }
         let mut from = vec![0.0; self.problem.nodes];
-        weighed.accesses.iter().for_each(|&(node, per_s)| from[node.0] = super::sound(per_s));
-        let samples = super::sound(weighed.group.samples);
+        weighed.accesses.iter().for_each(|&(node, per_s)| from[node.0] = crate::signals::sound(per_s));
+        let samples = crate::signals::sound(weighed.group.samples);
         let own = self.source(from, samples, of.scale);
         let error_ns = |home: usize, to: usize| {
             ALONE_ERRORS * self.error_ns(&own, home, to, samples).max(self.error_ns(of, home, to, samples))
@@ -363,7 +363,10 @@ impl Planner<'_> {
         if gain(0.0) <= wanted {
             return None;
         }
-        let gain_ns_per_s = gain(error_ns(elsewhere, to) * away / weighed.resident as f64);
+        // What is as near either way may be a little farther just as well: by chance, not always the same way.
+        let errs = !for_relief || self.problem.assumed_knee.is_none();
+        let error_ns = if errs { error_ns(elsewhere, to) * away / weighed.resident as f64 } else { 0.0 };
+        let gain_ns_per_s = gain(error_ns);
         (gain_ns_per_s > wanted).then_some(Verdict { to, gain_ns_per_s, scale: source.scale })
     }
 }

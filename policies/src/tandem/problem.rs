@@ -11,10 +11,10 @@
 //! | memory of a process | the cheaper of staying and going to one node together |
 //! | lines | per pair of threads, the transfers put down to it x latency between the nodes |
 //! | CPUs | 1e9 for each CPU that threads of a node want beyond its CPUs, or its share if all are short |
-//! | waits | [`super::knee`] |
+//! | waits | [`crate::knee`] |
 //! | leaving | what a move must bring: its cost over the horizon, a share of the stall, and errors of the samples |
 
-use super::knee::{Knee, Load};
+use crate::knee::{Knee, Load};
 
 /// Cost of a CPU that is wanted and not there, in ns per second.
 const CPU_NS_PER_S: f64 = 1e9;

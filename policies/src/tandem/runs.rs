@@ -12,8 +12,8 @@
 //! ```
 
 use super::owners::{MOST_OWNERS, NOBODY, Names, OWNED_SHARE, Rates, Seat};
-use super::sound;
 use crate::model::{PageGroup, ThreadId};
+use crate::signals::sound;
 use crate::users::Weighed;
 
 /// Standard errors between the rarest owner's samples and those of all others; nine samples of one thread alone.

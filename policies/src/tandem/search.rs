@@ -8,9 +8,9 @@
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
-use super::knee::Load;
 use super::problem::Problem;
 use crate::anneal::below;
+use crate::knee::Load;
 
 /// Placements up to which all are tried.
 const EXACT: u64 = 4096;

@@ -3,13 +3,16 @@
 //!
 //! The latency is [`tandem_policies::stall::latency_ns`]. Where it rose, that may be the plan's doing, or the program does something
 //! else by now. So what it would be without the plan, for what the program does now, must be lower too
-//! ([`tandem_policies::stall::latency_without_ns`]): else there is nothing to be had from undoing it.
+//! ([`tandem_policies::stall::latency_without_ns`]): else there is nothing to be had from undoing it. Both must be so beyond what
+//! chance makes of samples ([`tandem_policies::stall::latency_error_ns`]).
 
 use tandem_act::Generation;
-use tandem_policies::stall::Changed;
+use tandem_policies::model::Snapshot;
+use tandem_policies::stall::{Changed, latency_error_ns, latency_ns, latency_without_ns};
 
-/// Rise of the latency that is still taken for noise.
+/// Rise of the latency that is still taken for noise, however many samples there are; and standard errors that are.
 const NOISE: f64 = 0.02;
+const ERRORS: f64 = 2.0;
 /// Intervals between the end of the last move and the verdict: the first holds the moves themselves.
 const SETTLE_INTERVALS: u32 = 2;
 
@@ -25,6 +28,28 @@ pub struct Trial {
     /// Whether it stays whatever it brings: its policy tries things out ([`tandem_policies::registry::Policy::explores`]).
     explores: bool,
     settled_intervals: u32,
+}
+
+/// Mean latencies of an access as they are seen some time after a plan.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen {
+    /// Latency now.
+    pub after_ns: Option<f64>,
+    /// Latency without the plan.
+    pub without_ns: Option<f64>,
+    /// Standard error of both.
+    pub error_ns: f64,
+}
+
+impl Seen {
+    /// What a snapshot tells of a plan that changed something.
+    pub fn of(snapshot: &Snapshot, changed: &Changed) -> Self {
+        Self {
+            after_ns: latency_ns(snapshot),
+            without_ns: latency_without_ns(snapshot, changed),
+            error_ns: latency_error_ns(snapshot),
+        }
+    }
 }
 
 /// What is to be done about a watched plan.
@@ -50,9 +75,9 @@ impl Trial {
         Self { generation, before_ns, changed, explores, settled_intervals: 0 }
     }
 
-    /// One interval later: `moving` says whether moves are still under way, `after_ns` and `without_ns` are the latency now, and
-    /// without the plan. Without a signal before or after, nothing speaks against the plan.
-    pub fn judge(&mut self, moving: bool, after_ns: Option<f64>, without_ns: Option<f64>) -> Verdict {
+    /// One interval later: `moving` says whether moves are still under way. Without a signal before or after, nothing speaks
+    /// against the plan.
+    pub fn judge(&mut self, moving: bool, seen: Seen) -> Verdict {
         if moving {
             return Verdict::Wait;
         }
@@ -60,8 +85,10 @@ impl Trial {
         if self.settled_intervals < SETTLE_INTERVALS {
             return Verdict::Wait;
         }
-        let rose_from = |lower_ns: f64, after_ns: f64| after_ns > lower_ns * (1.0 + NOISE);
-        match (self.before_ns, after_ns, without_ns) {
+        let after_ns = seen.after_ns;
+        let noise_ns = |lower_ns: f64| (NOISE * lower_ns).max(ERRORS * seen.error_ns);
+        let rose_from = |lower_ns: f64, after_ns: f64| after_ns > lower_ns + noise_ns(lower_ns);
+        match (self.before_ns, after_ns, seen.without_ns) {
             (Some(before_ns), Some(after_ns), Some(without_ns))
                 if !self.explores && rose_from(before_ns, after_ns) && rose_from(without_ns, after_ns) =>
             {
@@ -82,9 +109,10 @@ mod tests {
     }
 
     fn judge(mut trial: Trial, after_ns: Option<f64>, without_ns: Option<f64>) -> Verdict {
-        assert_eq!(trial.judge(true, Some(1e9), Some(1.0)), Verdict::Wait, "while moves are under way");
-        assert_eq!(trial.judge(false, Some(1e9), Some(1.0)), Verdict::Wait, "the interval of the moves");
-        trial.judge(false, after_ns, without_ns)
+        let bad = Seen { after_ns: Some(1e9), without_ns: Some(1.0), error_ns: 0.0 };
+        assert_eq!(trial.judge(true, bad), Verdict::Wait, "while moves are under way");
+        assert_eq!(trial.judge(false, bad), Verdict::Wait, "the interval of the moves");
+        trial.judge(false, Seen { after_ns, without_ns, error_ns: 1.0 })
     }
 
     #[test]
@@ -96,6 +124,17 @@ mod tests {
     #[test]
     fn a_plan_that_made_it_worse_goes() {
         assert_eq!(judged(Some(100.0), Some(103.0)), Verdict::Undo { after_ns: 103.0 });
+    }
+
+    #[test]
+    fn a_rise_that_chance_explains_is_none() {
+        let trial = || Trial::new(Generation(1), Some(10.0), Changed::default(), false);
+        assert_eq!(
+            judge(trial(), Some(11.9), Some(10.0)),
+            Verdict::Keep { after_ns: Some(11.9) },
+            "19 %, and two errors"
+        );
+        assert_eq!(judge(trial(), Some(12.1), Some(10.0)), Verdict::Undo { after_ns: 12.1 });
     }
 
     #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
+use crate::knee::{Knee, Load};
 use crate::model::{NodeIndex, NodeLoad, Snapshot};
-use crate::tandem::knee::{Knee, Load};
 use crate::tandem::tests::{ALL, moves, planned};
 use crate::testing::{SnapshotBuilder, two_nodes};
 
@@ -60,7 +60,8 @@ fn memory_that_nodes_use_alike_is_spread_where_nobody_can_tell_how_long_it_is_wa
 fn memory_leaves_its_users_for_measured_waits_only() {
     // Four threads of node 0 use as much, all of it near: on node 1 it would be far.
     let near = |served_ns: Option<f64>| {
-        let threads = (0..4).fold(SnapshotBuilder::new(two_nodes(4)), |all, tid| all.thread(tid, 0, Some(&[6.4e7, 0.0])));
+        let threads =
+            (0..4).fold(SnapshotBuilder::new(two_nodes(4)), |all, tid| all.thread(tid, 0, Some(&[6.4e7, 0.0])));
         let users: Vec<(u32, f64)> = (0..4).map(|tid| (tid, 2e6)).collect();
         let mut snapshot = (0..32).fold(threads, |all, _| all.group_used_by(&[ALL, 0], &users)).build();
         snapshot.nodes[NodeIndex(0)].served_latency_ns = served_ns;

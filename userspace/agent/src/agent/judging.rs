@@ -2,13 +2,12 @@
 //! Whether the plan under trial paid, and taking it back if it made things worse.
 
 use tandem_policies::model::Snapshot;
-use tandem_policies::stall::{latency_ns, latency_without_ns};
 use tandem_sense::monotonic_ns;
 use tracing::warn;
 
 use super::{Agent, HOLD_COOLDOWNS};
 use crate::report::{Report, ThreadMove};
-use crate::verify::{Trial, Verdict};
+use crate::verify::{Seen, Trial, Verdict};
 
 impl Agent {
     /// Looks at the plan under trial, and undoes it if it made things worse; returns whether it did.
@@ -21,8 +20,8 @@ impl Agent {
             self.trial = None;
             return false;
         }
-        let without_ns = latency_without_ns(snapshot, &trial.changed);
-        let verdict = trial.judge(moving, latency_ns(snapshot), without_ns);
+        let seen = Seen::of(snapshot, &trial.changed);
+        let verdict = trial.judge(moving, seen);
         let (after_ns, undone) = match verdict {
             Verdict::Wait => return false,
             Verdict::Keep { after_ns } => (after_ns, false),

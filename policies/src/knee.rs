@@ -19,8 +19,8 @@
 //! All accesses to a memory wait, so that what one more costs includes what it makes the others wait. That keeps a plan
 //! from sending everything to the memory that is idle now.
 
-use super::sound;
 use crate::model::{NodeIndex, Snapshot};
+use crate::signals::sound;
 
 /// Busy share up to which the formula holds.
 const MOST_BUSY: f64 = 0.85;
