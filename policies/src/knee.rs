@@ -24,6 +24,9 @@ use crate::signals::sound;
 
 /// Busy share up to which the formula holds.
 const MOST_BUSY: f64 = 0.85;
+/// Busy share of all memories together up to which loads are assumed. Less than the formula holds for: loads that are alike
+/// but for what chance makes of few samples must not seem to wait differently.
+const MOST_ASSUMED: f64 = 0.7;
 /// Waits below this share of the latency do not matter anywhere.
 const FAINTEST_WAIT: f64 = 0.05;
 
@@ -80,7 +83,7 @@ impl Knee {
         };
         let busy = |node: usize| line_ns(node) * loads[node].per_s * 1e-9;
         let mean = (0..loads.len()).map(busy).sum::<f64>() / memories(snapshot);
-        let slower = if mean > MOST_BUSY { MOST_BUSY / mean } else { 1.0 };
+        let slower = if mean > MOST_ASSUMED { MOST_ASSUMED / mean } else { 1.0 };
         let is_limited = cpu_lines_per_s > 0.0 && mean > 0.0;
         is_limited.then(|| Self { service_ns: (0..loads.len()).map(|node| slower * line_ns(node)).collect() })
     }

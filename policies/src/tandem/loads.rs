@@ -2,18 +2,23 @@
 //! The accesses to each memory while a plan gives page groups new places, and what that does to the waits.
 //!
 //! Measured waits ([`Problem::knee`]) count for every move. Assumed ones may be wrong by a lot, and only spread memory that several
-//! nodes use alike: from a memory to one that is as near to its users.
+//! nodes use alike: from a memory to one that is as near to its users. Those of the group itself must have been seen to be so: what
+//! belongs to its process for want of samples may be one thread's.
 
 use super::plan::Source;
 use super::problem::Problem;
 use crate::knee::{Knee, Load};
+use crate::model::NodeIndex;
 use crate::users::Weighed;
 
-/// How much farther a memory may be for memory that is spread by assumption.
+/// How much farther a memory may be for memory that is spread by assumption: as all samples of its owner say, and as the few of the
+/// group do.
 const AS_NEAR: f64 = 1.05;
+const ALONE_AS_NEAR: f64 = 1.15;
 
 /// The accesses to each memory while pages are given new places.
 pub struct Loads<'p> {
+    problem: &'p Problem,
     /// What accesses wait; `None`: nobody does.
     knee: Option<&'p Knee>,
     /// Whether that was measured.
@@ -31,6 +36,7 @@ impl<'p> Loads<'p> {
     /// As they are.
     pub fn of(problem: &'p Problem) -> Self {
         let mut loads = Self {
+            problem,
             knee: problem.knee.as_ref().or(problem.assumed_knee.as_ref()),
             is_measured: problem.knee.is_some(),
             now: problem.loads.clone(),
@@ -82,8 +88,18 @@ impl<'p> Loads<'p> {
         if !self.is_measured && !for_relief {
             return Some(0.0);
         }
-        let is_near = self.is_measured || source.latency_ns[to] <= AS_NEAR * stay_ns;
-        is_near.then(|| self.saved(weighed, source.scale, to))
+        let is_near = || source.latency_ns[to] <= AS_NEAR * stay_ns && self.is_near_alone(weighed, to);
+        (self.is_measured || is_near()).then(|| self.saved(weighed, source.scale, to))
+    }
+
+    /// Whether a memory is as near to those that were seen to use a group as where it is.
+    fn is_near_alone(&self, weighed: &Weighed, to: usize) -> bool {
+        let latency_ns = |memory: usize| -> f64 {
+            weighed.accesses.iter().map(|&(from, per_s)| per_s * self.problem.latency_ns(from.0, memory)).sum()
+        };
+        let here = |(node, pages): (NodeIndex, u64)| pages as f64 * latency_ns(node.0);
+        let stay_ns = weighed.pages().map(here).sum::<f64>() / weighed.resident as f64;
+        latency_ns(to) <= ALONE_AS_NEAR * stay_ns
     }
 
     fn saved(&self, weighed: &Weighed, scale: f64, to: usize) -> f64 {

@@ -57,6 +57,15 @@ fn memory_that_nodes_use_alike_is_spread_where_nobody_can_tell_how_long_it_is_wa
 }
 
 #[test]
+fn a_group_that_only_one_node_was_seen_to_use_is_not_spread() {
+    let mut snapshot = readers();
+    for group in &mut snapshot.groups {
+        group.accesses_per_s = vec![8e6, 0.0].into();
+    }
+    assert_eq!(moves(&snapshot, &planned(&snapshot)), (vec![], vec![]));
+}
+
+#[test]
 fn memory_leaves_its_users_for_measured_waits_only() {
     // Four threads of node 0 use as much, all of it near: on node 1 it would be far.
     let near = |served_ns: Option<f64>| {
