@@ -90,6 +90,7 @@ fn thread(tid: u32) -> Thread {
         performance: PerNode::from_fn(2, |at| (at == node).then_some(0.5)),
         sharing: vec![(partner, 1e5)],
         on_cooldown: false,
+        turned_ns: None,
     }
 }
 

@@ -91,7 +91,7 @@ fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
         return Err(MissingSignal { policy: "tandem", signal: Signal::ThreadAccesses });
     }
     let history = inputs.memory.of::<History>();
-    let horizon_s = history.horizon_s(snapshot.time_ns, parameters);
+    let horizon_s = history.horizon_s(snapshot.time_ns, &active, parameters);
     let steps = inputs.steps.min(parameters.get("most_steps") as u64);
     let plan = decide_within(snapshot, parameters, horizon_s, inputs.seed, steps);
     history.note(snapshot, &plan, parameters);

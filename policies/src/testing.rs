@@ -107,6 +107,7 @@ impl SnapshotBuilder {
             performance: PerNode::filled(nodes, None),
             sharing: vec![],
             on_cooldown: false,
+            turned_ns: None,
         });
         self
     }

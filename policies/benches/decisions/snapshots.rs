@@ -142,6 +142,7 @@ fn thread(size: Size, at: usize, draw: &mut Draw) -> Thread {
         performance: PerNode::from_fn(size.nodes, |to| (to.0 == node || draw.percent(10)).then(|| draw.real(0.5, 1.5))),
         sharing,
         on_cooldown: false,
+        turned_ns: None,
     }
 }
 

@@ -42,6 +42,9 @@ pub struct Thread {
     pub sharing: Vec<(ThreadId, f64)>,
     /// Moved so recently that no plan may move it.
     pub on_cooldown: bool,
+    /// When it turned to other memory than before, so that its signals began anew, on CLOCK_MONOTONIC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turned_ns: Option<u64>,
 }
 
 /// Lines per second that came from other cores' caches.

@@ -2,12 +2,13 @@
 //! For how long moves may be expected to pay: as long as placements have been lasting.
 //!
 //! The horizon doubles each time that nothing had to be moved for as long as it is, and becomes the time that a placement
-//! lasted when half of a plan's moves take back what an earlier plan did. Threads are remembered one by one, page groups by
-//! process and nodes.
+//! lasted when half of a plan's moves take back what an earlier plan did, or when a quarter of the threads at work turn to other memory
+//! ([`Thread::turned_ns`]): a program that has gone through one phase in two seconds will hardly stay in the next one for ten. Threads
+//! are remembered one by one, page groups by process and nodes.
 
 use std::collections::BTreeMap;
 
-use crate::model::{Action, NodeIndex, Plan, ProcessId, Snapshot, ThreadId};
+use crate::model::{Action, NodeIndex, Plan, ProcessId, Snapshot, Thread, ThreadId};
 use crate::registry::Parameters;
 
 /// What moved.
@@ -17,10 +18,19 @@ enum Mover {
     Pages(ProcessId, NodeIndex),
 }
 
+/// Share of the threads at work that turn when a program goes on to its next phase, as a divisor: the memory of many is on the same
+/// node as before.
+const TURNING_DIVISOR: usize = 4;
+/// Threads that turn within this time do so together.
+const TOGETHER_NS: u64 = 1_000_000_000;
+
 /// What became of plans.
 #[derive(Debug, Default)]
 pub struct History {
     horizon_s: Option<f64>,
+    /// When the present phase began, as far as known, and up to when threads that turned were looked at.
+    phase_ns: u64,
+    looked_ns: u64,
     /// When the last plan was made, or the horizon last grew.
     since_ns: u64,
     /// Where movers came from (pages: where they went), and when.
@@ -28,21 +38,38 @@ pub struct History {
 }
 
 impl History {
-    /// The horizon at this time.
-    pub fn horizon_s(&mut self, time_ns: u64, parameters: &Parameters) -> f64 {
+    /// The horizon at the time of a snapshot, of which the threads `active` are at work.
+    pub fn horizon_s(&mut self, time_ns: u64, active: &[&Thread], parameters: &Parameters) -> f64 {
         let (least_s, most_s) = (parameters.get("least_horizon_s"), parameters.get("most_horizon_s"));
         let mut horizon_s = match self.horizon_s {
             Some(horizon_s) => horizon_s,
             None => {
-                self.since_ns = time_ns;
+                (self.since_ns, self.phase_ns) = (time_ns, time_ns);
                 parameters.get("first_horizon_s")
             }
         };
+        if let Some(lasted_ns) = self.phase_ended(active) {
+            horizon_s = horizon_s.min(lasted_ns as f64 / 1e9);
+            self.since_ns = time_ns;
+        }
+        self.looked_ns = time_ns;
         if (time_ns - self.since_ns) as f64 >= horizon_s * 1e9 {
             horizon_s *= 2.0;
             self.since_ns = time_ns;
         }
         *self.horizon_s.insert(horizon_s.min(most_s).max(least_s))
+    }
+
+    /// How long the last phase was, if it ended since the last look.
+    fn phase_ended(&mut self, active: &[&Thread]) -> Option<u64> {
+        let turned =
+            || active.iter().filter_map(|thread| thread.turned_ns).filter(|&turned_ns| turned_ns > self.looked_ns);
+        let (count, began_ns) = (turned().count(), turned().min()?);
+        let together = began_ns.saturating_sub(self.phase_ns) < TOGETHER_NS;
+        if together || TURNING_DIVISOR * count < active.len() {
+            return None;
+        }
+        Some(began_ns - std::mem::replace(&mut self.phase_ns, began_ns))
     }
 
     /// Remembers a plan.

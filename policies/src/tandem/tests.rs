@@ -350,11 +350,11 @@ fn the_horizon_grows_while_placements_last_and_shrinks_when_they_are_taken_back(
     let mut snapshot = crossed.build();
     let (parameters, mut history) = (POLICY.defaults(), History::default());
     let second = 1_000_000_000;
-    assert_eq!(history.horizon_s(snapshot.time_ns, &parameters), 10.0);
+    assert_eq!(history.horizon_s(snapshot.time_ns, &[], &parameters), 10.0);
     let plan = planned(&snapshot);
     history.note(&snapshot, &plan, &parameters);
-    assert_eq!(history.horizon_s(snapshot.time_ns + 10 * second, &parameters), 20.0);
-    assert_eq!(history.horizon_s(snapshot.time_ns + 29 * second, &parameters), 20.0);
+    assert_eq!(history.horizon_s(snapshot.time_ns + 10 * second, &[], &parameters), 20.0);
+    assert_eq!(history.horizon_s(snapshot.time_ns + 29 * second, &[], &parameters), 20.0);
     // Two seconds later they want to go back.
     snapshot = snapshot.after_thread_moves(&plan);
     snapshot.time_ns += 31 * second;
@@ -362,11 +362,30 @@ fn the_horizon_grows_while_placements_last_and_shrinks_when_they_are_taken_back(
         thread.accesses_per_s =
             thread.accesses_per_s.take().map(|row| PerNode::from_fn(2, |node| row[NodeIndex(1 - node.0)]));
     });
-    assert_eq!(history.horizon_s(snapshot.time_ns, &parameters), 40.0);
+    assert_eq!(history.horizon_s(snapshot.time_ns, &[], &parameters), 40.0);
     let back = planned(&snapshot);
     assert_eq!(moves(&snapshot, &back).0.len(), 2);
     history.note(&snapshot, &back, &parameters);
-    assert_eq!(history.horizon_s(snapshot.time_ns, &parameters), 31.0);
+    assert_eq!(history.horizon_s(snapshot.time_ns, &[], &parameters), 31.0);
+}
+
+#[test]
+fn the_horizon_is_as_long_as_the_phases_of_the_program() {
+    let second = 1_000_000_000;
+    let mut snapshot =
+        (0..8).fold(SnapshotBuilder::new(two_nodes(4)), |all, tid| all.thread(tid, 0, Some(&[1e6, 0.0]))).build();
+    let (parameters, mut history) = (POLICY.defaults(), History::default());
+    let mut horizon_s = |at_s: u64, turned: std::ops::Range<usize>| {
+        snapshot.threads[turned].iter_mut().for_each(|thread| thread.turned_ns = Some(at_s * second));
+        let active: Vec<&Thread> = snapshot.threads.iter().collect();
+        history.horizon_s(at_s * second, &active, &parameters)
+    };
+    assert_eq!(horizon_s(100, 0..0), 10.0);
+    assert_eq!(horizon_s(101, 0..1), 10.0, "one of eight is no phase");
+    assert_eq!(horizon_s(103, 0..2), 3.0, "the first phase took three seconds");
+    assert_eq!(horizon_s(105, 4..8), 2.0);
+    assert_eq!(horizon_s(106, 0..0), 2.0, "none turned since");
+    assert_eq!(horizon_s(107, 0..0), 4.0, "it lasts");
 }
 
 /// A snapshot of [`invariants::snapshot`] with lines, users, and waits at node 0.

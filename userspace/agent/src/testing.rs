@@ -42,6 +42,7 @@ pub fn snapshot(threads: &[(usize, u64)]) -> Snapshot {
         performance: PerNode::filled(2, None),
         sharing: vec![],
         on_cooldown: false,
+        turned_ns: None,
     };
     Snapshot {
         time_ns: SECOND_NS,

@@ -321,6 +321,7 @@ impl Sensor {
             performance: PerNode::from_fn(nodes, remembered),
             sharing: sharing.into_iter().map(|(other, per_s)| (thread_id(other), per_s)).collect(),
             on_cooldown,
+            turned_ns: None,
         }
     }
 }

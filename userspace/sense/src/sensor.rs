@@ -129,8 +129,9 @@ pub struct Sensor {
     performance: PerformanceMemory,
     busy: NodeBusy,
     watch: Watch,
-    /// See [`Sensor::threads_turned`].
+    /// See [`Sensor::threads_turned`]; and when each thread did last.
     turned: usize,
+    turned_ns: BTreeMap<ThreadId, u64>,
     counters: SensorCounters,
 }
 
@@ -169,6 +170,7 @@ impl Sensor {
             busy,
             watch: Watch::default(),
             turned: 0,
+            turned_ns: BTreeMap::new(),
             counters: SensorCounters::default(),
             config,
         }
@@ -276,6 +278,7 @@ impl Sensor {
             rates: &self.rates,
             measures: &measures,
             resident: &resident,
+            turned_ns: &self.turned_ns,
             busy_ns: self.busy.read(topology),
             interval_ns: now_ns.saturating_sub(start_ns),
             now_ns,
@@ -426,6 +429,8 @@ impl Sensor {
         }
         let turned = fresh.turned(&fresh.before(&all));
         self.turned = turned.len();
+        self.turned_ns.retain(|thread, _| all.contains_key(thread));
+        self.turned_ns.extend(turned.iter().map(|&thread| (thread, now_ns)));
         if !turned.is_empty() {
             self.counters.turned += turned.len() as u64;
             self.table.retain(|_| true, |thread| !turned.contains(&thread));

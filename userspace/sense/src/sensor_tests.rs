@@ -213,7 +213,7 @@ fn a_turn_is_seen_before_the_interval_ends() {
     let now_ns = 2 * SECOND;
     let snapshot = sensor.snapshot(&machine, vec![account()], now_ns - SECOND / 2, now_ns, |_, _| None);
     let row = snapshot.threads[0].accesses_per_s.clone().expect("a signal");
-    assert_eq!((row[NodeIndex(0)], sensor.threads_turned()), (0.0, 1));
+    assert_eq!((row[NodeIndex(0)], sensor.threads_turned(), snapshot.threads[0].turned_ns), (0.0, 1, Some(now_ns)));
     sensor.pending.accesses.extend(far().accesses);
     assert!(!sensor.sees_turn(SECOND), "it stays there");
 }

@@ -53,6 +53,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) rates: &'a AccessRates,
     pub(crate) measures: &'a Measures,
     pub(crate) resident: &'a BTreeMap<GroupId, PerNode<u64>>,
+    /// When threads turned to other memory.
+    pub(crate) turned_ns: &'a BTreeMap<ThreadId, u64>,
     pub(crate) busy_ns: Option<PerNode<u64>>,
     pub(crate) interval_ns: u64,
     pub(crate) now_ns: u64,
@@ -205,6 +207,7 @@ impl Parts<'_> {
             performance: performance.recall(account.id, self.topology.len(), self.now_ns),
             sharing,
             on_cooldown: account.on_cooldown,
+            turned_ns: self.turned_ns.get(&account.id).copied(),
         }
     }
 

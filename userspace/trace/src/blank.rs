@@ -63,6 +63,7 @@ pub(crate) fn thread() -> Thread {
         performance: PerNode::default(),
         sharing: Vec::new(),
         on_cooldown: false,
+        turned_ns: None,
     }
 }
 

@@ -151,6 +151,7 @@ columns! {
     PageMove = 106,
     LoadPairCount = 107,
     LoadPairLatency = 108,
+    ThreadTurned = 109,
 }
 
 /// Both streams of a column.

@@ -267,6 +267,7 @@ impl Synthetic {
             performance: PerNode::from_fn(nodes, |at| latency_ns.filter(|_| at == node).map(|ns| 1.0 / ns)),
             sharing,
             on_cooldown: false,
+            turned_ns: None,
         }
     }
 

@@ -238,6 +238,7 @@ mod tests {
             performance: PerNode::filled(2, None),
             sharing: sharing.iter().map(|&(tid, per_s)| (id(tid), per_s)).collect(),
             on_cooldown: false,
+            turned_ns: None,
         }
     }
 

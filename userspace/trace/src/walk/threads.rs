@@ -84,7 +84,12 @@ fn fields(coder: &mut impl Coder, now: &mut Thread, before: &Thread) -> Result<(
         || None,
         |coder, value, &before| coder.optional(Column::ThreadPerformance, value, before),
     )?;
-    coder.flag(Column::ThreadCooldown, &mut now.on_cooldown, before.on_cooldown)
+    coder.flag(Column::ThreadCooldown, &mut now.on_cooldown, before.on_cooldown)?;
+    // A clock that runs since the machine started is never at 0.
+    let mut turned_ns = now.turned_ns.unwrap_or(0);
+    coder.number(Column::ThreadTurned, &mut turned_ns, before.turned_ns.unwrap_or(0))?;
+    now.turned_ns = Some(turned_ns).filter(|&turned_ns| turned_ns > 0);
+    Ok(())
 }
 
 fn transfers(coder: &mut impl Coder, now: &mut Option<Transfers>, before: Option<Transfers>) -> Result<(), Malformed> {
