@@ -3,7 +3,7 @@
 //! from what was ordered. An assignment that was not followed and a page that did not move do not count.
 //!
 //! Where the latency that memories serve is measured, what they take longer than on an idle machine counts too
-//! ([`crate::knee`]): spreading pages makes no access nearer, and all of them faster.
+//! (`knee.rs`): spreading pages makes no access nearer, and all of them faster.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -8,7 +8,7 @@
 //! Mechanism: what a placement of threads costs per second, every page being where it then pays best, is one function
 //! (`problem`); a search finds a placement that costs less (`search`); the plan moves threads and page groups to it
 //! (`plan`). Groups that chance could have made up are judged together with those like them (`owners`). Waits at busy
-//! memories are foreseen ([`crate::knee`]), so that not all go where little is going on now. What a move costs is spread over a
+//! memories are foreseen (`knee.rs`), so that not all go where little is going on now. What a move costs is spread over a
 //! horizon: the time for which placements have been lasting (`History`).
 //!
 //! Ours; the terms and where they come from are in docs/policies/tandem.md. Parameters: [`PARAMETERS`].

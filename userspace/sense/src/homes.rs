@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Where pages are: a sample of each group's pages, asked of the kernel with move_pages(2) and no target.
 
-use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES, PerNode, ProcessId, Topology};
+use tandem_policies::model::{GroupId, NodeId, NodeIndex, PAGE_BYTES, PerNode, ProcessId};
 
 /// Pages per system call.
 const BATCH: usize = 1024;
@@ -45,13 +45,13 @@ impl HomeQuery {
         self.stride_pages.min((bytes.div_ceil(PAGE_BYTES) / LEAST_ASKED).max(1))
     }
 
-    /// Resident pages by node of each of `groups` (id and bytes; all of `process`), scaled up from the sample.
+    /// Resident pages by node (the kernel's numbers in `nodes`) of each of `groups` (id and bytes; all of `process`), scaled up from the sample.
     /// `None` for groups of which nothing could be learned.
     pub fn resident(
         &mut self,
         process: ProcessId,
         groups: &[(GroupId, u64)],
-        topology: &Topology,
+        nodes: &[NodeId],
     ) -> Vec<Option<PerNode<u64>>> {
         let mut addresses = Vec::new();
         let mut ends = Vec::with_capacity(groups.len());
@@ -69,7 +69,7 @@ impl HomeQuery {
         let mut begin = 0;
         let mut homes = Vec::with_capacity(groups.len());
         for ((_, bytes), end) in groups.iter().zip(ends) {
-            homes.push(self.count(&status[begin..end], bytes.div_ceil(PAGE_BYTES), topology));
+            homes.push(self.count(&status[begin..end], bytes.div_ceil(PAGE_BYTES), nodes));
             begin = end;
         }
         homes
@@ -103,12 +103,12 @@ impl HomeQuery {
         false
     }
 
-    fn count(&mut self, status: &[i32], pages: u64, topology: &Topology) -> Option<PerNode<u64>> {
-        let mut found = PerNode::filled(topology.len(), 0_u64);
+    fn count(&mut self, status: &[i32], pages: u64, nodes: &[NodeId]) -> Option<PerNode<u64>> {
+        let mut found = PerNode::filled(nodes.len(), 0_u64);
         for &status in status {
             match u32::try_from(status) {
-                Ok(node) => match topology.index_of(NodeId(node)) {
-                    Some(node) => found[node] += 1,
+                Ok(node) => match nodes.iter().position(|id| *id == NodeId(node)) {
+                    Some(node) => found[NodeIndex(node)] += 1,
                     None => self.counters.other += 1,
                 },
                 Err(_) if status == -libc::ENOENT || status == -libc::EFAULT => self.counters.absent += 1,
@@ -122,10 +122,7 @@ impl HomeQuery {
 
 #[cfg(test)]
 mod tests {
-    use tandem_policies::model::NodeIndex;
-
     use super::*;
-    use crate::testing::topology;
 
     #[test]
     fn touched_pages_are_resident_and_others_are_not() {
@@ -146,7 +143,7 @@ mod tests {
         let half = pages as u64 * PAGE_BYTES;
         let groups = [(GroupId { process: me, start }, half), (GroupId { process: me, start: start + half }, half)];
         let mut query = HomeQuery::new(16);
-        let homes = query.resident(me, &groups, &topology(1));
+        let homes = query.resident(me, &groups, &[NodeId(0)]);
         assert_eq!(query.counters, HomeCounters { asked: 64, absent: 32, ..Default::default() });
         assert_eq!(homes[0].as_ref().map(|home| home[NodeIndex(0)]), Some(512));
         assert_eq!(homes[1].as_ref().map(|home| home[NodeIndex(0)]), Some(0));
@@ -167,7 +164,7 @@ mod tests {
         let process = ProcessId(child.id());
         child.wait().unwrap();
         let mut query = HomeQuery::new(16);
-        let homes = query.resident(process, &[(GroupId { process, start: 4096 }, 4096)], &topology(1));
+        let homes = query.resident(process, &[(GroupId { process, start: 4096 }, 4096)], &[NodeId(0)]);
         assert_eq!((homes, query.counters.races, query.counters.failures), (vec![None], 1, 0));
     }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The sensing half of the loop: samples often, makes a snapshot once an interval.
 
+mod watch;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -23,7 +25,7 @@ use crate::rate::AccessRates;
 use crate::regions::{Region, RegionKind, Regions};
 use crate::samplers::{self, SamplerChoice, SamplerCounters, SamplerError};
 use crate::snapshot::{Parts, TaskAccount};
-use crate::turning::{Memory, Rows, Weights, spread};
+use watch::Watch;
 
 /// Accesses kept between two snapshots; more are dropped and counted.
 const MAX_PENDING: usize = 1 << 20;
@@ -91,20 +93,6 @@ pub struct SensorCounters {
 struct Home {
     read_ns: u64,
     resident: PerNode<u64>,
-}
-
-/// What is looked at between two snapshots.
-#[derive(Default)]
-struct Watch {
-    /// Threads and nodes of the last snapshot.
-    threads: BTreeMap<u32, ThreadId>,
-    nodes: Vec<NodeId>,
-    /// Accesses up to then.
-    before: Weights,
-    /// The pending access that is to be looked at next.
-    from: usize,
-    /// The first of the pending accesses among which a turn was seen.
-    turned_from: Option<usize>,
 }
 
 /// Sampler, tables and memory of the sensing side.
@@ -372,76 +360,6 @@ impl Sensor {
         measures
     }
 
-    /// Whether a thread seems to have turned to memory on other nodes since the last snapshot, or the last call that could
-    /// tell: a snapshot is then better made now (`now_ns`) than later.
-    pub fn sees_turn(&mut self, now_ns: u64) -> bool {
-        let window = &self.pending.accesses[self.watch.from..];
-        let (fresh, _) = self.rows(window, &self.watch.threads, &self.watch.nodes, now_ns);
-        if !fresh.turned(&self.watch.before).is_empty() {
-            self.watch.turned_from = Some(self.watch.from);
-            return true;
-        }
-        if fresh.tell() {
-            self.watch.from = self.pending.accesses.len();
-        }
-        false
-    }
-
-    /// Accesses of which it is known where their memory is, by thread and node, and each of them with its region.
-    fn rows<'a>(
-        &self,
-        accesses: &'a [Access],
-        threads: &BTreeMap<u32, ThreadId>,
-        nodes: &[NodeId],
-        now_ns: u64,
-    ) -> (Rows, Vec<(ThreadId, &'a Access, Region)>) {
-        let mut rows = Rows::new(nodes.len());
-        let mut known = Vec::new();
-        for access in accesses {
-            let region = self.regions.find(access.process, access.address);
-            let (Some(&thread), Some(region)) = (threads.get(&access.tid), region) else { continue };
-            // What hardware tells is as it was then: pages that were moved meanwhile would look as if their users had turned.
-            let group = self.table.group_at(access.process, access.address);
-            let home = group.and_then(|group| self.known_homes.get(&group));
-            let measured = access.measured.and_then(|measured| nodes.iter().position(|id| Some(*id) == measured.node));
-            let memory =
-                home.map(|home| Memory::Group(&home.resident)).or(measured.map(|node| Memory::Node(NodeIndex(node))));
-            if let Some(memory) = memory.filter(|_| region.kind != RegionKind::Skipped) {
-                let age_s = now_ns.saturating_sub(access.time_ns) as f64 * 1e-9;
-                rows.add(thread, access.time_ns, page_weight(age_s), memory);
-                known.push((thread, access, *region));
-            }
-        }
-        (rows, known)
-    }
-
-    /// Of threads that turned to memory on other nodes, forgets what they did before.
-    fn start_anew(&mut self, accesses: &[Access], threads: BTreeMap<u32, ThreadId>, topology: &Topology, now_ns: u64) {
-        let since = std::mem::take(&mut self.watch).turned_from.unwrap_or(0);
-        let nodes: Vec<NodeId> = topology.nodes.values().map(|node| node.id).collect();
-        let (fresh, known) = self.rows(&accesses[since..], &threads, &nodes, now_ns);
-        let mut all = Weights::new();
-        for (id, group) in self.table.groups() {
-            let Some(home) = self.known_homes.get(&id) else { continue };
-            for (user, weight) in group.users() {
-                spread(all.entry(user).or_insert_with(|| PerNode::filled(nodes.len(), 0.0)), weight, &home.resident);
-            }
-        }
-        let turned = fresh.turned(&fresh.before(&all));
-        self.turned = turned.len();
-        self.turned_ns.retain(|thread, _| all.contains_key(thread));
-        self.turned_ns.extend(turned.iter().map(|&thread| (thread, now_ns)));
-        if !turned.is_empty() {
-            self.counters.turned += turned.len() as u64;
-            self.table.retain(|_| true, |thread| !turned.contains(&thread));
-            for (thread, access, region) in known.iter().filter(|(thread, ..)| turned.contains(thread)) {
-                self.table.add(access.process, *thread, access.time_ns, access.address, Some(region));
-            }
-            all.append(&mut fresh.only(&turned));
-        }
-        self.watch = Watch { threads, nodes, before: all, from: 0, turned_from: None };
-    }
-
     /// Asks where the pages of groups are, those with the oldest answer first, as many as may be asked.
     fn read_homes(&mut self, topology: &Topology, now_ns: u64) {
         let known: BTreeMap<_, _> = self.table.groups().into_iter().map(|(id, group)| (id, group.bytes())).collect();
@@ -456,8 +374,9 @@ impl Sensor {
             left = after;
             chosen.entry(id.process).or_default().push((id, bytes));
         }
+        let nodes = node_ids(topology);
         for (process, groups) in chosen {
-            let homes = self.homes.resident(process, &groups, topology);
+            let homes = self.homes.resident(process, &groups, &nodes);
             for ((id, _), resident) in groups.into_iter().zip(homes) {
                 if let Some(resident) = resident {
                     self.known_homes.insert(id, Home { read_ns: now_ns, resident });
@@ -465,6 +384,11 @@ impl Sensor {
             }
         }
     }
+}
+
+/// The kernel's numbers of all nodes.
+fn node_ids(topology: &Topology) -> Vec<NodeId> {
+    topology.nodes.values().map(|node| node.id).collect()
 }
 
 #[cfg(test)]

@@ -56,7 +56,8 @@ fn plan(request: &Request) -> Result<Plan> {
 
 /// The order in which a thread reads so many bouts, each once: `first`, then always as many further on, round and round.
 fn order(first: u64, bouts: usize) -> impl Iterator<Item = usize> {
-    let divides_both = |one: usize, other: usize| (2..=one).any(|number| one % number == 0 && other % number == 0);
+    let divides_both =
+        |one: usize, other: usize| (2..=one).any(|number| one.is_multiple_of(number) && other.is_multiple_of(number));
     let wanted = scaled(first.rotate_left(32), bouts);
     let step = (wanted..).find(|&step| step > 0 && !divides_both(step, bouts)).unwrap_or(1);
     (0..bouts).map(move |bout| (scaled(first, bouts) + bout * step) % bouts)
