@@ -143,6 +143,11 @@ impl Topology {
         self.nodes.is_empty()
     }
 
+    /// The kernel's numbers of all nodes, in their order.
+    pub fn node_ids(&self) -> Vec<NodeId> {
+        self.nodes.values().map(|node| node.id).collect()
+    }
+
     /// The index of the node with the kernel's id `id`.
     pub fn index_of(&self, id: NodeId) -> Option<NodeIndex> {
         self.nodes.iter().find(|(_, node)| node.id == id).map(|(index, _)| index)

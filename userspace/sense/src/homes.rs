@@ -45,8 +45,8 @@ impl HomeQuery {
         self.stride_pages.min((bytes.div_ceil(PAGE_BYTES) / LEAST_ASKED).max(1))
     }
 
-    /// Resident pages by node (the kernel's numbers in `nodes`) of each of `groups` (id and bytes; all of `process`), scaled up from the sample.
-    /// `None` for groups of which nothing could be learned.
+    /// Resident pages by node (the kernel's numbers in `nodes`) of each of `groups` (id and bytes; all of `process`),
+    /// scaled up from the sample. `None` for groups of which nothing could be learned.
     pub fn resident(
         &mut self,
         process: ProcessId,

@@ -6,12 +6,10 @@ mod watch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use tandem_policies::model::{
-    CpuId, GroupId, NodeId, NodeIndex, PerNode, ProcessId, Snapshot, ThreadId, Topology, Unmovable,
-};
+use tandem_policies::model::{CpuId, GroupId, PerNode, ProcessId, Snapshot, ThreadId, Topology, Unmovable};
 
 use crate::access::{Access, Batch, Counts, Sampler};
-use crate::affinity::{AffinityConfig, AffinityCounters, AffinityTable, page_weight};
+use crate::affinity::{AffinityConfig, AffinityCounters, AffinityTable};
 use crate::counting::{Counting, CountingError};
 use crate::fault::FaultConfig;
 use crate::folios;
@@ -22,7 +20,7 @@ use crate::lookahead::LookaheadConfig;
 use crate::measures::Measures;
 use crate::performance::PerformanceMemory;
 use crate::rate::AccessRates;
-use crate::regions::{Region, RegionKind, Regions};
+use crate::regions::Regions;
 use crate::samplers::{self, SamplerChoice, SamplerCounters, SamplerError};
 use crate::snapshot::{Parts, TaskAccount};
 use watch::Watch;
@@ -374,7 +372,7 @@ impl Sensor {
             left = after;
             chosen.entry(id.process).or_default().push((id, bytes));
         }
-        let nodes = node_ids(topology);
+        let nodes = topology.node_ids();
         for (process, groups) in chosen {
             let homes = self.homes.resident(process, &groups, &nodes);
             for ((id, _), resident) in groups.into_iter().zip(homes) {
@@ -384,11 +382,6 @@ impl Sensor {
             }
         }
     }
-}
-
-/// The kernel's numbers of all nodes.
-fn node_ids(topology: &Topology) -> Vec<NodeId> {
-    topology.nodes.values().map(|node| node.id).collect()
 }
 
 #[cfg(test)]

@@ -218,6 +218,25 @@ fn a_turn_is_seen_before_the_interval_ends() {
     assert!(!sensor.sees_turn(SECOND), "it stays there");
 }
 
+/// Memory that no snapshot has seen yet is where the kernel says: here on the first node, and before all was on the other.
+#[test]
+fn a_turn_to_memory_that_was_never_seen_is_seen() {
+    let (machine, memory) = (topology(2), vec![1_u8; 5 << 20]);
+    let addresses = [0, 1].map(|at| (memory.as_ptr() as u64).next_multiple_of(GROUP_BYTES) + at * GROUP_BYTES);
+    let config = SensorConfig { home_pages: 0, ..SensorConfig::default() };
+    let mut sensor = Sensor::over(Box::new(Scripted(Batch::default())), config, &machine);
+    sensor.set_managed([process()].into());
+    let home = Home { read_ns: SECOND, resident: vec![0, 512].into() };
+    sensor.known_homes.insert(GroupId { process: process(), start: addresses[0] }, home);
+    sensor.pending = batch_on(addresses[0], None);
+    sensor.snapshot(&machine, vec![account()], SECOND, SECOND + SECOND / 2, |_, _| None);
+    sensor.pending.accesses.extend(batch_on(addresses[0], None).accesses);
+    assert!(!sensor.sees_turn(SECOND));
+    sensor.pending.accesses.extend(batch_on(addresses[1], None).accesses);
+    assert!(sensor.sees_turn(SECOND));
+    assert_eq!(sensor.table_counters().homes.asked, 1, "one page tells of its 2 MiB");
+}
+
 /// A fault sampler whose batch is what it is told.
 struct Faults(Batch);
 

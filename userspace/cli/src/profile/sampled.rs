@@ -159,11 +159,12 @@ impl Watch {
         for (pid, page) in recent.into_iter().take(MOST_HOMES) {
             by_process.entry(pid).or_default().push(page);
         }
+        let nodes = self.machine.topology.node_ids();
         for (pid, pages) in by_process {
             let process = ProcessId(pid);
             let one = |&page: &u64| (GroupId { process, start: page * PAGE_BYTES }, PAGE_BYTES);
             let groups: Vec<(GroupId, u64)> = pages.iter().map(one).collect();
-            let found = self.query.resident(process, &groups, &self.machine.topology);
+            let found = self.query.resident(process, &groups, &nodes);
             for (page, resident) in pages.into_iter().zip(found) {
                 let home = resident
                     .and_then(|resident| resident.iter().find(|(_, count)| **count > 0).map(|(node, _)| node.0));

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tandem_policies::model::{GroupId, NodeId, NodeIndex, PAGE_BYTES, PerNode, ProcessId, ThreadId, Topology};
 
-use super::{Sensor, node_ids};
+use super::Sensor;
 use crate::access::Access;
 use crate::affinity::page_weight;
 use crate::regions::{Region, RegionKind};
@@ -63,8 +63,8 @@ impl Sensor {
         let mut chosen = BTreeSet::new();
         for access in &self.pending.accesses[self.watch.from..] {
             let group = self.table.group_at(access.process, access.address);
-            let is_known =
-                access.measured.is_some() || group.is_some_and(|group| self.known_homes.contains_key(&group));
+            let is_measured = access.measured.is_some_and(|measured| measured.node.is_some());
+            let is_known = is_measured || group.is_some_and(|group| self.known_homes.contains_key(&group));
             let is_managed = self.watch.threads.contains_key(&access.tid);
             if is_known || !is_managed || chosen.len() >= NEW_PAGES || self.watch.homes.contains_key(&chunk_of(access))
             {
@@ -125,7 +125,7 @@ impl Sensor {
         now_ns: u64,
     ) {
         let since = std::mem::take(&mut self.watch).turned_from.unwrap_or(0);
-        let nodes = node_ids(topology);
+        let nodes = topology.node_ids();
         let (fresh, known) = self.rows(&accesses[since..], &threads, &nodes, now_ns);
         let mut all = Weights::new();
         for (id, group) in self.table.groups() {
