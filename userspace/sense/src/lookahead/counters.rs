@@ -25,6 +25,8 @@ pub enum StopReason {
     UnknownBranch,
     /// An exception such as a division by zero.
     Fault,
+    /// So much memory had to be copied that going on would cost too much.
+    Copies,
 }
 
 /// Totals since the sampler was opened.
@@ -66,8 +68,8 @@ pub struct LookaheadCounters {
     pub instructions: u64,
     /// Instructions stepped over.
     pub stepped_over: u64,
-    /// Pages copied from processes.
-    pub pages_read: u64,
+    /// Pieces of data and pages of code copied from processes.
+    pub copies: u64,
     /// CPU time spent emulating.
     pub cost_ns: u64,
     /// Emulated samples by the reason they ended.

@@ -65,7 +65,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         Self {
-            emulator: Emulator::new(K, PageLimits::default()).expect("engine"),
+            emulator: Emulator::new(K, CopyLimits::default()),
             code: Buffer::new(8192),
             data: Buffer::new(1 << 20),
             stack: Buffer::new(65536),
@@ -81,7 +81,7 @@ impl Bench {
         self.code.write(0, &bytes);
     }
 
-    /// Runs with rdi = the data buffer; time passes so that data pages are read anew.
+    /// Runs with rdi = the data buffer.
     fn run(&mut self) -> (Run, Vec<Touch>) {
         self.now_ns += 20_000_000;
         let mut general = [0; 16];
@@ -89,7 +89,7 @@ impl Bench {
         general[STACK_POINTER] = self.stack.address() + 32768;
         let registers = Registers { general, ip: self.code.address(), flags: 0x202 };
         let me = ProcessId(std::process::id());
-        let run = self.emulator.run(me, &registers, self.fs_base, self.now_ns, self.now_ns).unwrap();
+        let run = self.emulator.run(me, &registers, self.fs_base, self.now_ns);
         (run, self.emulator.touches().to_vec())
     }
 }
@@ -260,8 +260,6 @@ fn writes_stay_private_and_do_not_reach_the_next_sample() {
         a.syscall().unwrap();
     });
     for _ in 0..3 {
-        // Same time: only the store itself may drop the page.
-        bench.now_ns -= 20_000_000;
         let (_, touches) = bench.run();
         assert_eq!(touches[2], load(bench.data.address() + 4096, 8));
     }
@@ -269,7 +267,7 @@ fn writes_stay_private_and_do_not_reach_the_next_sample() {
 }
 
 #[test]
-fn data_older_than_the_sample_is_read_again() {
+fn each_run_sees_data_as_it_is_then() {
     let mut bench = Bench::new();
     bench.assemble(|a| {
         a.mov(rax, qword_ptr(rdi)).unwrap();
@@ -277,14 +275,96 @@ fn data_older_than_the_sample_is_read_again() {
         a.syscall().unwrap();
     });
     let data = bench.data.address();
-    bench.data.write(0, &4096_u64.to_le_bytes());
-    assert_eq!(bench.run().1[1], load(data + 4096, 8));
-    bench.data.write(0, &8192_u64.to_le_bytes());
-    bench.now_ns -= 20_000_000;
-    assert_eq!(bench.run().1[1], load(data + 4096, 8), "the same moment is served from the cache");
-    // Within the time to live.
-    bench.now_ns -= 19_000_000;
-    assert_eq!(bench.run().1[1], load(data + 8192, 8), "a later sample sees later data");
+    for at in [4096_u64, 8192] {
+        bench.data.write(0, &at.to_le_bytes());
+        assert_eq!(bench.run().1[1], load(data + at, 8));
+    }
+}
+
+/// Of a million words that are summed up none is copied; of words that say where to go on each is.
+#[test]
+fn only_what_decides_an_address_or_a_branch_is_copied() {
+    let mut bench = Bench::new();
+    let mut run = |write: &dyn Fn(&mut CodeAssembler)| {
+        bench.assemble(write);
+        bench.now_ns += 2_000_000_000;
+        bench.run();
+        let before = bench.emulator.copies();
+        let (run, touches) = bench.run();
+        (run.stop, touches.len(), bench.emulator.copies() - before)
+    };
+    let sums = run(&|a| {
+        let mut top = a.create_label();
+        a.set_label(&mut top).unwrap();
+        a.add(rax, qword_ptr(rdi)).unwrap();
+        a.addsd(xmm0, qword_ptr(rdi + 8)).unwrap();
+        a.add(rdi, 4096).unwrap();
+        a.jmp(top).unwrap();
+    });
+    assert_eq!(sums, (StopReason::Limit, 128, 0));
+    let follows = run(&|a| {
+        let mut top = a.create_label();
+        a.set_label(&mut top).unwrap();
+        a.mov(rax, qword_ptr(rdi)).unwrap();
+        a.lea(rdi, qword_ptr(rdi + rax + 4096)).unwrap();
+        a.jmp(top).unwrap();
+    });
+    let most = CopyLimits::default().pieces_per_run;
+    assert_eq!(follows, (StopReason::Copies, most + 1, most as u64), "and no more than a run may");
+}
+
+#[test]
+fn a_value_that_was_put_off_is_had_through_registers_flags_and_stores() {
+    let mut bench = Bench::new();
+    let data = bench.data.address();
+    bench.data.write(0, &64_u64.to_le_bytes());
+    bench.data.write(8, &1.5_f64.to_le_bytes());
+    bench.assemble(|a| {
+        let mut out = a.create_label();
+        a.mov(rax, qword_ptr(rdi)).unwrap();
+        a.shl(rax, 1).unwrap();
+        a.mov(qword_ptr(rsp - 16), rax).unwrap();
+        a.movzx(ecx, word_ptr(rsp - 16)).unwrap();
+        a.movsd_2(xmm0, qword_ptr(rdi + 8)).unwrap();
+        a.addsd(xmm0, xmm0).unwrap();
+        a.cvttsd2si(rdx, xmm0).unwrap();
+        a.comisd(xmm0, qword_ptr(rdi + 8)).unwrap();
+        a.jbe(out).unwrap();
+        a.mov(rbx, qword_ptr(rdi + rcx + 1)).unwrap();
+        a.mov(rbx, qword_ptr(rdi + rdx * 8)).unwrap();
+        a.set_label(&mut out).unwrap();
+        a.syscall().unwrap();
+    });
+    for _ in 0..2 {
+        let (run, touches) = bench.run();
+        assert_eq!((run.stop, run.instructions), (StopReason::Syscall, 11));
+        assert_eq!(touches[touches.len() - 2..], [load(data + 129, 8), load(data + 24, 8)]);
+    }
+}
+
+#[test]
+fn string_instructions_touch_element_by_element() {
+    let mut bench = Bench::new();
+    let (data, stack) = (bench.data.address(), bench.stack.address() + 32768);
+    bench.data.write(0, b"abcdefgh\0");
+    bench.assemble(|a| {
+        a.mov(rsi, rdi).unwrap();
+        a.mov(rdi, rsp).unwrap();
+        a.mov(ecx, 2).unwrap();
+        a.rep().movsd().unwrap();
+        a.xor(eax, eax).unwrap();
+        a.mov(rdi, rsp).unwrap();
+        a.mov(rcx, -1i64).unwrap();
+        a.repne().scasb().unwrap();
+        a.mov(rax, qword_ptr(rdi)).unwrap();
+        a.syscall().unwrap();
+    });
+    let (run, touches) = bench.run();
+    assert_eq!(run.stop, StopReason::Syscall);
+    let copied = [load(data, 4), store(stack, 4), load(data + 4, 4), store(stack + 4, 4)];
+    assert_eq!(touches[..4], copied);
+    // The copy has no zero within it; what lies behind it on the stack is zero.
+    assert_eq!(touches[4..], [(0..9).map(|at| load(stack + at, 1)).collect(), vec![load(stack + 9, 8)]].concat());
 }
 
 #[test]
@@ -319,12 +399,12 @@ fn thread_local_access_needs_its_base() {
     });
     let data = bench.data.address();
     let (run, touches) = bench.run();
-    assert_eq!((run.stop, run.stepped_over), (StopReason::UnknownBranch, 1));
+    assert_eq!(run.stop, StopReason::UnknownBranch);
     assert_eq!(touches, [load(data, 8)]);
     let base = data + 4096;
     bench.fs_base = Some(base);
     let (run, touches) = bench.run();
-    assert_eq!((run.stop, run.stepped_over), (StopReason::UnknownBranch, 1), "no descriptor there");
+    assert_eq!(run.stop, StopReason::UnknownBranch, "no descriptor there");
     assert_eq!(touches, [load(data, 8)]);
     assert!(bench.emulator.thread_local_was_wrong());
     for at in [0, 16] {
@@ -343,13 +423,17 @@ fn unreadable_page_ends_the_run() {
         a.mov(rax, qword_ptr(rdi)).unwrap();
         a.mov(rax, 0x10u64).unwrap();
         a.mov(rcx, qword_ptr(rax)).unwrap();
-        a.syscall().unwrap();
+        a.jmp(rcx).unwrap();
     });
     let (run, touches) = bench.run();
     assert_eq!(run.stop, StopReason::UnreadableData);
-    assert_eq!(touches.len(), 1);
-    // The engine is still good.
-    assert_eq!(bench.run().0.stop, StopReason::UnreadableData);
+    assert_eq!(touches.len(), 2);
+    bench.code.write(0, &[0x0f, 0x05]);
+    bench.now_ns += 2_000_000_000;
+    assert_eq!(bench.run().0.stop, StopReason::Syscall, "the next run is as good as ever");
+    let registers = Registers { general: [0; 16], ip: 0x10, flags: 0x202 };
+    let run = bench.emulator.run(ProcessId(std::process::id()), &registers, None, bench.now_ns);
+    assert_eq!(run.stop, StopReason::UnreadableCode);
 }
 
 #[test]
@@ -381,13 +465,13 @@ fn cost_per_sample() {
     });
     bench.run();
     let start = std::time::Instant::now();
-    let pages = bench.emulator.pages_read();
+    let pages = bench.emulator.copies();
     let mut touches = 0;
     for _ in 0..2000 {
         let (run, touched) = bench.run();
         assert_eq!(run.stop, StopReason::Limit);
         touches += touched.len();
     }
-    let pages = (bench.emulator.pages_read() - pages) / 2000;
-    println!("{:?} a sample, {pages} pages, {} touches", start.elapsed() / 2000, touches / 2000);
+    let pages = (bench.emulator.copies() - pages) / 2000;
+    println!("{:?} a sample, {pages} copies, {} touches", start.elapsed() / 2000, touches / 2000);
 }

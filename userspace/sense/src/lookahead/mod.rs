@@ -8,16 +8,23 @@
 //! Bias: memory is read a little later than the registers, so a pointer may be stale; runs end early where code
 //! depends on vector registers or enters the kernel; accesses in the kernel are not seen.
 
+mod arithmetic;
 pub(crate) mod budget;
+mod compute;
 pub mod counters;
 mod decode;
 pub mod emulator;
+mod execute;
 mod filter;
-pub mod pages;
+pub mod memory;
 mod perf;
 mod queue;
-mod taint;
 mod tls;
+mod values;
+mod vector;
+
+#[cfg(test)]
+mod hardware_tests;
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
@@ -25,10 +32,9 @@ use std::os::unix::fs::MetadataExt;
 use tandem_bpf::SampleFilter;
 use tandem_policies::model::{CpuId, ProcessId};
 use thiserror::Error;
-use unicorn_engine::unicorn_const::uc_error;
 
 pub use counters::{LookaheadCounters, StopReason};
-pub use pages::PageLimits;
+pub use memory::CopyLimits;
 
 use crate::access::{Access, Batch, Sampler, SamplerTraits, Window};
 use crate::samplers::{SamplerCounters, SamplerError};
@@ -50,9 +56,6 @@ pub const TRAITS: SamplerTraits = SamplerTraits {
 /// Why the sampler cannot work.
 #[derive(Debug, Error)]
 pub enum LookaheadError {
-    /// The emulator engine refused.
-    #[error("the x86 emulator cannot be used ({0:?}): choose another sampler")]
-    Engine(uc_error),
     /// No CPU to sample on.
     #[error("lookahead sampling needs at least one online CPU: the list is empty")]
     NoCpu,
@@ -88,8 +91,8 @@ pub struct LookaheadConfig {
     pub period_ns: (u64, u64),
     /// Samples older than this when their turn comes are dropped: their memory may have moved on.
     pub max_age_ns: u64,
-    /// Limits of the page cache.
-    pub pages: PageLimits,
+    /// Limits of what is copied of a process's memory.
+    pub copies: CopyLimits,
     /// Drop what caches absorb. Without, every access counts as one to memory: to see what the filter is worth.
     pub cache_filter: bool,
 }
@@ -102,7 +105,7 @@ impl Default for LookaheadConfig {
             budget_fraction: None,
             period_ns: (1_000_000, 100_000_000),
             max_age_ns: 200_000_000,
-            pages: PageLimits::default(),
+            copies: CopyLimits::default(),
             cache_filter: true,
         }
     }
@@ -146,7 +149,7 @@ impl Lookahead {
             config,
             clocks,
             kernel_filter,
-            emulator: Emulator::new(config.instructions, config.pages)?,
+            emulator: Emulator::new(config.instructions, config.copies),
             managed: BTreeSet::new(),
             queue: FairQueue::default(),
             budget: Budget::new(fraction),
@@ -197,15 +200,9 @@ impl Lookahead {
         }
     }
 
-    fn emulate(
-        &mut self,
-        sample: &Sample,
-        registers: &Registers,
-        now_ns: u64,
-        batch: &mut Batch,
-    ) -> Result<(), LookaheadError> {
+    fn emulate(&mut self, sample: &Sample, registers: &Registers, now_ns: u64, batch: &mut Batch) {
         let fs_base = self.bases.get(sample.process, sample.tid);
-        let run = self.emulator.run(sample.process, registers, fs_base, sample.time_ns, now_ns)?;
+        let run = self.emulator.run(sample.process, registers, fs_base, now_ns);
         if self.emulator.thread_local_was_wrong() {
             self.bases.forget(sample.tid);
         }
@@ -214,7 +211,7 @@ impl Lookahead {
         counters.emulated += 1;
         counters.instructions += u64::from(run.instructions);
         counters.stepped_over += u64::from(run.stepped_over);
-        counters.pages_read = self.emulator.pages_read();
+        counters.copies = self.emulator.copies();
         *counters.stops.entry(run.stop).or_default() += 1;
         let before = batch.accesses.len();
         let stack_pointer = registers.general[STACK_POINTER];
@@ -243,7 +240,6 @@ impl Lookahead {
             instructions: run.instructions,
             accesses,
         });
-        Ok(())
     }
 
     /// Every 100 ms or later: a period that brings as many samples as can be used.
@@ -326,7 +322,7 @@ impl Sampler for Lookahead {
                 continue;
             }
             let start_ns = crate::thread_cpu_ns();
-            self.emulate(&sample, &registers, now_ns, &mut batch)?;
+            self.emulate(&sample, &registers, now_ns, &mut batch);
             let cost_ns = crate::thread_cpu_ns() - start_ns;
             self.budget.spend(cost_ns);
             self.counters.cost_ns += cost_ns;

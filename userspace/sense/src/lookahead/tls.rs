@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use tandem_policies::model::ProcessId;
 
-use super::pages::read_memory;
+use super::memory::read_memory;
 
 /// The list head lies this far into the descriptor at most.
 const SEARCH_BYTES: u64 = 2048;
