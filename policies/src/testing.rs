@@ -104,6 +104,7 @@ impl SnapshotBuilder {
             operations_per_s: None,
             cycles_per_s: None,
             transfers_per_s: None,
+            memory_lines_per_s: MemoryLines::default(),
             performance: PerNode::filled(nodes, None),
             sharing: vec![],
             on_cooldown: false,

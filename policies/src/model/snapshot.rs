@@ -36,6 +36,9 @@ pub struct Thread {
     pub cycles_per_s: Option<f64>,
     /// Lines that it got from other cores' caches.
     pub transfers_per_s: Option<Transfers>,
+    /// Lines that it got from memory, as counted.
+    #[serde(default, skip_serializing_if = "MemoryLines::is_unknown")]
+    pub memory_lines_per_s: MemoryLines,
     /// Remembered performance P by node it ran on (spec: O*I/L), faded by age. `None`: never seen there.
     pub performance: PerNode<Option<f64>>,
     /// Threads it shares lines or pages with, and how much; ascending by id.
@@ -54,6 +57,22 @@ pub struct Transfers {
     pub within_node: f64,
     /// From cores of other nodes.
     pub across_nodes: f64,
+}
+
+/// Lines per second that no cache had, as hardware counted them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MemoryLines {
+    /// From any memory: what the last-level cache missed. `None` where it is not counted.
+    pub all: Option<f64>,
+    /// Of those, from memory of other nodes than the one it ran on. `None` where it is not counted.
+    pub remote: Option<f64>,
+}
+
+impl MemoryLines {
+    /// Nothing was counted.
+    pub fn is_unknown(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Why the pages of a group stay.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use tandem_policies::model::{GroupId, NodeIndex, PerNode, ThreadId, Topology, Transfers};
+use tandem_policies::model::{GroupId, MemoryLines, NodeIndex, PerNode, ThreadId, Topology, Transfers};
 
 use crate::access::{Access, Counts};
 use crate::source::Level;
@@ -38,6 +38,8 @@ struct OfThread {
     sampled: Option<Transfers>,
     /// The same, counted.
     counted_lines: Option<Transfers>,
+    /// Lines from memory.
+    memory_lines: MemoryLines,
     /// Operations (instructions and floating-point operations, as the thesis has them) and cycles.
     counted: Option<(u64, u64)>,
 }
@@ -90,6 +92,9 @@ impl Measures {
             sum.within_node += transfers.within_node;
             sum.across_nodes += transfers.across_nodes;
         }
+        let sum = &mut of_thread.memory_lines;
+        sum.all = both(sum.all, counts.memory.all);
+        sum.remote = both(sum.remote, counts.memory.remote);
     }
 
     /// Mean latency of the thread's accesses.
@@ -126,6 +131,18 @@ impl Measures {
         let Transfers { within_node, across_nodes } = of_thread.counted_lines.or(of_thread.sampled)?;
         Some(Transfers { within_node: per_s(within_node, interval_ns), across_nodes: per_s(across_nodes, interval_ns) })
     }
+
+    /// Lines from memory, per second of an interval, as far as they were counted.
+    pub(crate) fn memory_lines_per_s(&self, thread: ThreadId, interval_ns: u64) -> MemoryLines {
+        let MemoryLines { all, remote } = self.threads.get(&thread).map(|of| of.memory_lines).unwrap_or_default();
+        let per_s = |count: f64| per_s(count, interval_ns);
+        MemoryLines { all: all.map(per_s), remote: remote.map(per_s) }
+    }
+}
+
+/// The sum of what is known; `None` if neither is.
+fn both(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    one.map_or(other, |one| Some(one + other.unwrap_or(0.0)))
 }
 
 fn per_s(count: f64, interval_ns: u64) -> f64 {
@@ -142,8 +159,15 @@ mod tests {
     use crate::testing::topology;
 
     const THREAD: ThreadId = ThreadId { tid: 1, start_boottime_ns: 1 };
-    const COUNTS: Counts =
-        Counts { process: ProcessId(7), tid: 1, instructions: 20, flops: 10, cycles: 100, transfers: None };
+    const COUNTS: Counts = Counts {
+        process: ProcessId(7),
+        tid: 1,
+        instructions: 20,
+        flops: 10,
+        cycles: 100,
+        transfers: None,
+        memory: MemoryLines { all: None, remote: None },
+    };
     const GROUP: GroupId = GroupId { process: ProcessId(7), start: 0 };
 
     fn access(level: Level, remote: bool, latency_ns: Option<u32>, period: u64) -> Access {
@@ -220,5 +244,17 @@ mod tests {
         (0..2).for_each(|_| measures.count(THREAD, &Counts { transfers: Some(lines.transfers()), ..COUNTS }));
         let counted = Transfers { within_node: 20.0, across_nodes: 50.0 };
         assert_eq!(measures.transfers_per_s(THREAD, 1_000_000_000), Some(counted));
+    }
+
+    #[test]
+    fn lines_from_memory_add_up_as_far_as_they_are_counted() {
+        let mut measures = Measures::default();
+        measures.count(THREAD, &COUNTS);
+        assert!(measures.memory_lines_per_s(THREAD, 1).is_unknown(), "not counted is not zero");
+        let lines = LineCounts { l2_misses: 100, l3_hits: 40, l3_misses: 50, remote_memory: 20, remote_modified: 25 };
+        measures.count(THREAD, &Counts { memory: lines.memory(), ..COUNTS });
+        measures.count(THREAD, &Counts { memory: MemoryLines { all: Some(5.0), remote: None }, ..COUNTS });
+        let found = measures.memory_lines_per_s(THREAD, 500_000_000);
+        assert_eq!(found, MemoryLines { all: Some(60.0), remote: Some(40.0) });
     }
 }

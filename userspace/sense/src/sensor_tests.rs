@@ -3,7 +3,7 @@
 
 use std::fs::File;
 
-use tandem_policies::model::{NodeId, NodeIndex, Transfers};
+use tandem_policies::model::{MemoryLines, NodeId, NodeIndex, Transfers};
 
 use super::*;
 use crate::access::{Access, Counts, Measured, SamplerTraits};
@@ -59,8 +59,15 @@ fn batch(address: u64) -> Batch {
             measured: Some(Measured { latency_ns, source, node: Some(NodeId(2)), physical: None, period: 100 }),
         }
     };
-    let counts =
-        Counts { process: process(), tid: TID, instructions: 500_000, flops: 0, cycles: 1_000_000, transfers: None };
+    let counts = Counts {
+        process: process(),
+        tid: TID,
+        instructions: 500_000,
+        flops: 0,
+        cycles: 1_000_000,
+        transfers: None,
+        memory: MemoryLines { all: Some(500.0), remote: None },
+    };
     Batch { accesses: (0..30).map(access).collect(), windows: Vec::new(), counts: vec![counts] }
 }
 
@@ -106,6 +113,7 @@ fn what_hardware_measures_is_in_the_snapshot() {
     assert_eq!((thread.latency_ns, group.latency_ns), (Some(170.0), Some(170.0)));
     assert_eq!((thread.operations_per_s, thread.cycles_per_s), (Some(1e6), Some(2e6)));
     assert_eq!(thread.transfers_per_s, Some(Transfers { within_node: 0.0, across_nodes: 2000.0 }));
+    assert_eq!(thread.memory_lines_per_s, MemoryLines { all: Some(1000.0), remote: None });
     let served = |node| snapshot.nodes[NodeIndex(node)].served_latency_ns;
     assert_eq!((served(0), served(1)), (None, Some(180.0)));
     assert_eq!(snapshot.nodes[NodeIndex(1)].latency_ns_from.values().copied().collect::<Vec<_>>(), [Some(180.0), None]);

@@ -204,6 +204,7 @@ impl Parts<'_> {
             operations_per_s,
             cycles_per_s: counted.map(|(_, cycles)| cycles),
             transfers_per_s: self.measures.transfers_per_s(account.id, self.interval_ns),
+            memory_lines_per_s: self.measures.memory_lines_per_s(account.id, self.interval_ns),
             performance: performance.recall(account.id, self.topology.len(), self.now_ns),
             sharing,
             on_cooldown: account.on_cooldown,

@@ -152,6 +152,8 @@ columns! {
     LoadPairCount = 107,
     LoadPairLatency = 108,
     ThreadTurned = 109,
+    ThreadMemoryLines = 110,
+    ThreadRemoteLines = 111,
 }
 
 /// Both streams of a column.

@@ -5,8 +5,8 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option::{of, weighted};
 use proptest::prelude::*;
 use tandem_policies::model::{
-    Action, CpuId, GroupId, LatencySource, Move, Node, NodeId, NodeIndex, NodeLoad, PageGroup, PerNode, Plan,
-    ProcessId, Snapshot, Thread, ThreadId, Topology, Transfers, Unmovable,
+    Action, CpuId, GroupId, LatencySource, MemoryLines, Move, Node, NodeId, NodeIndex, NodeLoad, PageGroup, PerNode,
+    Plan, ProcessId, Snapshot, Thread, ThreadId, Topology, Transfers, Unmovable,
 };
 use tandem_trace::testing::{Shape, choices, recording, settings};
 use tandem_trace::{Answer, Decision, Entry, Interval, Outcome, TraceReader, TraceWriter};
@@ -70,10 +70,12 @@ fn thread(nodes: usize) -> impl Strategy<Value = Thread> {
         .prop_map(|both| both.map(|(within_node, across_nodes)| Transfers { within_node, across_nodes }));
     let who = (any::<u32>(), ".{0,8}", 0..nodes, any::<u32>(), any::<bool>(), of(1..u64::MAX));
     let ran = (row(nodes, any::<bool>()), any::<u64>(), row(nodes, any::<u64>()), row(nodes, of(number())));
-    let seen = (of(row(nodes, number())), of(number()), of(number()), of(number()), transfers, shares());
+    let lines = (transfers, (of(number()), of(number())).prop_map(|(all, remote)| MemoryLines { all, remote }));
+    let seen = (of(row(nodes, number())), of(number()), of(number()), of(number()), lines, shares());
     (who, ran, seen).prop_map(|((process, command, node, cpu, on_cooldown, turned_ns), ran, seen)| {
         let (allowed, cpu_time_ns, run_ns, performance) = ran;
-        let (accesses_per_s, latency_ns, operations_per_s, cycles_per_s, transfers_per_s, sharing) = seen;
+        let (accesses_per_s, latency_ns, operations_per_s, cycles_per_s, lines, sharing) = seen;
+        let (transfers_per_s, memory_lines_per_s) = lines;
         Thread {
             id: ThreadId { tid: 0, start_boottime_ns: 0 },
             process: ProcessId(process),
@@ -88,6 +90,7 @@ fn thread(nodes: usize) -> impl Strategy<Value = Thread> {
             operations_per_s,
             cycles_per_s,
             transfers_per_s,
+            memory_lines_per_s,
             performance,
             sharing,
             on_cooldown,

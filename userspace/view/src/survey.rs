@@ -190,7 +190,7 @@ fn find(leader: &mut [usize], mut at: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use tandem_policies::model::{
-        CpuId, GroupId, LatencySource, Node, NodeId, NodeLoad, PageGroup, PerNode, ProcessId, Topology,
+        CpuId, GroupId, LatencySource, MemoryLines, Node, NodeId, NodeLoad, PageGroup, PerNode, ProcessId, Topology,
     };
 
     use super::*;
@@ -235,6 +235,7 @@ mod tests {
             operations_per_s: None,
             cycles_per_s: None,
             transfers_per_s: None,
+            memory_lines_per_s: MemoryLines::default(),
             performance: PerNode::filled(2, None),
             sharing: sharing.iter().map(|&(tid, per_s)| (id(tid), per_s)).collect(),
             on_cooldown: false,
