@@ -28,6 +28,7 @@ pub fn crossed() -> Snapshot {
         groups,
         nodes: PerNode::filled(2, load),
         page_move_ns: None,
+        access_rates: None,
     }
 }
 

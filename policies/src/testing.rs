@@ -80,7 +80,16 @@ impl SnapshotBuilder {
         let load = NodeLoad::default();
         let nodes = PerNode::filled(topology.len(), load);
         let (time_ns, interval_ns) = (1_000_000_000, 1_000_000_000);
-        Self(Snapshot { time_ns, interval_ns, topology, threads: vec![], groups: vec![], nodes, page_move_ns: None })
+        Self(Snapshot {
+            time_ns,
+            interval_ns,
+            topology,
+            threads: vec![],
+            groups: vec![],
+            nodes,
+            page_move_ns: None,
+            access_rates: None,
+        })
     }
 
     /// A busy thread on node `node`; call with ascending `tid`.

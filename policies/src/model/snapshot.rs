@@ -144,6 +144,29 @@ pub struct Snapshot {
     /// What moving a base page took lately, in ns of a CPU; `None` until pages were moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_move_ns: Option<f64>,
+    /// What the rates of accesses above rest on; `None` where the snapshot does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access_rates: Option<AccessRates>,
+}
+
+/// What rates of memory accesses rest on. Shares, by thread, node and group, are samples' in both cases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AccessRates {
+    /// Hardware tells how many accesses each sample stands for.
+    Measured,
+    /// Derived from samples that do not tell, at an assumed number of instructions a second.
+    Inferred,
+}
+
+impl AccessRates {
+    /// Its name, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Inferred => "inferred",
+        }
+    }
 }
 
 impl PageGroup {

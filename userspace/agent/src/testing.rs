@@ -54,5 +54,6 @@ pub fn snapshot(threads: &[(usize, u64)]) -> Snapshot {
         groups: vec![],
         nodes: PerNode::filled(2, NodeLoad::default()),
         page_move_ns: None,
+        access_rates: None,
     }
 }

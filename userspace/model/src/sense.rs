@@ -133,6 +133,7 @@ impl Sensor {
             groups,
             nodes: nodes.into(),
             page_move_ns: None,
+            access_rates: None,
         }
     }
 

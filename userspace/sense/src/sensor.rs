@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use tandem_policies::model::{
-    CpuId, GroupId, NodeId, NodeIndex, PerNode, ProcessId, Snapshot, ThreadId, Topology, Unmovable,
+    AccessRates, CpuId, GroupId, NodeId, NodeIndex, PerNode, ProcessId, Snapshot, ThreadId, Topology, Unmovable,
 };
 
 use crate::access::{Access, Batch, Counts, Sampler};
@@ -21,7 +21,7 @@ use crate::load::NodeBusy;
 use crate::lookahead::LookaheadConfig;
 use crate::measures::Measures;
 use crate::performance::PerformanceMemory;
-use crate::rate::AccessRates;
+use crate::rate::RateTable;
 use crate::regions::{Region, RegionKind, Regions};
 use crate::samplers::{self, SamplerChoice, SamplerCounters, SamplerError};
 use crate::snapshot::{Parts, TaskAccount};
@@ -110,7 +110,7 @@ pub struct Sensor {
     table: AffinityTable,
     /// Where sharing is read from if the sampler sees faults.
     frames: Option<FrameTable>,
-    rates: AccessRates,
+    rates: RateTable,
     regions: Regions,
     homes: HomeQuery,
     known_homes: BTreeMap<GroupId, Home>,
@@ -150,7 +150,7 @@ impl Sensor {
             pending: Batch::default(),
             fresh_from: 0,
             table: AffinityTable::new(config.affinity),
-            rates: AccessRates::new(config.affinity.half_life_ns),
+            rates: RateTable::new(config.affinity.half_life_ns),
             regions: Regions::default(),
             homes: HomeQuery::new(config.home_stride_pages),
             known_homes: BTreeMap::new(),
@@ -264,6 +264,7 @@ impl Sensor {
             table: &self.table,
             frames: self.frames.as_ref(),
             rates: &self.rates,
+            access_rates: if self.measuring { AccessRates::Measured } else { AccessRates::Inferred },
             measures: &measures,
             resident: &resident,
             turned_ns: &self.turned_ns,

@@ -117,6 +117,7 @@ fn what_hardware_measures_is_in_the_snapshot() {
     let served = |node| snapshot.nodes[NodeIndex(node)].served_latency_ns;
     assert_eq!((served(0), served(1)), (None, Some(180.0)));
     assert_eq!(snapshot.nodes[NodeIndex(1)].latency_ns_from.values().copied().collect::<Vec<_>>(), [Some(180.0), None]);
+    assert_eq!(snapshot.access_rates, Some(AccessRates::Measured));
     let (accesses, users) = (group.accesses_per_s[NodeIndex(0)], group.users[0].1);
     assert!((accesses - 6000.0).abs() < 1e-6 && (users - 6000.0).abs() < 1e-6, "3000 in half a second: {group:?}");
 }
@@ -131,6 +132,7 @@ fn who_only_infers_leaves_them_open() {
     let thread = &snapshot.threads[0];
     assert_eq!((thread.latency_ns, thread.operations_per_s, thread.cycles_per_s), (None, None, None));
     assert_eq!((thread.transfers_per_s, snapshot.groups[0].latency_ns), (None, None));
+    assert_eq!(snapshot.access_rates, Some(AccessRates::Inferred));
 }
 
 /// The first two pages of each MiB of 2 MiB were touched, by one thread each.

@@ -4,14 +4,15 @@
 use std::collections::BTreeMap;
 
 use tandem_policies::model::{
-    CpuId, GroupId, NodeIndex, NodeLoad, PageGroup, PerNode, ProcessId, Snapshot, Thread, ThreadId, Topology, Unmovable,
+    AccessRates, CpuId, GroupId, NodeIndex, NodeLoad, PageGroup, PerNode, ProcessId, Snapshot, Thread, ThreadId,
+    Topology, Unmovable,
 };
 
 use crate::affinity::{AffinityTable, Group};
 use crate::frames::FrameTable;
 use crate::measures::Measures;
 use crate::performance::PerformanceMemory;
-use crate::rate::AccessRates;
+use crate::rate::RateTable;
 use crate::turning::spread;
 
 /// Users of a group that a snapshot names.
@@ -50,7 +51,9 @@ pub(crate) struct Parts<'a> {
     pub(crate) table: &'a AffinityTable,
     /// Where sharing is read from instead of from the table.
     pub(crate) frames: Option<&'a FrameTable>,
-    pub(crate) rates: &'a AccessRates,
+    pub(crate) rates: &'a RateTable,
+    /// What those rest on.
+    pub(crate) access_rates: AccessRates,
     pub(crate) measures: &'a Measures,
     pub(crate) resident: &'a BTreeMap<GroupId, PerNode<u64>>,
     /// When threads turned to other memory.
@@ -99,6 +102,7 @@ impl Parts<'_> {
             groups,
             nodes: loads,
             page_move_ns: None,
+            access_rates: Some(self.access_rates),
         }
     }
 

@@ -25,6 +25,7 @@ fn snapshot() -> Snapshot {
         groups: Vec::new(),
         nodes: Vec::new().into(),
         page_move_ns: None,
+        access_rates: None,
     }
 }
 

@@ -154,6 +154,7 @@ columns! {
     ThreadTurned = 109,
     ThreadMemoryLines = 110,
     ThreadRemoteLines = 111,
+    AccessRates = 112,
 }
 
 /// Both streams of a column.

@@ -191,6 +191,7 @@ impl Synthetic {
             nodes: PerNode::from_fn(nodes, load),
             groups,
             page_move_ns: None,
+            access_rates: None,
         }
     }
 

@@ -5,8 +5,8 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option::{of, weighted};
 use proptest::prelude::*;
 use tandem_policies::model::{
-    Action, CpuId, GroupId, LatencySource, MemoryLines, Move, Node, NodeId, NodeIndex, NodeLoad, PageGroup, PerNode,
-    Plan, ProcessId, Snapshot, Thread, ThreadId, Topology, Transfers, Unmovable,
+    AccessRates, Action, CpuId, GroupId, LatencySource, MemoryLines, Move, Node, NodeId, NodeIndex, NodeLoad,
+    PageGroup, PerNode, Plan, ProcessId, Snapshot, Thread, ThreadId, Topology, Transfers, Unmovable,
 };
 use tandem_trace::testing::{Shape, choices, recording, settings};
 use tandem_trace::{Answer, Decision, Entry, Interval, Outcome, TraceReader, TraceWriter};
@@ -133,8 +133,10 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
     (1..4_usize).prop_flat_map(|nodes| {
         let threads = btree_map(thread_id(), thread(nodes), 0..6);
         let groups = btree_map(group_id(), group(nodes), 0..8);
-        (any::<(u64, u64)>(), topology(nodes), threads, groups, row(nodes, load(nodes)), of(any::<f64>())).prop_map(
-            |((time_ns, interval_ns), topology, threads, groups, nodes, page_move_ns)| Snapshot {
+        let rates = of(proptest::sample::select(vec![AccessRates::Measured, AccessRates::Inferred]));
+        let whole = (any::<(u64, u64)>(), of(any::<f64>()), rates);
+        (whole, topology(nodes), threads, groups, row(nodes, load(nodes))).prop_map(
+            |(((time_ns, interval_ns), page_move_ns, access_rates), topology, threads, groups, nodes)| Snapshot {
                 time_ns,
                 interval_ns,
                 topology,
@@ -142,6 +144,7 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
                 groups: groups.into_iter().map(|(id, group)| PageGroup { id, ..group }).collect(),
                 nodes,
                 page_move_ns,
+                access_rates,
             },
         )
     })
