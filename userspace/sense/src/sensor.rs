@@ -3,6 +3,7 @@
 
 mod watch;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -17,6 +18,7 @@ use crate::fault::FaultConfig;
 use crate::folios;
 use crate::frames::{FrameCounters, FrameTable};
 use crate::homes::{HomeCounters, HomeQuery};
+use crate::known_homes::KnownHomes;
 use crate::load::NodeBusy;
 use crate::lookahead::LookaheadConfig;
 use crate::measures::Measures;
@@ -90,11 +92,6 @@ pub struct SensorCounters {
     pub uncounted: u64,
 }
 
-struct Home {
-    read_ns: u64,
-    resident: PerNode<u64>,
-}
-
 /// Sampler, tables and memory of the sensing side.
 pub struct Sensor {
     config: SensorConfig,
@@ -113,7 +110,7 @@ pub struct Sensor {
     rates: RateTable,
     regions: Regions,
     homes: HomeQuery,
-    known_homes: BTreeMap<GroupId, Home>,
+    known_homes: KnownHomes,
     performance: PerformanceMemory,
     busy: NodeBusy,
     watch: Watch,
@@ -153,7 +150,7 @@ impl Sensor {
             rates: RateTable::new(config.affinity.half_life_ns),
             regions: Regions::default(),
             homes: HomeQuery::new(config.home_stride_pages),
-            known_homes: BTreeMap::new(),
+            known_homes: KnownHomes::default(),
             performance: PerformanceMemory::default(),
             busy,
             watch: Watch::default(),
@@ -205,9 +202,10 @@ impl Sensor {
         self.sampler.counters()
     }
 
-    /// Memory that page groups and the pages in which sharing is looked for take, in bytes.
+    /// Memory that page groups, where they are, and the pages and frames in which sharing is looked for take, in bytes.
     pub fn group_bytes(&self) -> usize {
-        self.table.bytes()
+        let frames = self.frames.as_ref().map_or(0, FrameTable::bytes);
+        self.table.bytes() + self.known_homes.bytes() + frames
     }
 
     /// Threads that turned to memory on other nodes in the interval of the last snapshot, which forgot what they did before.
@@ -258,7 +256,6 @@ impl Sensor {
         }
         self.read_homes(topology, now_ns);
         self.start_anew(&batch.accesses, threads, topology, now_ns);
-        let resident = self.known_homes.iter().map(|(group, home)| (*group, home.resident.clone())).collect();
         let parts = Parts {
             topology,
             table: &self.table,
@@ -266,7 +263,7 @@ impl Sensor {
             rates: &self.rates,
             access_rates: if self.measuring { AccessRates::Measured } else { AccessRates::Inferred },
             measures: &measures,
-            resident: &resident,
+            homes: &self.known_homes,
             turned_ns: &self.turned_ns,
             busy_ns: self.busy.read(topology),
             interval_ns: now_ns.saturating_sub(start_ns),
@@ -305,8 +302,9 @@ impl Sensor {
         let one_region = |process, bytes: Range<u64>| {
             regions.find(process, bytes.start).is_some_and(|region| region.end >= bytes.end)
         };
-        for changed in self.table.adapt(whole_pages, one_region) {
-            self.known_homes.remove(&changed);
+        let changed: BTreeSet<GroupId> = self.table.adapt(whole_pages, one_region).into_iter().collect();
+        if !changed.is_empty() {
+            self.known_homes.forget(&changed);
         }
     }
 
@@ -364,9 +362,9 @@ impl Sensor {
     /// Asks where the pages of groups are, those with the oldest answer first, as many as may be asked.
     fn read_homes(&mut self, topology: &Topology, now_ns: u64) {
         let known: BTreeMap<_, _> = self.table.groups().into_iter().map(|(id, group)| (id, group.bytes())).collect();
-        self.known_homes.retain(|id, home| known.contains_key(id) && home.resident.len() == topology.len());
-        let read_ns = |id: &GroupId| self.known_homes.get(id).map_or(0, |home| home.read_ns);
-        let mut by_age: Vec<_> = known.iter().map(|(id, bytes)| (read_ns(id), *id, *bytes)).collect();
+        self.known_homes.retain(topology.len(), |id| known.contains_key(&id));
+        let age_ms = |id: &GroupId| self.known_homes.age_ms(*id, now_ns);
+        let mut by_age: Vec<_> = known.iter().map(|(id, bytes)| (Reverse(age_ms(id)), *id, *bytes)).collect();
         by_age.sort_unstable();
         let mut left = self.config.home_pages;
         let mut chosen: BTreeMap<ProcessId, Vec<(GroupId, u64)>> = BTreeMap::new();
@@ -376,14 +374,12 @@ impl Sensor {
             chosen.entry(id.process).or_default().push((id, bytes));
         }
         let nodes = node_ids(topology);
+        let mut told = Vec::new();
         for (process, groups) in chosen {
             let homes = self.homes.resident(process, &groups, &nodes);
-            for ((id, _), resident) in groups.into_iter().zip(homes) {
-                if let Some(resident) = resident {
-                    self.known_homes.insert(id, Home { read_ns: now_ns, resident });
-                }
-            }
+            told.extend(groups.into_iter().zip(homes).filter_map(|((id, _), resident)| Some((id, resident?))));
         }
+        self.known_homes.put(topology.len(), told, now_ns);
     }
 }
 

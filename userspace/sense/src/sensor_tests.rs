@@ -182,8 +182,7 @@ fn what_a_thread_did_before_it_turned_to_other_memory_is_forgotten() {
     let mut per_node = Vec::new();
     for (at, home) in [[512, 0], [0, 512]].into_iter().enumerate() {
         let start = address + at as u64 * GROUP_BYTES;
-        let home = Home { read_ns: SECOND, resident: home.to_vec().into() };
-        sensor.known_homes.insert(GroupId { process: process(), start }, home);
+        sensor.known_homes.put(2, vec![(GroupId { process: process(), start }, home.to_vec().into())], SECOND);
         sensor.pending = batch_on(start + 4096, None);
         let now_ns = (at as u64 + 2) * SECOND / 2;
         let snapshot = sensor.snapshot(&machine, vec![account()], now_ns - SECOND / 2, now_ns, |_, _| None);
@@ -203,8 +202,8 @@ fn a_turn_is_seen_before_the_interval_ends() {
     let config = SensorConfig { home_pages: 0, ..SensorConfig::default() };
     let mut sensor = Sensor::over(Box::new(Scripted(Batch::default())), config, &machine);
     sensor.set_managed([process()].into());
-    let home = Home { read_ns: SECOND, resident: vec![512, 0].into() };
-    sensor.known_homes.insert(GroupId { process: process(), start: addresses[0] }, home);
+    let group = |at: usize| GroupId { process: process(), start: addresses[at] };
+    sensor.known_homes.put(2, vec![(group(0), vec![512, 0].into())], SECOND);
     let near = || batch_on(addresses[0] + 4096, Some(NodeId(0)));
     let far = || batch_on(addresses[1], Some(NodeId(2)));
     sensor.pending = near();
@@ -218,8 +217,7 @@ fn a_turn_is_seen_before_the_interval_ends() {
     assert!(!sensor.sees_turn(SECOND), "its pages were moved, it did not turn");
     sensor.pending.accesses.extend(far().accesses);
     assert!(sensor.sees_turn(SECOND));
-    let home = Home { read_ns: SECOND, resident: vec![0, 512].into() };
-    sensor.known_homes.insert(GroupId { process: process(), start: addresses[1] }, home);
+    sensor.known_homes.put(2, vec![(group(1), vec![0, 512].into())], SECOND);
     let now_ns = 2 * SECOND;
     let snapshot = sensor.snapshot(&machine, vec![account()], now_ns - SECOND / 2, now_ns, |_, _| None);
     let row = snapshot.threads[0].accesses_per_s.clone().expect("a signal");
@@ -287,5 +285,8 @@ fn faults_tell_sharing_by_frame_and_not_by_address() {
     assert_eq!((other.tid, of(1)[0].0.tid), (6, 5));
     // 39 alternations, of which some have faded over the second since.
     assert!((15.0..39.0).contains(&per_s), "{per_s}");
+    let (homes, frames) = (sensor.known_homes.bytes(), sensor.frames.as_ref().map_or(0, FrameTable::bytes));
+    assert!(homes > 0 && frames > 0);
+    assert_eq!(sensor.group_bytes(), sensor.table.bytes() + homes + frames, "all that grows with memory is told");
     assert!(seen.threads[0].latency_ns.is_none());
 }

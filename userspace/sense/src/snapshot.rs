@@ -10,10 +10,10 @@ use tandem_policies::model::{
 
 use crate::affinity::{AffinityTable, Group};
 use crate::frames::FrameTable;
+use crate::known_homes::{Home, KnownHomes};
 use crate::measures::Measures;
 use crate::performance::PerformanceMemory;
 use crate::rate::RateTable;
-use crate::turning::spread;
 
 /// Users of a group that a snapshot names.
 const TOP_USERS: usize = 8;
@@ -55,7 +55,7 @@ pub(crate) struct Parts<'a> {
     /// What those rest on.
     pub(crate) access_rates: AccessRates,
     pub(crate) measures: &'a Measures,
-    pub(crate) resident: &'a BTreeMap<GroupId, PerNode<u64>>,
+    pub(crate) homes: &'a KnownHomes,
     /// When threads turned to other memory.
     pub(crate) turned_ns: &'a BTreeMap<ThreadId, u64>,
     pub(crate) busy_ns: Option<PerNode<u64>>,
@@ -77,11 +77,11 @@ impl Parts<'_> {
         let mut accesses: BTreeMap<ThreadId, PerNode<f64>> = BTreeMap::new();
         let mut groups = Vec::new();
         for (id, group) in self.table.groups() {
-            let resident = self.resident.get(&id);
-            if let Some(resident) = resident {
-                self.add_accesses(&group, resident, scale, &mut accesses);
+            let home = self.homes.get(id);
+            if let Some(home) = home {
+                self.add_accesses(&group, home, scale, &mut accesses);
             }
-            groups.push(self.page_group(id, &group, resident, scale, &nodes, kept(id, group.bytes())));
+            groups.push(self.page_group(id, &group, home, scale, &nodes, kept(id, group.bytes())));
         }
         let mut sharing = self.frames.map_or_else(|| self.table.sharing(scale), FrameTable::sharing);
         let loads = self.loads(&accounts);
@@ -127,16 +127,16 @@ impl Parts<'_> {
     fn add_accesses(
         &self,
         group: &Group<'_>,
-        resident: &PerNode<u64>,
+        home: Home<'_>,
         scale: impl Fn(ThreadId) -> f64,
         accesses: &mut BTreeMap<ThreadId, PerNode<f64>>,
     ) {
-        if resident.values().all(|&pages| pages == 0) {
+        if home == Home::NOWHERE {
             return;
         }
         for (user, weight) in group.users() {
             let row = accesses.entry(user).or_insert_with(|| PerNode::filled(self.topology.len(), 0.0));
-            spread(row, weight * scale(user), resident);
+            home.spread(row, weight * scale(user));
         }
     }
 
@@ -144,7 +144,7 @@ impl Parts<'_> {
         &self,
         id: GroupId,
         group: &Group<'_>,
-        resident: Option<&PerNode<u64>>,
+        home: Option<Home<'_>>,
         scale: impl Fn(ThreadId) -> f64,
         nodes: &BTreeMap<ThreadId, NodeIndex>,
         kept: Option<Unmovable>,
@@ -162,7 +162,7 @@ impl Parts<'_> {
         PageGroup {
             id,
             bytes: group.bytes(),
-            resident_pages: resident.cloned().unwrap_or_else(|| PerNode::filled(self.topology.len(), 0)),
+            resident_pages: home.unwrap_or(Home::NOWHERE).pages(self.topology.len()),
             accesses_per_s,
             users,
             samples: group.samples(),
