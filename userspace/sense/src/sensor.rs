@@ -18,7 +18,7 @@ use crate::fault::FaultConfig;
 use crate::folios;
 use crate::frames::{FrameCounters, FrameTable};
 use crate::homes::{HomeCounters, HomeQuery};
-use crate::known_homes::KnownHomes;
+use crate::known_homes::{Home, KnownHomes};
 use crate::load::NodeBusy;
 use crate::lookahead::LookaheadConfig;
 use crate::measures::Measures;
@@ -331,7 +331,8 @@ impl Sensor {
             };
             let region = self.regions.find(access.process, access.address);
             let group = self.table.add(access.process, thread, access.time_ns, access.address, region);
-            measures.access(thread, group, access, topology);
+            let home = group.and_then(|group| self.known_homes.get(group)).and_then(Home::only_node);
+            measures.access(thread, group, access, home, topology);
             let physical = access.measured.filter(|_| group.is_some()).and_then(|measured| measured.physical);
             if let (Some(frames), Some(physical)) = (&mut self.frames, physical) {
                 frames.add(thread, physical);

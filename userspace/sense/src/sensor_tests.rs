@@ -122,6 +122,24 @@ fn what_hardware_measures_is_in_the_snapshot() {
     assert!((accesses - 6000.0).abs() < 1e-6 && (users - 6000.0).abs() < 1e-6, "3000 in half a second: {group:?}");
 }
 
+/// `pmu` knows latencies and not the node: that is told by where the group's pages are.
+#[test]
+fn latencies_by_pair_of_nodes_need_no_hardware_that_names_the_node() {
+    let (machine, memory) = (topology(2), vec![1_u8; 1 << 22]);
+    let start = (memory.as_ptr() as u64).next_multiple_of(GROUP_BYTES);
+    let from_node_0 = |pages: [u64; 2]| {
+        let config = SensorConfig { home_pages: 0, ..SensorConfig::default() };
+        let mut sensor = Sensor::over(Box::new(Scripted(Batch::default())), config, &machine);
+        sensor.set_managed([process()].into());
+        sensor.known_homes.put(2, vec![(GroupId { process: process(), start }, pages.to_vec().into())], SECOND);
+        sensor.pending = batch_on(start + 4096, None);
+        let seen = sensor.snapshot(&machine, vec![account()], SECOND, SECOND + SECOND / 2, |_, _| None);
+        [0, 1].map(|memory| seen.nodes[NodeIndex(memory)].latency_ns_from.get(NodeIndex(0)).copied().flatten())
+    };
+    assert_eq!(from_node_0([0, 512]), [None, Some(180.0)]);
+    assert_eq!(from_node_0([1, 511]), [None, None], "which of them answered is not known");
+}
+
 #[test]
 fn who_only_infers_leaves_them_open() {
     let memory = vec![1_u8; 1 << 21];
