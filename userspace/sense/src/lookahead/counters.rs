@@ -68,15 +68,22 @@ pub struct LookaheadCounters {
     pub stepped_over: u64,
     /// Pages copied from processes.
     pub pages_read: u64,
-    /// CPU time spent emulating.
+    /// CPU time spent: reading samples, emulating them and all that goes with it.
     pub cost_ns: u64,
+    /// The emulated runs' part of it.
+    pub emulation_ns: u64,
     /// Emulated samples by the reason they ended.
     pub stops: BTreeMap<StopReason, u64>,
 }
 
 impl LookaheadCounters {
-    /// Mean CPU time of an emulated sample; `None` before the first.
+    /// Mean CPU time of an emulated sample, with its part of what reading samples takes; `None` before the first.
     pub fn mean_cost_ns(&self) -> Option<u64> {
         self.cost_ns.checked_div(self.emulated)
+    }
+
+    /// Mean CPU time of an emulated run alone; `None` before the first.
+    pub fn mean_run_ns(&self) -> Option<u64> {
+        self.emulation_ns.checked_div(self.emulated)
     }
 }

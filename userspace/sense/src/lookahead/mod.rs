@@ -44,7 +44,7 @@ pub const TRAITS: SamplerTraits = SamplerTraits {
     name: "lookahead",
     coverage: "user-space loads and stores of 64-bit x86 code that follow a timer sample",
     bias: "runs end at system calls and where vector registers decide; cached lines are filtered by rule",
-    cost: "CPU time of emulation, held within a budget",
+    cost: "CPU time of reading samples and of emulation, held within a budget",
 };
 
 /// Why the sampler cannot work.
@@ -82,7 +82,7 @@ fn advice(error: &std::io::Error) -> &'static str {
 pub struct LookaheadConfig {
     /// Instructions run per sample at most.
     pub instructions: u32,
-    /// CPU time for emulation as a share of one CPU; `None`: 1 % of one CPU for every 8 CPUs.
+    /// CPU time for reading samples and for emulation as a share of one CPU; `None`: 1 % of one CPU for every 8 CPUs.
     pub budget_fraction: Option<f64>,
     /// Shortest and longest time between samples of a CPU; the budget decides in between.
     pub period_ns: (u64, u64),
@@ -246,6 +246,14 @@ impl Lookahead {
         Ok(())
     }
 
+    /// Takes the CPU time of this thread from `from_ns` on out of the budget; returns what it is now.
+    fn charge(&mut self, from_ns: u64) -> u64 {
+        let now_ns = crate::thread_cpu_ns();
+        self.budget.spend(now_ns - from_ns);
+        self.counters.cost_ns += now_ns - from_ns;
+        now_ns
+    }
+
     /// Every 100 ms or later: a period that brings as many samples as can be used.
     fn adapt(&mut self, now_ns: u64) {
         let seen = (now_ns, self.counters.samples, self.counters.superseded);
@@ -314,10 +322,16 @@ impl Sampler for Lookahead {
     }
 
     fn drain(&mut self, now_ns: u64) -> Result<Batch, SamplerError> {
+        let start_ns = crate::thread_cpu_ns();
         self.budget.earn(now_ns);
-        self.collect();
         let mut batch = Batch::default();
-        let expected_ns = self.counters.mean_cost_ns().unwrap_or(0);
+        if self.budget.is_in_debt() {
+            // Reading the rings costs too. What has no room in them meanwhile the kernel counts as lost.
+            return Ok(batch);
+        }
+        self.collect();
+        let mut from_ns = self.charge(start_ns);
+        let expected_ns = self.counters.mean_run_ns().unwrap_or(0);
         while self.budget.affords(expected_ns) {
             let Some(sample) = self.queue.pop() else { break };
             let UserRegisters::Abi64(registers) = sample.registers else { continue };
@@ -325,14 +339,15 @@ impl Sampler for Lookahead {
                 self.counters.too_old += 1;
                 continue;
             }
-            let start_ns = crate::thread_cpu_ns();
-            self.emulate(&sample, &registers, now_ns, &mut batch)?;
-            let cost_ns = crate::thread_cpu_ns() - start_ns;
-            self.budget.spend(cost_ns);
-            self.counters.cost_ns += cost_ns;
+            let emulated = self.emulate(&sample, &registers, now_ns, &mut batch);
+            let done_ns = self.charge(from_ns);
+            self.counters.emulation_ns += done_ns - from_ns;
+            from_ns = done_ns;
+            emulated?;
         }
         self.counters.over_budget += self.queue.clear();
         self.adapt(now_ns);
+        self.charge(from_ns);
         Ok(batch)
     }
 
