@@ -38,7 +38,13 @@ impl Home<'_> {
     /// Pages by node, on a machine of `nodes` nodes.
     pub(crate) fn pages(self, nodes: usize) -> PerNode<u64> {
         PerNode::from_fn(nodes, |at| match self {
-            Home::One(node, pages) => if at == node { u64::from(pages) } else { 0 },
+            Home::One(node, pages) => {
+                if at == node {
+                    u64::from(pages)
+                } else {
+                    0
+                }
+            }
             Home::Several(pages) => pages.get(at.0).copied().map_or(0, u64::from),
         })
     }
@@ -70,7 +76,8 @@ struct Entry {
 
 impl Entry {
     fn new(id: GroupId, now_ns: u64, pages: &PerNode<u64>) -> Self {
-        let mut on: Vec<(NodeIndex, u64)> = pages.iter().filter(|(_, pages)| **pages > 0).map(|(n, p)| (n, *p)).collect();
+        let mut on: Vec<(NodeIndex, u64)> =
+            pages.iter().filter(|(_, pages)| **pages > 0).map(|(n, p)| (n, *p)).collect();
         let home = match (on.pop(), on.is_empty()) {
             (None, _) => 0,
             (Some((node, pages)), true) => (node.0 as u32) << PAGES_BITS | u32::from(few(pages)),

@@ -225,13 +225,18 @@ mod tests {
             let one = Access { measured: one.measured.map(|measured| Measured { node, ..measured }), ..one };
             let mut measures = Measures::default();
             (0..MIN_MEASURED).for_each(|_| measures.access(THREAD, Some(GROUP), &one, home, &topology(2)));
-            let pair = |memory: usize| measures.latency_ns_from(NodeIndex(memory), 2).get(NodeIndex(0)).copied().flatten();
+            let pair =
+                |memory: usize| measures.latency_ns_from(NodeIndex(memory), 2).get(NodeIndex(0)).copied().flatten();
             ([0, 1].map(|memory| measures.node_latency_ns(NodeIndex(memory)).is_some()), [pair(0), pair(1)])
         };
         let (here, there, memory) = (Some(NodeIndex(0)), Some(NodeIndex(1)), Level::Memory);
         assert_eq!(served(None, there, memory, true), ([false, true], [None, Some(200.0)]));
         assert_eq!(served(None, here, memory, false), ([true, false], [Some(200.0), None]));
-        assert_eq!(served(Some(NodeId(2)), here, memory, true), ([false, true], [None, Some(200.0)]), "hardware knows better");
+        assert_eq!(
+            served(Some(NodeId(2)), here, memory, true),
+            ([false, true], [None, Some(200.0)]),
+            "hardware knows better"
+        );
         assert_eq!(served(None, None, memory, true), ([false; 2], [None; 2]), "on several nodes, or not known");
         assert_eq!(served(None, here, memory, true), ([false; 2], [None; 2]), "they are not there any more");
         assert_eq!(served(None, there, Level::PeerCache, true), ([false; 2], [None; 2]), "no memory answered");

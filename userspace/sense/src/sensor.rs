@@ -7,12 +7,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use tandem_policies::model::{
-    AccessRates, CpuId, GroupId, NodeId, NodeIndex, PerNode, ProcessId, Snapshot, ThreadId, Topology, Unmovable,
-};
+use tandem_policies::model::{AccessRates, CpuId, GroupId, NodeId, ProcessId, Snapshot, ThreadId, Topology, Unmovable};
 
 use crate::access::{Access, Batch, Counts, Sampler};
-use crate::affinity::{AffinityConfig, AffinityCounters, AffinityTable, page_weight};
+use crate::affinity::{AffinityConfig, AffinityCounters, AffinityTable};
 use crate::counting::{Counting, CountingError};
 use crate::fault::FaultConfig;
 use crate::folios;
@@ -24,7 +22,7 @@ use crate::lookahead::LookaheadConfig;
 use crate::measures::Measures;
 use crate::performance::PerformanceMemory;
 use crate::rate::RateTable;
-use crate::regions::{Region, RegionKind, Regions};
+use crate::regions::Regions;
 use crate::samplers::{self, SamplerChoice, SamplerCounters, SamplerError};
 use crate::snapshot::{Parts, TaskAccount};
 use watch::Watch;

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 
-use tandem_policies::model::{MemoryLines, NodeId, NodeIndex, Transfers};
+use tandem_policies::model::{MemoryLines, NodeId, NodeIndex, PerNode, Transfers};
 
 use super::*;
 use crate::access::{Access, Counts, Measured, SamplerTraits};

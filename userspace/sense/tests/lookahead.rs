@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use tandem_policies::model::{
     CpuId, LatencySource, Node, NodeId, NodeIndex, PAGE_BYTES, PerNode, ProcessId, ThreadId, Topology,
 };
-use tandem_sense::{Access, Lookahead, LookaheadConfig, Sampler, Sensor, SensorConfig, TaskAccount, monotonic_ns, thread_cpu_ns};
+use tandem_sense::{
+    Access, Lookahead, LookaheadConfig, Sampler, Sensor, SensorConfig, TaskAccount, monotonic_ns, thread_cpu_ns,
+};
 
 const WORDS: usize = 32 << 17;
 
@@ -178,7 +180,10 @@ fn reading_samples_is_within_the_budget_too() {
     assert!(counters.cost_ns as f64 <= most_ns, "{} of {most_ns} ns", counters.cost_ns);
     assert!(counters.cost_ns > counters.emulation_ns, "the rings were read");
     // Some 300 calls that return at once are not charged.
-    assert!(spent_ns as f64 <= most_ns + 300.0 * 3000.0, "what is charged is what was spent: {spent_ns} of {most_ns} ns");
+    assert!(
+        spent_ns as f64 <= most_ns + 300.0 * 3000.0,
+        "what is charged is what was spent: {spent_ns} of {most_ns} ns"
+    );
 }
 
 #[test]

@@ -149,6 +149,7 @@ fn counting(encoding: Encoding) -> Attributes {
         user_only: true,
         monotonic: false,
         switches: false,
+        disabled: false,
     }
 }
 

@@ -42,7 +42,7 @@ pub struct LookaheadCounters {
     pub abi_32: u64,
     /// Samples that the kernel lost because a ring was full.
     pub lost: u64,
-    /// Records that did not parse.
+    /// Records that did not parse, and rings of them that were given up.
     pub malformed: u64,
     /// Samples emulated.
     pub emulated: u64,

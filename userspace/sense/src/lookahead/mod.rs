@@ -13,8 +13,9 @@ pub mod counters;
 mod decode;
 pub mod emulator;
 mod filter;
+mod intake;
 pub mod pages;
-mod perf;
+pub mod perf;
 mod queue;
 mod taint;
 mod tls;
@@ -33,10 +34,10 @@ pub use pages::PageLimits;
 use crate::access::{Access, Batch, Sampler, SamplerTraits, Window};
 use crate::samplers::{SamplerCounters, SamplerError};
 use budget::Budget;
-use emulator::{Emulator, Registers, STACK_POINTER, Touch};
+use emulator::{Emulator, STACK_POINTER, Touch};
 use filter::CacheFilter;
-use perf::{CpuClock, Record, Sample, UserRegisters};
-use queue::FairQueue;
+use perf::CpuClock;
+use queue::{FairQueue, Sample};
 use tls::ThreadLocalBases;
 
 /// What the sampler says of itself.
@@ -121,6 +122,7 @@ pub struct Lookahead {
     filter: CacheFilter,
     bases: ThreadLocalBases,
     counters: LookaheadCounters,
+    scratch: Vec<u8>,
     period_ns: u64,
     /// Time, samples and superseded samples then.
     last_adapted: Option<(u64, u64, u64)>,
@@ -136,7 +138,8 @@ impl Lookahead {
             return Err(LookaheadError::NoCpu);
         }
         let period_ns = 10_000_000.clamp(config.period_ns.0, config.period_ns.1);
-        let clocks = cpus.iter().map(|&cpu| CpuClock::open(cpu, period_ns)).collect::<Result<Vec<_>, _>>()?;
+        let open = |&cpu| CpuClock::open(cpu, period_ns).map_err(|source| LookaheadError::Open { cpu, source });
+        let clocks = cpus.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let kernel_filter = filter_in_kernel(&clocks);
         for (clock, &cpu) in clocks.iter().zip(cpus) {
             clock.enable().map_err(|source| LookaheadError::Open { cpu, source })?;
@@ -153,6 +156,7 @@ impl Lookahead {
             filter: CacheFilter::default(),
             bases: ThreadLocalBases::default(),
             counters: LookaheadCounters::default(),
+            scratch: Vec::new(),
             period_ns,
             last_adapted: None,
         })
@@ -178,32 +182,16 @@ impl Lookahead {
     }
 
     fn collect(&mut self) {
-        let Self { clocks, counters, managed, queue, .. } = self;
+        let Self { clocks, counters, managed, queue, scratch, .. } = self;
         counters.declined = self.kernel_filter.as_ref().map_or(0, SampleFilter::declined).max(counters.declined);
         for clock in clocks {
-            clock.drain(|record| match record {
-                Record::Lost(lost) => counters.lost += lost,
-                Record::Other { malformed } => counters.malformed += u64::from(malformed),
-                Record::Sample(sample) if !managed.contains(&sample.process) => counters.unmanaged += 1,
-                Record::Sample(sample) => {
-                    counters.samples += 1;
-                    match sample.registers {
-                        UserRegisters::None => counters.kernel += 1,
-                        UserRegisters::Abi32 => counters.abi_32 += 1,
-                        UserRegisters::Abi64(_) => counters.superseded += u64::from(queue.push(sample)),
-                    }
-                }
-            });
+            let broken = clock.drain(scratch, |record| intake::take(&record, managed, queue, counters));
+            counters.malformed += u64::from(broken);
         }
     }
 
-    fn emulate(
-        &mut self,
-        sample: &Sample,
-        registers: &Registers,
-        now_ns: u64,
-        batch: &mut Batch,
-    ) -> Result<(), LookaheadError> {
+    fn emulate(&mut self, sample: &Sample, now_ns: u64, batch: &mut Batch) -> Result<(), LookaheadError> {
+        let Sample { moment: sample, registers } = sample;
         let fs_base = self.bases.get(sample.process, sample.tid);
         let run = self.emulator.run(sample.process, registers, fs_base, sample.time_ns, now_ns)?;
         if self.emulator.thread_local_was_wrong() {
@@ -334,12 +322,11 @@ impl Sampler for Lookahead {
         let expected_ns = self.counters.mean_run_ns().unwrap_or(0);
         while self.budget.affords(expected_ns) {
             let Some(sample) = self.queue.pop() else { break };
-            let UserRegisters::Abi64(registers) = sample.registers else { continue };
-            if now_ns.saturating_sub(sample.time_ns) > self.config.max_age_ns {
+            if now_ns.saturating_sub(sample.moment.time_ns) > self.config.max_age_ns {
                 self.counters.too_old += 1;
                 continue;
             }
-            let emulated = self.emulate(&sample, &registers, now_ns, &mut batch);
+            let emulated = self.emulate(&sample, now_ns, &mut batch);
             let done_ns = self.charge(from_ns);
             self.counters.emulation_ns += done_ns - from_ns;
             from_ns = done_ns;

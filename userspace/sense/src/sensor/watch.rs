@@ -63,8 +63,8 @@ impl Sensor {
         let mut chosen = BTreeSet::new();
         for access in &self.pending.accesses[self.watch.from..] {
             let group = self.table.group_at(access.process, access.address);
-            let is_known =
-                access.measured.is_some_and(|measured| measured.node.is_some()) || group.is_some_and(|group| self.known_homes.get(group).is_some());
+            let is_known = access.measured.is_some_and(|measured| measured.node.is_some())
+                || group.is_some_and(|group| self.known_homes.get(group).is_some());
             let is_managed = self.watch.threads.contains_key(&access.tid);
             if is_known || !is_managed || chosen.len() >= NEW_PAGES || self.watch.homes.contains_key(&chunk_of(access))
             {
