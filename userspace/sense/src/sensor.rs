@@ -88,12 +88,19 @@ pub struct SensorCounters {
     pub dropped: u64,
     /// Times that hardware counters could not be read or told what to count, and charges of threads for which there was no room.
     pub uncounted: u64,
+    /// Samplers that could not go on, so that another one took their place.
+    pub replaced_samplers: u64,
 }
+
+/// Opens the sampler that is to follow one that failed.
+type Successor = Box<dyn Fn(&'static str) -> Result<Box<dyn Sampler>, SamplerError>>;
 
 /// Sampler, tables and memory of the sensing side.
 pub struct Sensor {
     config: SensorConfig,
     sampler: Box<dyn Sampler>,
+    /// What comes after it if it fails; `None` if it was named.
+    successor: Option<Successor>,
     /// Hardware counters, if they are asked for.
     counting: Option<Counting>,
     /// The sampler measures.
@@ -128,17 +135,20 @@ impl Sensor {
         let fault = FaultConfig { budget_fraction: config.budget, hints: config.hint_faults };
         let counting = config.counters.then(|| Counting::open(cpus)).transpose()?;
         let sampler = samplers::open(config.sampler, lookahead, fault, cpus)?;
-        Ok(Self { counting, ..Self::over(sampler, config, topology) })
+        let cpus = cpus.to_vec();
+        let next = move |failed: &str| samplers::open_next(failed, lookahead, fault, &cpus);
+        let successor = (config.sampler == SamplerChoice::Auto).then(|| Box::new(next) as Successor);
+        Ok(Self { counting, successor, ..Self::over(sampler, config, topology) })
     }
 
     /// Samples with `sampler`.
     fn over(sampler: Box<dyn Sampler>, config: SensorConfig, topology: &Topology) -> Self {
         let mut busy = NodeBusy::new();
         busy.read(topology);
-        let frames = || FrameTable::new(config.affinity.max_pages, config.affinity.half_life_ns);
         Self {
-            frames: sampler.sees_faults().then(frames),
+            frames: frames_for(&*sampler, &config),
             sampler,
+            successor: None,
             counting: None,
             measuring: false,
             managed: BTreeSet::new(),
@@ -173,12 +183,19 @@ impl Sensor {
         self.managed = managed;
     }
 
-    /// Takes in what the sampler saw. Call every 10 to 50 ms with CLOCK_MONOTONIC.
+    /// Takes in what the sampler saw. Call every 10 to 50 ms with CLOCK_MONOTONIC. If the sampler was left to us and cannot go
+    /// on, the next best takes its place.
     ///
     /// # Errors
-    /// When the sampler cannot go on.
+    /// When the sampler cannot go on, and neither can any that could take its place.
     pub fn sample(&mut self, now_ns: u64) -> Result<(), SamplerError> {
-        let batch = self.sampler.drain(now_ns)?;
+        let batch = match self.sampler.drain(now_ns) {
+            Ok(batch) => batch,
+            Err(error) => {
+                self.replace_sampler(error)?;
+                Batch::default()
+            }
+        };
         self.fresh_from = self.pending.accesses.len();
         let room = MAX_PENDING.saturating_sub(self.fresh_from);
         self.counters.dropped += batch.accesses.len().saturating_sub(room) as u64;
@@ -187,6 +204,20 @@ impl Sensor {
             self.pending.windows.extend(batch.windows);
         }
         self.pending.counts.extend(batch.counts);
+        Ok(())
+    }
+
+    /// Opens the next best sampler. What was seen so far stays.
+    fn replace_sampler(&mut self, error: SamplerError) -> Result<(), SamplerError> {
+        let failed = self.name();
+        let Some(successor) = &self.successor else { return Err(error) };
+        tracing::warn!("the sampler {failed} cannot go on: {error}; another one takes its place");
+        self.sampler = successor(failed)?;
+        self.sampler.set_managed(&self.managed);
+        self.frames = frames_for(&*self.sampler, &self.config);
+        self.measuring = false;
+        self.rates = RateTable::new(self.config.affinity.half_life_ns);
+        self.counters.replaced_samplers += 1;
         Ok(())
     }
 
@@ -380,6 +411,12 @@ impl Sensor {
         }
         self.known_homes.put(topology.len(), told, now_ns);
     }
+}
+
+/// Where sharing is read from if `sampler` sees faults.
+fn frames_for(sampler: &dyn Sampler, config: &SensorConfig) -> Option<FrameTable> {
+    let AffinityConfig { max_pages, half_life_ns, .. } = config.affinity;
+    sampler.sees_faults().then(|| FrameTable::new(max_pages, half_life_ns))
 }
 
 /// The kernel's numbers of all nodes.

@@ -308,3 +308,51 @@ fn faults_tell_sharing_by_frame_and_not_by_address() {
     assert_eq!(sensor.group_bytes(), sensor.table.bytes() + homes + frames, "all that grows with memory is told");
     assert!(seen.threads[0].latency_ns.is_none());
 }
+
+/// A sampler that works no more.
+struct Broken;
+
+impl Sampler for Broken {
+    fn traits(&self) -> SamplerTraits {
+        crate::lookahead::TRAITS
+    }
+
+    fn set_managed(&mut self, _managed: &BTreeSet<ProcessId>) {}
+
+    fn drain(&mut self, _now_ns: u64) -> Result<Batch, SamplerError> {
+        Err(crate::LookaheadError::NoCpu.into())
+    }
+
+    fn counters(&self) -> SamplerCounters {
+        SamplerCounters::default()
+    }
+}
+
+#[test]
+fn a_sampler_that_fails_while_it_runs_is_followed_by_the_next_best() {
+    let (machine, memory) = (topology(2), vec![1_u8; 1 << 21]);
+    let seen = batch(memory.as_ptr() as u64 + 4096);
+    let mut sensor = Sensor::over(Box::new(Broken), SensorConfig::default(), &machine);
+    sensor.set_managed([process()].into());
+    let next = seen.clone();
+    sensor.successor = Some(Box::new(move |failed| {
+        assert_eq!(failed, "lookahead");
+        Ok(Box::new(Faults(next.clone())))
+    }));
+    sensor.sample(SECOND).unwrap();
+    assert_eq!((sensor.name(), sensor.table_counters().replaced_samplers), ("fault", 1));
+    assert!(sensor.frames.is_some() && sensor.fresh().is_empty());
+    sensor.sample(SECOND).unwrap();
+    assert_eq!(sensor.fresh(), seen.accesses);
+}
+
+#[test]
+fn where_nothing_can_take_its_place_a_sampler_that_fails_ends_the_sampling() {
+    let machine = topology(2);
+    let mut sensor = Sensor::over(Box::new(Broken), SensorConfig::default(), &machine);
+    let named = sensor.sample(SECOND).unwrap_err().to_string();
+    assert!(named.starts_with("lookahead sampling needs at least one online CPU"), "{named}");
+    sensor.successor = Some(Box::new(|_| Err(SamplerError::All("none".to_owned()))));
+    let left = sensor.sample(SECOND).unwrap_err().to_string();
+    assert_eq!(left, "no sampler can be used: none");
+}

@@ -25,6 +25,8 @@ pub enum StopReason {
     UnknownBranch,
     /// An exception such as a division by zero.
     Fault,
+    /// The engine itself refused to run.
+    Engine,
 }
 
 /// Totals since the sampler was opened.
@@ -76,7 +78,17 @@ pub struct LookaheadCounters {
     pub stops: BTreeMap<StopReason, u64>,
 }
 
+/// Runs that the engine refused one after the other, from which on it does not work any more.
+pub(super) const MOST_REFUSED: u32 = 100;
+
 impl LookaheadCounters {
+    /// The engine refused a run, the last of `in_a_row`. Whether it is worth another one.
+    pub(super) fn refuse(&mut self, in_a_row: u32) -> bool {
+        self.emulated += 1;
+        *self.stops.entry(StopReason::Engine).or_default() += 1;
+        in_a_row < MOST_REFUSED
+    }
+
     /// Mean CPU time of an emulated sample, with its part of what reading samples takes; `None` before the first.
     pub fn mean_cost_ns(&self) -> Option<u64> {
         self.cost_ns.checked_div(self.emulated)
@@ -85,5 +97,19 @@ impl LookaheadCounters {
     /// Mean CPU time of an emulated run alone; `None` before the first.
     pub fn mean_run_ns(&self) -> Option<u64> {
         self.emulation_ns.checked_div(self.emulated)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_refuses_is_tried_again_but_not_for_ever() {
+        let mut counters = LookaheadCounters::default();
+        assert!((1..MOST_REFUSED).all(|in_a_row| counters.refuse(in_a_row)));
+        assert!(!counters.refuse(MOST_REFUSED));
+        assert_eq!(counters.stops, [(StopReason::Engine, u64::from(MOST_REFUSED))].into());
+        assert_eq!(counters.emulated, u64::from(MOST_REFUSED), "runs are the sum of what ended them");
     }
 }

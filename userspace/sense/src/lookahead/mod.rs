@@ -116,6 +116,8 @@ pub struct Lookahead {
     /// `None`: samples of all processes come, and are filtered here.
     kernel_filter: Option<SampleFilter>,
     emulator: Emulator,
+    /// Runs that it refused since the last one that it made.
+    refused_in_a_row: u32,
     managed: BTreeSet<ProcessId>,
     queue: FairQueue,
     budget: Budget,
@@ -150,6 +152,7 @@ impl Lookahead {
             clocks,
             kernel_filter,
             emulator: Emulator::new(config.instructions, config.pages)?,
+            refused_in_a_row: 0,
             managed: BTreeSet::new(),
             queue: FairQueue::default(),
             budget: Budget::new(fraction),
@@ -193,7 +196,12 @@ impl Lookahead {
     fn emulate(&mut self, sample: &Sample, now_ns: u64, batch: &mut Batch) -> Result<(), LookaheadError> {
         let Sample { moment: sample, registers } = sample;
         let fs_base = self.bases.get(sample.process, sample.tid);
-        let run = self.emulator.run(sample.process, registers, fs_base, sample.time_ns, now_ns)?;
+        let pages_before = self.emulator.pages_read();
+        let run = match self.emulator.run(sample.process, registers, fs_base, sample.time_ns, now_ns) {
+            Ok(run) => run,
+            Err(error) => return self.refused(error),
+        };
+        self.refused_in_a_row = 0;
         if self.emulator.thread_local_was_wrong() {
             self.bases.forget(sample.tid);
         }
@@ -202,7 +210,7 @@ impl Lookahead {
         counters.emulated += 1;
         counters.instructions += u64::from(run.instructions);
         counters.stepped_over += u64::from(run.stepped_over);
-        counters.pages_read = self.emulator.pages_read();
+        counters.pages_read += self.emulator.pages_read() - pages_before;
         *counters.stops.entry(run.stop).or_default() += 1;
         let before = batch.accesses.len();
         let stack_pointer = registers.general[STACK_POINTER];
@@ -231,6 +239,17 @@ impl Lookahead {
             instructions: run.instructions,
             accesses,
         });
+        Ok(())
+    }
+
+    /// The engine refused a run: with a new one the next may go well.
+    fn refused(&mut self, error: LookaheadError) -> Result<(), LookaheadError> {
+        tracing::debug!(%error, "a sample is not run");
+        self.refused_in_a_row += 1;
+        if !self.counters.refuse(self.refused_in_a_row) {
+            return Err(error);
+        }
+        self.emulator = Emulator::new(self.config.instructions, self.config.pages)?;
         Ok(())
     }
 
