@@ -2,8 +2,8 @@
 //! A snapshot of which every signal is known, for the examples of these pages and for first steps.
 
 use crate::model::{
-    CpuId, GroupId, LatencySource, Node, NodeId, NodeIndex, NodeLoad, PageGroup, PerNode, ProcessId, Snapshot, Thread,
-    ThreadId, Topology, Transfers,
+    CpuId, GroupId, LatencySource, MemoryLines, Node, NodeId, NodeIndex, NodeLoad, PageGroup, PerNode, ProcessId,
+    Snapshot, Thread, ThreadId, Topology, Transfers,
 };
 use crate::registry::{Inputs, Memory, MissingSignal, Policy};
 
@@ -28,6 +28,7 @@ pub fn crossed() -> Snapshot {
         groups,
         nodes: PerNode::filled(2, load),
         page_move_ns: None,
+        access_rates: None,
     }
 }
 
@@ -87,6 +88,7 @@ fn thread(tid: u32) -> Thread {
         operations_per_s: Some(1e9),
         cycles_per_s: Some(2e9),
         transfers_per_s: Some(Transfers { within_node: 0.0, across_nodes: 1e6 }),
+        memory_lines_per_s: MemoryLines::default(),
         performance: PerNode::from_fn(2, |at| (at == node).then_some(0.5)),
         sharing: vec![(partner, 1e5)],
         on_cooldown: false,

@@ -10,8 +10,9 @@
 //! 2. threads that were moved reluctantly and access memory elsewhere return to their origin;
 //! 3. memory-bound threads leave nodes above the bandwidth threshold for nodes below it.
 //!
-//! Rates are normalised by unhalted cycles; where those are not counted, by CPU time at `clock_ghz`. Without
-//! accesses by memory node, every thread that shares little counts as CPU-bound, and 2 and 3 do nothing.
+//! Rates are normalised by unhalted cycles; where those are not counted, by CPU time at `clock_ghz`. Lines from memory
+//! and from remote memory are those that were counted, else accesses as sampled. Without either, every thread that
+//! shares little counts as CPU-bound, and 2 and 3 do nothing.
 //! Parameters: [`PARAMETERS`].
 //!
 //! Ours, where the source is unclear: sharers of one other node at a time are brought in, all of them or none, and a

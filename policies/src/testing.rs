@@ -80,7 +80,16 @@ impl SnapshotBuilder {
         let load = NodeLoad::default();
         let nodes = PerNode::filled(topology.len(), load);
         let (time_ns, interval_ns) = (1_000_000_000, 1_000_000_000);
-        Self(Snapshot { time_ns, interval_ns, topology, threads: vec![], groups: vec![], nodes, page_move_ns: None })
+        Self(Snapshot {
+            time_ns,
+            interval_ns,
+            topology,
+            threads: vec![],
+            groups: vec![],
+            nodes,
+            page_move_ns: None,
+            access_rates: None,
+        })
     }
 
     /// A busy thread on node `node`; call with ascending `tid`.
@@ -104,6 +113,7 @@ impl SnapshotBuilder {
             operations_per_s: None,
             cycles_per_s: None,
             transfers_per_s: None,
+            memory_lines_per_s: MemoryLines::default(),
             performance: PerNode::filled(nodes, None),
             sharing: vec![],
             on_cooldown: false,

@@ -71,7 +71,7 @@ pub fn snapshot(size: Size, seed: u64) -> Snapshot {
         NodeLoad { served_latency_ns, ..load.clone() }
     });
     let (time_ns, interval_ns) = (1_000_000_000_000, 1_000_000_000);
-    Snapshot { time_ns, interval_ns, topology, threads, groups, nodes, page_move_ns: None }
+    Snapshot { time_ns, interval_ns, topology, threads, groups, nodes, page_move_ns: None, access_rates: None }
 }
 
 /// The same a second later: nobody moved, and half of the groups were sampled again.
@@ -139,6 +139,7 @@ fn thread(size: Size, at: usize, draw: &mut Draw) -> Thread {
         operations_per_s: Some(draw.real(5e8, 3e9)),
         cycles_per_s: Some(2e9),
         transfers_per_s: Some(Transfers { within_node: draw.real(0.0, 3e5), across_nodes }),
+        memory_lines_per_s: MemoryLines::default(),
         performance: PerNode::from_fn(size.nodes, |to| (to.0 == node || draw.percent(10)).then(|| draw.real(0.5, 1.5))),
         sharing,
         on_cooldown: false,

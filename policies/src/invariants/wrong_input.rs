@@ -4,7 +4,7 @@
 //! capacity. Plans stay valid for their snapshot, and what has converged is left alone.
 
 use super::*;
-use crate::model::{PageGroup, PerNode, Transfers};
+use crate::model::{MemoryLines, PageGroup, PerNode, Transfers};
 use crate::registry::{Inputs, Memory, Policy, policies};
 use crate::testing::{decided_with, machine, throttled, two_nodes};
 
@@ -95,6 +95,7 @@ fn break_thread(thread: &mut Thread, value: f64, signals: u16) {
     }
     if is_hit(5) {
         thread.transfers_per_s = Some(Transfers { within_node: value, across_nodes: value });
+        thread.memory_lines_per_s = MemoryLines { all: Some(value), remote: Some(value) };
     }
     if is_hit(6) {
         thread.performance.values_mut().for_each(|performance| *performance = Some(value));

@@ -14,7 +14,7 @@ mod topology;
 
 pub use ids::{CpuId, GroupId, NodeId, NodeIndex, PerNode, ProcessId, ThreadId};
 pub use plan::{Action, Move, Plan};
-pub use snapshot::{NodeLoad, PageGroup, Snapshot, Thread, Transfers, Unmovable};
+pub use snapshot::{AccessRates, MemoryLines, NodeLoad, PageGroup, Snapshot, Thread, Transfers, Unmovable};
 pub use topology::{FULL_CAPACITY, LatencySource, Node, Topology, TopologyError};
 
 /// Bytes of a base page.

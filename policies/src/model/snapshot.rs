@@ -36,6 +36,9 @@ pub struct Thread {
     pub cycles_per_s: Option<f64>,
     /// Lines that it got from other cores' caches.
     pub transfers_per_s: Option<Transfers>,
+    /// Lines that it got from memory, as counted.
+    #[serde(default, skip_serializing_if = "MemoryLines::is_unknown")]
+    pub memory_lines_per_s: MemoryLines,
     /// Remembered performance P by node it ran on (spec: O*I/L), faded by age. `None`: never seen there.
     pub performance: PerNode<Option<f64>>,
     /// Threads it shares lines or pages with, and how much; ascending by id.
@@ -54,6 +57,22 @@ pub struct Transfers {
     pub within_node: f64,
     /// From cores of other nodes.
     pub across_nodes: f64,
+}
+
+/// Lines per second that no cache had, as hardware counted them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MemoryLines {
+    /// From any memory: what the last-level cache missed. `None` where it is not counted.
+    pub all: Option<f64>,
+    /// Of those, from memory of other nodes than the one it ran on. `None` where it is not counted.
+    pub remote: Option<f64>,
+}
+
+impl MemoryLines {
+    /// Nothing was counted.
+    pub fn is_unknown(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Why the pages of a group stay.
@@ -125,6 +144,29 @@ pub struct Snapshot {
     /// What moving a base page took lately, in ns of a CPU; `None` until pages were moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_move_ns: Option<f64>,
+    /// What the rates of accesses above rest on; `None` where the snapshot does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access_rates: Option<AccessRates>,
+}
+
+/// What rates of memory accesses rest on. Shares, by thread, node and group, are samples' in both cases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AccessRates {
+    /// Hardware tells how many accesses each sample stands for.
+    Measured,
+    /// Derived from samples that do not tell, at an assumed number of instructions a second.
+    Inferred,
+}
+
+impl AccessRates {
+    /// Its name, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Inferred => "inferred",
+        }
+    }
 }
 
 impl PageGroup {

@@ -34,18 +34,26 @@ struct Task<'a> {
     cycles_per_s: f64,
     /// What it takes of its node's room.
     demand: u64,
-    /// Accesses to memory; `None` without the signal.
-    accesses_per_s: Option<f64>,
+    /// Lines from memory as counted, else accesses to it as sampled; `None` without either.
+    memory_per_s: Option<f64>,
     /// Its node by the plan so far.
     node: usize,
     moved: bool,
 }
 
 impl Task<'_> {
-    /// Accesses per second to memory of other nodes if it ran on `node`.
+    /// Accesses per second to memory of other nodes if it ran on `node`, by samples: counters know only where it ran.
     fn remote_per_s(&self, node: usize) -> f64 {
-        let own = self.thread.accesses_per_s.as_ref().map_or(0.0, |accesses| accesses[NodeIndex(node)]);
-        self.accesses_per_s.map_or(0.0, |all| all - own)
+        let sampled = self.thread.accesses_per_s.as_ref().filter(|row| row.total().is_finite());
+        sampled.map_or(0.0, |row| row.total() - row[NodeIndex(node)])
+    }
+
+    /// The same where it ran, as counted, else as sampled. A count of a time in which it ran elsewhere says nothing.
+    fn remote_here_per_s(&self) -> f64 {
+        let node = self.thread.node;
+        let ran_here = 2 * self.thread.run_ns[node] >= self.thread.run_ns.values().sum();
+        let counted = self.thread.memory_lines_per_s.remote.filter(|remote| ran_here && remote.is_finite());
+        counted.unwrap_or_else(|| self.remote_per_s(node.0))
     }
 }
 
@@ -72,8 +80,8 @@ impl<'a> Pass<'a> {
         let demands = capacity::demands(snapshot, &threads);
         let rooms = capacity::rooms(&snapshot.topology, &demands);
         let loads = capacity::loads(snapshot, &threads, &demands);
-        let accesses_known = threads.iter().any(|thread| thread.accesses_per_s.is_some());
-        let task = |(thread, demand)| classified(snapshot, parameters, thread, demand, accesses_known);
+        let memory_known = threads.iter().any(|thread| memory_per_s(thread).is_some());
+        let task = |(thread, demand)| classified(snapshot, parameters, thread, demand, memory_known);
         let tasks = threads.into_iter().zip(demands).map(task).collect();
         Self { snapshot, parameters, state, tasks, rooms, loads, moves: Vec::new() }
     }
@@ -188,7 +196,7 @@ impl<'a> Pass<'a> {
                 self.state.origins.remove(&task.thread.id);
                 continue;
             }
-            let remote = task.remote_per_s(task.node) / task.cycles_per_s;
+            let remote = task.remote_here_per_s() / task.cycles_per_s;
             let suffers = remote > self.parameters.get("remote_per_cycle");
             if suffers && matches!(task.class, Class::MemoryBound | Class::CpuBound) && self.can_go(at, origin) {
                 let why = format!("returns: {:.2} remote accesses per 1000 cycles", 1000.0 * remote);
@@ -228,12 +236,12 @@ impl<'a> Pass<'a> {
         let most = self.parameters.get("bandwidth_per_s");
         let mut load = vec![0.0; self.rooms.len()];
         for task in &self.tasks {
-            load[task.node] += task.accesses_per_s.unwrap_or(0.0);
+            load[task.node] += task.memory_per_s.unwrap_or(0.0);
         }
         let crowded: Vec<usize> = (0..load.len()).filter(|&node| load[node] > most).collect();
         for from in crowded {
             let mut leaving = self.of_class(from, Class::MemoryBound);
-            let rate = |at: usize| self.tasks[at].accesses_per_s.unwrap_or(0.0);
+            let rate = |at: usize| self.tasks[at].memory_per_s.unwrap_or(0.0);
             leaving.sort_by(|&a, &b| rate(b).total_cmp(&rate(a)));
             for at in leaving {
                 self.spread(at, &mut load, most);
@@ -244,7 +252,7 @@ impl<'a> Pass<'a> {
     /// Moves one thread to the node with the lowest load where it overloads nothing, if there is one.
     fn spread(&mut self, at: usize, load: &mut [f64], most: f64) {
         let from = self.tasks[at].node;
-        let rate = self.tasks[at].accesses_per_s.unwrap_or(0.0);
+        let rate = self.tasks[at].memory_per_s.unwrap_or(0.0);
         let mut nodes: Vec<usize> = (0..load.len()).filter(|&to| self.can_go(at, to)).collect();
         nodes.sort_by(|&a, &b| load[a].total_cmp(&load[b]));
         for to in nodes {
@@ -260,7 +268,7 @@ impl<'a> Pass<'a> {
             );
             let other = self.displace_if_full(at, to, &why);
             if self.tasks[at].moved {
-                let back = other.and_then(|other| self.tasks[other].accesses_per_s).unwrap_or(0.0);
+                let back = other.and_then(|other| self.tasks[other].memory_per_s).unwrap_or(0.0);
                 load[from] += back - rate;
                 load[to] += rate - back;
                 return;
@@ -341,12 +349,18 @@ impl<'a> Pass<'a> {
     }
 }
 
+/// What a thread asks of memory: lines as counted, else accesses as sampled.
+fn memory_per_s(thread: &Thread) -> Option<f64> {
+    let sampled = || thread.accesses_per_s.as_ref().map(|row| row.total());
+    thread.memory_lines_per_s.all.filter(|all| all.is_finite()).or_else(sampled).filter(|total| total.is_finite())
+}
+
 fn classified<'a>(
     snapshot: &Snapshot,
     parameters: &Parameters,
     thread: &'a Thread,
     demand: u64,
-    accesses_known: bool,
+    memory_known: bool,
 ) -> Task<'a> {
     let at_clock = || thread.cpu_time_ns as f64 / snapshot.interval_ns as f64 * parameters.get("clock_ghz") * 1e9;
     let cycles_per_s = thread.cycles_per_s.filter(|&cycles| cycles > 0.0).unwrap_or_else(at_clock);
@@ -354,16 +368,16 @@ fn classified<'a>(
     let per_cycle = |lines_per_s: f64| lines_per_s / cycles_per_s;
     let within = per_cycle(transfers.map_or(0.0, |transfers| transfers.within_node));
     let across = per_cycle(transfers.map_or(0.0, |transfers| transfers.across_nodes));
-    let accesses_per_s = thread.accesses_per_s.as_ref().map(|row| row.total()).filter(|total| total.is_finite());
+    let memory_per_s = memory_per_s(thread);
     let cpus = snapshot.topology.nodes[thread.node].cpus.len().max(1);
     let threshold = parameters.get("coherence_per_cycle");
-    let class = match (transfers, accesses_per_s) {
+    let class = match (transfers, memory_per_s) {
         (None, _) => Class::Unknown,
         _ if across > threshold => Class::Sharer,
         _ if within > threshold => Class::Grouped,
-        (_, None) if accesses_known => Class::Unknown,
+        (_, None) if memory_known => Class::Unknown,
         (_, Some(rate)) if rate > parameters.get("bandwidth_per_s") / cpus as f64 => Class::MemoryBound,
         _ => Class::CpuBound,
     };
-    Task { thread, class, within, across, cycles_per_s, demand, accesses_per_s, node: thread.node.0, moved: false }
+    Task { thread, class, within, across, cycles_per_s, demand, memory_per_s, node: thread.node.0, moved: false }
 }

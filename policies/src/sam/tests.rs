@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::model::{Action, PerNode, Snapshot, Topology, Transfers};
+use crate::model::{Action, MemoryLines, PerNode, Snapshot, Topology, Transfers};
 use crate::registry::Memory;
 use crate::testing::{SnapshotBuilder, decided, decided_with, two_nodes};
 
@@ -121,6 +121,38 @@ fn eight_memory_bound_threads_on_one_node_are_spread_four_and_four() {
     world.run(5);
     assert_eq!(world.places().iter().sum::<usize>(), 4);
     assert_eq!(world.run(20), [0; 20]);
+}
+
+/// Samples say that nobody accesses memory, the counters say otherwise, and the other way round.
+#[test]
+fn lines_that_were_counted_come_before_accesses_that_were_sampled() {
+    let moves = |sampled: f64, counted: f64| {
+        let mut world = World::new(two_nodes(8), &[(0, Load::Memory { home: 0, per_s: sampled }); 8]);
+        let lines = MemoryLines { all: Some(counted), remote: Some(0.0) };
+        world.snapshot.threads.iter_mut().for_each(|thread| thread.memory_lines_per_s = lines);
+        world.plan().moves.len()
+    };
+    assert_eq!((moves(0.0, 15e6), moves(15e6, 0.0), moves(15e6, f64::NAN)), (4, 0, 4));
+}
+
+/// Two threads that were brought to the other node: of one the counters see remote memory, of the other samples only.
+#[test]
+fn a_displaced_thread_returns_by_what_was_counted_of_remote_memory_where_it_ran() {
+    let returns = |sampled: f64, counted: Option<f64>, ran_here: bool| {
+        let mut world = World::new(two_nodes(2), &[(1, Load::Memory { home: 0, per_s: sampled })]);
+        let thread = &mut world.snapshot.threads[0];
+        thread.memory_lines_per_s = MemoryLines { all: None, remote: counted };
+        if !ran_here {
+            thread.run_ns = vec![100_000_000, 0].into();
+        }
+        let id = world.id(0);
+        world.state().origins = BTreeMap::from([(id, NodeIndex(0))]);
+        world.plan().moves.len() == 1
+    };
+    assert!(returns(10e6, None, true) && !returns(0.0, None, true), "samples alone");
+    assert!(returns(0.0, Some(10e6), true) && !returns(10e6, Some(0.0), true), "counted");
+    assert!(!returns(0.0, Some(10e6), false) && returns(10e6, Some(0.0), false), "counted while it ran elsewhere");
+    assert!(returns(10e6, Some(f64::NAN), true));
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn policy_of(config: &AgentConfig, kind: Kind) -> String {
 
 /// The state after the interval of `snapshot`.
 pub fn status(config: &AgentConfig, snapshot: &Snapshot, report: &Report, under_way: UnderWay) -> Status {
-    let Survey { nodes, processes, mut threads, local_share } = survey(snapshot);
+    let Survey { nodes, processes, mut threads, local_share, rates } = survey(snapshot);
     let mut moved = BTreeMap::new();
     for one in report.thread_moves.iter() {
         moved.insert(u64::from(one.tid), (one.time_ns, &one.reason));
@@ -55,7 +55,7 @@ pub fn status(config: &AgentConfig, snapshot: &Snapshot, report: &Report, under_
         page_policy: policy_of(config, Kind::Page),
         local_share,
         latency_ns: latency_ns(snapshot).into(),
-        sampler: sampler(report),
+        sampler: sampler(report, rates),
         activity: activity(report, under_way),
         nodes,
         processes,
@@ -65,10 +65,11 @@ pub fn status(config: &AgentConfig, snapshot: &Snapshot, report: &Report, under_
     }
 }
 
-fn sampler(report: &Report) -> SamplerView {
+fn sampler(report: &Report, rates: String) -> SamplerView {
     let sampler = &report.sampler;
     SamplerView {
         name: sampler.name.to_owned(),
+        rates,
         budget_percent: sampler.budget_percent,
         used_percent: sampler.used_percent,
         busy_threads: sampler.busy_threads as u64,
@@ -135,6 +136,8 @@ fn plan(result: &PlanResult) -> PlanView {
 
 #[cfg(test)]
 mod tests {
+    use tandem_policies::model::AccessRates;
+
     use super::*;
     use crate::managed::ManagedSet;
     use crate::report::ThreadMove;
@@ -182,7 +185,10 @@ mod tests {
         for one in [moved(2, 10, "first"), moved(2, 30, "second"), moved(9, 20, "of a thread that is gone")] {
             report.thread_moves.push(one);
         }
-        let status = status(&config(), &snapshot(&[(0, SECOND_NS), (1, SECOND_NS)]), &report, UnderWay::default());
+        let seen =
+            Snapshot { access_rates: Some(AccessRates::Inferred), ..snapshot(&[(0, SECOND_NS), (1, SECOND_NS)]) };
+        let status = status(&config(), &seen, &report, UnderWay::default());
+        assert_eq!(status.sampler.rates, "inferred");
         assert_eq!(status.threads[0].moved_at_ns, Maybe(None));
         assert_eq!((status.threads[1].moved_at_ns, status.threads[1].moved_why.as_str()), (Maybe(Some(30)), "second"));
         let order: Vec<_> = status.moves.iter().map(|one| (one.time_ns, one.pid.0)).collect();

@@ -2,7 +2,8 @@
 //! A small machine and what its threads did, for tests.
 
 use tandem_policies::model::{
-    CpuId, LatencySource, Node, NodeId, NodeIndex, NodeLoad, PerNode, ProcessId, Snapshot, Thread, ThreadId, Topology,
+    CpuId, LatencySource, MemoryLines, Node, NodeId, NodeIndex, NodeLoad, PerNode, ProcessId, Snapshot, Thread,
+    ThreadId, Topology,
 };
 
 /// Length of the interval.
@@ -39,6 +40,7 @@ pub fn snapshot(threads: &[(usize, u64)]) -> Snapshot {
         operations_per_s: None,
         cycles_per_s: None,
         transfers_per_s: None,
+        memory_lines_per_s: MemoryLines::default(),
         performance: PerNode::filled(2, None),
         sharing: vec![],
         on_cooldown: false,
@@ -52,5 +54,6 @@ pub fn snapshot(threads: &[(usize, u64)]) -> Snapshot {
         groups: vec![],
         nodes: PerNode::filled(2, NodeLoad::default()),
         page_move_ns: None,
+        access_rates: None,
     }
 }

@@ -29,6 +29,8 @@ pub struct Arguments {
 struct Explained<'a> {
     #[serde(flatten)]
     process: &'a ProcessView,
+    /// What accesses per second rest on; see [`tandem_view::SamplerView::rates`].
+    rates: &'a str,
     memory: Vec<String>,
     explained: Vec<ExplainedThread<'a>>,
 }
@@ -67,6 +69,7 @@ fn explain(status: &Status, id: Option<u64>) -> Result<Vec<Explained<'_>>> {
         .iter()
         .map(|process| Explained {
             process,
+            rates: &status.sampler.rates,
             memory: status.explain_memory(process),
             explained: status
                 .threads
@@ -96,6 +99,9 @@ fn words(status: &Status, explained: &[Explained<'_>]) -> Result<String> {
     let mut text = String::new();
     if status.mode == "dry-run" {
         writeln!(text, "scx_tandem runs with --dry-run: it decides, but moves nothing.\n")?;
+    }
+    if let Some(sentence) = status.explain_rates() {
+        writeln!(text, "{sentence}\n")?;
     }
     for one in explained {
         writeln!(text, "Process {} ({}), {} threads", one.process.pid, one.process.command, one.process.threads)?;

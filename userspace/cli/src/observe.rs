@@ -111,11 +111,12 @@ impl Observer {
         let start_ns = self.looked_ns;
         let snapshot = self.snapshot()?;
         let now_ns = self.looked_ns;
-        let Survey { nodes, processes, threads, local_share } = survey(&snapshot);
+        let Survey { nodes, processes, threads, local_share, rates } = survey(&snapshot);
         let busy = || threads.iter().filter(|thread| thread.load_cpus >= 0.01);
         let cost_ns = self.sensor.counters().cost_ns() as f64;
         let sampler = SamplerView {
             name: self.sensor.name().to_owned(),
+            rates,
             budget_percent: self.budget * 100.0,
             used_percent: cost_ns / (now_ns - self.opened_ns).max(1) as f64 * 100.0,
             busy_threads: busy().count() as u64,

@@ -10,7 +10,8 @@ use rand_core::SeedableRng;
 use rand_distr::{Distribution, Poisson};
 use rand_pcg::Pcg64;
 use tandem_policies::model::{
-    GroupId, NodeIndex, NodeLoad, PageGroup, PerNode, ProcessId, Snapshot, Thread, ThreadId, Transfers, Unmovable,
+    GroupId, MemoryLines, NodeIndex, NodeLoad, PageGroup, PerNode, ProcessId, Snapshot, Thread, ThreadId, Transfers,
+    Unmovable,
 };
 
 use crate::rates::Target;
@@ -132,6 +133,7 @@ impl Sensor {
             groups,
             nodes: nodes.into(),
             page_move_ns: None,
+            access_rates: None,
         }
     }
 
@@ -318,6 +320,7 @@ impl Sensor {
             operations_per_s: Some(operations_per_s),
             cycles_per_s: Some(cpu_time_ns * CYCLES_PER_NS / (interval_ns * 1e-9)),
             transfers_per_s: Some(transfers(sim, at)),
+            memory_lines_per_s: MemoryLines::default(),
             performance: PerNode::from_fn(nodes, remembered),
             sharing: sharing.into_iter().map(|(other, per_s)| (thread_id(other), per_s)).collect(),
             on_cooldown,

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use tandem_policies::model::{CpuId, NodeId, ProcessId, Transfers};
+use tandem_policies::model::{CpuId, MemoryLines, NodeId, ProcessId, Transfers};
 
 use crate::samplers::{SamplerCounters, SamplerError};
 use crate::source::DataSource;
@@ -76,6 +76,8 @@ pub struct Counts {
     pub cycles: u64,
     /// Lines from other cores' caches; `None` where they are not counted.
     pub transfers: Option<Transfers>,
+    /// Lines from memory, as far as they are counted.
+    pub memory: MemoryLines,
 }
 
 /// Lines that missed the second-level cache, by where they came from.
@@ -99,6 +101,12 @@ impl LineCounts {
     pub fn transfers(&self) -> Transfers {
         let within_node = self.l2_misses.saturating_sub(self.l3_hits + self.l3_misses);
         Transfers { within_node: within_node as f64, across_nodes: self.remote_modified as f64 }
+    }
+
+    /// Lines from memory: what the last-level cache missed and no other node's cache had.
+    pub fn memory(&self) -> MemoryLines {
+        let all = self.l3_misses.saturating_sub(self.remote_modified);
+        MemoryLines { all: Some(all as f64), remote: Some(self.remote_memory as f64) }
     }
 }
 

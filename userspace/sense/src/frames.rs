@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 
+use hashbrown::HashMap;
 use tandem_policies::model::{PAGE_BYTES, ThreadId};
 
 use crate::thread_numbers::{ThreadNumber, ThreadNumbers};
@@ -40,10 +41,10 @@ pub struct FrameCounters {
 pub struct FrameTable {
     max_frames: usize,
     half_life_ns: u64,
-    frames: BTreeMap<u64, Frame>,
+    frames: HashMap<u64, Frame>,
     numbers: ThreadNumbers,
     /// Aged events; the lesser number first.
-    pairs: BTreeMap<(ThreadNumber, ThreadNumber), f64>,
+    pairs: HashMap<(ThreadNumber, ThreadNumber), f64>,
     /// Aged seconds in which they were seen.
     watched_s: f64,
     aged_ns: Option<u64>,
@@ -58,14 +59,19 @@ impl FrameTable {
         Self {
             max_frames,
             half_life_ns,
-            frames: BTreeMap::new(),
+            frames: HashMap::new(),
             numbers: ThreadNumbers::default(),
-            pairs: BTreeMap::new(),
+            pairs: HashMap::new(),
             watched_s: 0.0,
             aged_ns: None,
             faults: 0,
             counters: FrameCounters::default(),
         }
+    }
+
+    /// Bytes of memory that frames and pairs take.
+    pub fn bytes(&self) -> usize {
+        self.frames.allocation_size() + self.pairs.allocation_size()
     }
 
     /// Lets events age to `now_ns`.
@@ -219,6 +225,16 @@ mod tests {
         assert_eq!(events(&table, 1, 4), 0.0);
         table.retain(|_| false);
         assert!(table.frames.is_empty() && table.sharing().is_empty());
+    }
+
+    /// 33 bytes an entry and a spare one for each at worst.
+    #[test]
+    fn a_frame_takes_66_bytes_at_most() {
+        let mut table = FrameTable::new(1 << 14, u64::MAX);
+        assert_eq!(table.bytes(), 0);
+        (0..1 << 14).for_each(|frame| table.add(thread(1), frame * PAGE_BYTES));
+        let each = table.bytes() as f64 / table.frames.len() as f64;
+        assert!((33.0..66.1).contains(&each), "{each}");
     }
 
     #[test]

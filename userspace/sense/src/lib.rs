@@ -15,6 +15,7 @@ mod folios;
 pub mod frames;
 mod fresh_pages;
 pub mod homes;
+mod known_homes;
 mod load;
 pub mod lookahead;
 mod mapping;

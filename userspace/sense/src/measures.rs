@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use tandem_policies::model::{GroupId, NodeIndex, PerNode, ThreadId, Topology, Transfers};
+use tandem_policies::model::{GroupId, MemoryLines, NodeIndex, PerNode, ThreadId, Topology, Transfers};
 
 use crate::access::{Access, Counts};
 use crate::source::Level;
@@ -38,6 +38,8 @@ struct OfThread {
     sampled: Option<Transfers>,
     /// The same, counted.
     counted_lines: Option<Transfers>,
+    /// Lines from memory.
+    memory_lines: MemoryLines,
     /// Operations (instructions and floating-point operations, as the thesis has them) and cycles.
     counted: Option<(u64, u64)>,
 }
@@ -53,8 +55,16 @@ pub(crate) struct Measures {
 }
 
 impl Measures {
-    /// An access of `thread` to a page of `group`; one that nobody measured says nothing.
-    pub(crate) fn access(&mut self, thread: ThreadId, group: Option<GroupId>, access: &Access, topology: &Topology) {
+    /// An access of `thread` to a page of `group`; one that nobody measured says nothing. `home` is the node with all of the
+    /// group's pages, as the kernel told last: where hardware does not name the node, the memory that answered is there.
+    pub(crate) fn access(
+        &mut self,
+        thread: ThreadId,
+        group: Option<GroupId>,
+        access: &Access,
+        home: Option<NodeIndex>,
+        topology: &Topology,
+    ) {
         let Some(measured) = access.measured else { return };
         let weight = measured.period.max(1) as f64;
         let of_thread = self.threads.entry(thread).or_default();
@@ -71,10 +81,13 @@ impl Measures {
         if let Some(group) = group {
             self.groups.entry(group).or_default().add(latency_ns, weight);
         }
-        let node = measured.node.and_then(|id| topology.index_of(id));
+        let run = topology.node_of(access.cpu);
+        // Pages that were moved since: hardware knows at least that it was another node's memory.
+        let home = home.filter(|home| measured.source.remote != Some(true) || run != Some(*home));
+        let node = measured.node.map_or(home, |id| topology.index_of(id));
         if let Some(node) = node.filter(|_| measured.source.level == Level::Memory) {
             self.nodes.entry(node).or_default().add(latency_ns, weight);
-            if let Some(run) = topology.node_of(access.cpu) {
+            if let Some(run) = run {
                 self.pairs.entry((run, node)).or_default().add(latency_ns, weight);
             }
         }
@@ -90,6 +103,9 @@ impl Measures {
             sum.within_node += transfers.within_node;
             sum.across_nodes += transfers.across_nodes;
         }
+        let sum = &mut of_thread.memory_lines;
+        sum.all = both(sum.all, counts.memory.all);
+        sum.remote = both(sum.remote, counts.memory.remote);
     }
 
     /// Mean latency of the thread's accesses.
@@ -126,6 +142,18 @@ impl Measures {
         let Transfers { within_node, across_nodes } = of_thread.counted_lines.or(of_thread.sampled)?;
         Some(Transfers { within_node: per_s(within_node, interval_ns), across_nodes: per_s(across_nodes, interval_ns) })
     }
+
+    /// Lines from memory, per second of an interval, as far as they were counted.
+    pub(crate) fn memory_lines_per_s(&self, thread: ThreadId, interval_ns: u64) -> MemoryLines {
+        let MemoryLines { all, remote } = self.threads.get(&thread).map(|of| of.memory_lines).unwrap_or_default();
+        let per_s = |count: f64| per_s(count, interval_ns);
+        MemoryLines { all: all.map(per_s), remote: remote.map(per_s) }
+    }
+}
+
+/// The sum of what is known; `None` if neither is.
+fn both(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    one.map_or(other, |one| Some(one + other.unwrap_or(0.0)))
 }
 
 fn per_s(count: f64, interval_ns: u64) -> f64 {
@@ -142,8 +170,15 @@ mod tests {
     use crate::testing::topology;
 
     const THREAD: ThreadId = ThreadId { tid: 1, start_boottime_ns: 1 };
-    const COUNTS: Counts =
-        Counts { process: ProcessId(7), tid: 1, instructions: 20, flops: 10, cycles: 100, transfers: None };
+    const COUNTS: Counts = Counts {
+        process: ProcessId(7),
+        tid: 1,
+        instructions: 20,
+        flops: 10,
+        cycles: 100,
+        transfers: None,
+        memory: MemoryLines { all: None, remote: None },
+    };
     const GROUP: GroupId = GroupId { process: ProcessId(7), start: 0 };
 
     fn access(level: Level, remote: bool, latency_ns: Option<u32>, period: u64) -> Access {
@@ -162,14 +197,14 @@ mod tests {
 
     fn measures(times: u64, access: &Access) -> Measures {
         let mut measures = Measures::default();
-        (0..times).for_each(|_| measures.access(THREAD, Some(GROUP), access, &topology(2)));
+        (0..times).for_each(|_| measures.access(THREAD, Some(GROUP), access, None, &topology(2)));
         measures
     }
 
     #[test]
     fn latencies_are_means_by_what_accesses_stand_for() {
         let mut measures = measures(MIN_MEASURED, &access(Level::Memory, true, Some(200), 1));
-        measures.access(THREAD, Some(GROUP), &access(Level::Memory, true, Some(100), MIN_MEASURED), &topology(2));
+        measures.access(THREAD, Some(GROUP), &access(Level::Memory, true, Some(100), MIN_MEASURED), None, &topology(2));
         for mean in [
             measures.thread_latency_ns(THREAD),
             measures.group_latency_ns(GROUP),
@@ -180,6 +215,31 @@ mod tests {
         assert_eq!(measures.node_latency_ns(NodeIndex(0)), None);
         let from = |memory| measures.latency_ns_from(NodeIndex(memory), 2).values().copied().collect::<Vec<_>>();
         assert_eq!((from(0), from(1)), (vec![], vec![Some(150.0), None]), "CPU 0 is on the first node");
+    }
+
+    /// Of the memory on node 1 as hardware tells, on node 0 as the kernel did.
+    #[test]
+    fn where_hardware_does_not_name_the_node_that_of_the_pages_counts() {
+        let served = |node, home, level, remote| {
+            let one = access(level, remote, Some(200), 1);
+            let one = Access { measured: one.measured.map(|measured| Measured { node, ..measured }), ..one };
+            let mut measures = Measures::default();
+            (0..MIN_MEASURED).for_each(|_| measures.access(THREAD, Some(GROUP), &one, home, &topology(2)));
+            let pair =
+                |memory: usize| measures.latency_ns_from(NodeIndex(memory), 2).get(NodeIndex(0)).copied().flatten();
+            ([0, 1].map(|memory| measures.node_latency_ns(NodeIndex(memory)).is_some()), [pair(0), pair(1)])
+        };
+        let (here, there, memory) = (Some(NodeIndex(0)), Some(NodeIndex(1)), Level::Memory);
+        assert_eq!(served(None, there, memory, true), ([false, true], [None, Some(200.0)]));
+        assert_eq!(served(None, here, memory, false), ([true, false], [Some(200.0), None]));
+        assert_eq!(
+            served(Some(NodeId(2)), here, memory, true),
+            ([false, true], [None, Some(200.0)]),
+            "hardware knows better"
+        );
+        assert_eq!(served(None, None, memory, true), ([false; 2], [None; 2]), "on several nodes, or not known");
+        assert_eq!(served(None, here, memory, true), ([false; 2], [None; 2]), "they are not there any more");
+        assert_eq!(served(None, there, Level::PeerCache, true), ([false; 2], [None; 2]), "no memory answered");
     }
 
     #[test]
@@ -195,7 +255,7 @@ mod tests {
     #[test]
     fn lines_from_caches_are_transfers_and_no_latency_of_memory() {
         let mut measures = measures(10, &access(Level::PeerCache, true, Some(150), 3));
-        measures.access(THREAD, None, &access(Level::PeerCache, false, None, 4), &topology(2));
+        measures.access(THREAD, None, &access(Level::PeerCache, false, None, 4), None, &topology(2));
         let transfers = Transfers { within_node: 8.0, across_nodes: 60.0 };
         assert_eq!(measures.transfers_per_s(THREAD, 500_000_000), Some(transfers));
         assert_eq!(measures.node_latency_ns(NodeIndex(1)), None);
@@ -220,5 +280,17 @@ mod tests {
         (0..2).for_each(|_| measures.count(THREAD, &Counts { transfers: Some(lines.transfers()), ..COUNTS }));
         let counted = Transfers { within_node: 20.0, across_nodes: 50.0 };
         assert_eq!(measures.transfers_per_s(THREAD, 1_000_000_000), Some(counted));
+    }
+
+    #[test]
+    fn lines_from_memory_add_up_as_far_as_they_are_counted() {
+        let mut measures = Measures::default();
+        measures.count(THREAD, &COUNTS);
+        assert!(measures.memory_lines_per_s(THREAD, 1).is_unknown(), "not counted is not zero");
+        let lines = LineCounts { l2_misses: 100, l3_hits: 40, l3_misses: 50, remote_memory: 20, remote_modified: 25 };
+        measures.count(THREAD, &Counts { memory: lines.memory(), ..COUNTS });
+        measures.count(THREAD, &Counts { memory: MemoryLines { all: Some(5.0), remote: None }, ..COUNTS });
+        let found = measures.memory_lines_per_s(THREAD, 500_000_000);
+        assert_eq!(found, MemoryLines { all: Some(60.0), remote: Some(40.0) });
     }
 }

@@ -26,13 +26,13 @@ struct Density {
 }
 
 /// Access density by thread, aged as the affinity table is.
-pub struct AccessRates {
+pub struct RateTable {
     half_life_ns: u64,
     threads: BTreeMap<ThreadId, Density>,
     aged_ns: Option<u64>,
 }
 
-impl AccessRates {
+impl RateTable {
     /// Nothing seen; a stretch loses half its weight in `half_life_ns`.
     pub fn new(half_life_ns: u64) -> Self {
         Self { half_life_ns, threads: BTreeMap::new(), aged_ns: None }
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn rate_is_density_times_share() {
         let thread = ThreadId { tid: 1, start_boottime_ns: 1 };
-        let mut rates = AccessRates::new(1_000_000_000);
+        let mut rates = RateTable::new(1_000_000_000);
         assert_eq!(rates.per_s(thread, 1.0), None);
         rates.age(0);
         rates.add(thread, 256, 16);
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn what_is_measured_is_a_rate_of_its_own() {
         let thread = ThreadId { tid: 1, start_boottime_ns: 1 };
-        let mut rates = AccessRates::new(1_000_000_000);
+        let mut rates = RateTable::new(1_000_000_000);
         rates.age(0);
         rates.add_measured(thread, 0.5, 4000.0);
         assert_eq!(rates.per_s(thread, 1e-9), Some(8000.0), "from its first half second on");

@@ -141,8 +141,27 @@ pub fn open(
     let open = |kind| open_one(kind, lookahead, fault, cpus);
     match choice {
         SamplerChoice::Named(kind) => open(kind).map_err(|error| SamplerError::Named(kind, Box::new(error))),
-        SamplerChoice::Auto => best(open),
+        SamplerChoice::Auto => best(&BEST_FIRST, open),
     }
+}
+
+/// Opens the best sampler that comes after the one of the name `failed`, which was opened and then failed.
+///
+/// # Errors
+/// [`SamplerError::All`] when none of them works.
+pub fn open_next(
+    failed: &str,
+    lookahead: LookaheadConfig,
+    fault: FaultConfig,
+    cpus: &[CpuId],
+) -> Result<Box<dyn Sampler>, SamplerError> {
+    best(after(failed), |kind| open_one(kind, lookahead, fault, cpus))
+}
+
+/// Samplers that are not as good.
+fn after(failed: &str) -> &'static [SamplerKind] {
+    let at = BEST_FIRST.iter().position(|kind| kind.to_string() == failed);
+    at.map_or(&[], |at| &BEST_FIRST[at + 1..])
 }
 
 fn open_one(
@@ -159,9 +178,9 @@ fn open_one(
     })
 }
 
-fn best<T>(open: impl Fn(SamplerKind) -> Result<T, SamplerError>) -> Result<T, SamplerError> {
+fn best<T>(kinds: &[SamplerKind], open: impl Fn(SamplerKind) -> Result<T, SamplerError>) -> Result<T, SamplerError> {
     let mut refused = Vec::new();
-    for kind in BEST_FIRST {
+    for &kind in kinds {
         match open(kind) {
             Ok(sampler) => {
                 if !refused.is_empty() {
@@ -174,6 +193,9 @@ fn best<T>(open: impl Fn(SamplerKind) -> Result<T, SamplerError>) -> Result<T, S
             Err(error) => refused.push(format!("{kind}: {error}")),
         }
     }
+    if refused.is_empty() {
+        refused.push("all that could be tried have failed".to_owned());
+    }
     Err(SamplerError::All(refused.join("; ")))
 }
 
@@ -183,7 +205,7 @@ mod tests {
 
     /// Chooses among samplers of which only these work.
     fn best_of(working: &[SamplerKind]) -> Result<SamplerKind, SamplerError> {
-        best(|kind| match kind {
+        best(&BEST_FIRST, |kind| match kind {
             kind if working.contains(&kind) => Ok(kind),
             SamplerKind::Lookahead => Err(LookaheadError::NoCpu.into()),
             SamplerKind::Pmu => Err(PmuError::NoCpu.into()),
@@ -198,6 +220,14 @@ mod tests {
         for working in [&[fault][..], &[lookahead, fault], &[device, lookahead], &BEST_FIRST, &[device], &[pmu]] {
             assert_eq!(best_of(working).unwrap(), working[0]);
         }
+    }
+
+    #[test]
+    fn after_one_that_failed_only_those_come_that_are_not_as_good() {
+        let [_, _, lookahead, fault] = BEST_FIRST;
+        assert_eq!((after("device"), after("fault"), after("?")), (&[lookahead, fault][..], &[][..], &[][..]));
+        let error = best(after("fault"), |_| Ok(())).unwrap_err().to_string();
+        assert_eq!(error, "no sampler can be used: all that could be tried have failed");
     }
 
     #[test]

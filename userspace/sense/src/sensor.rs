@@ -3,10 +3,11 @@
 
 mod watch;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use tandem_policies::model::{CpuId, GroupId, PerNode, ProcessId, Snapshot, ThreadId, Topology, Unmovable};
+use tandem_policies::model::{AccessRates, CpuId, GroupId, ProcessId, Snapshot, ThreadId, Topology, Unmovable};
 
 use crate::access::{Access, Batch, Counts, Sampler};
 use crate::affinity::{AffinityConfig, AffinityCounters, AffinityTable};
@@ -15,11 +16,12 @@ use crate::fault::FaultConfig;
 use crate::folios;
 use crate::frames::{FrameCounters, FrameTable};
 use crate::homes::{HomeCounters, HomeQuery};
+use crate::known_homes::{Home, KnownHomes};
 use crate::load::NodeBusy;
 use crate::lookahead::LookaheadConfig;
 use crate::measures::Measures;
 use crate::performance::PerformanceMemory;
-use crate::rate::AccessRates;
+use crate::rate::RateTable;
 use crate::regions::Regions;
 use crate::samplers::{self, SamplerChoice, SamplerCounters, SamplerError};
 use crate::snapshot::{Parts, TaskAccount};
@@ -86,17 +88,19 @@ pub struct SensorCounters {
     pub dropped: u64,
     /// Times that hardware counters could not be read or told what to count, and charges of threads for which there was no room.
     pub uncounted: u64,
+    /// Samplers that could not go on, so that another one took their place.
+    pub replaced_samplers: u64,
 }
 
-struct Home {
-    read_ns: u64,
-    resident: PerNode<u64>,
-}
+/// Opens the sampler that is to follow one that failed.
+type Successor = Box<dyn Fn(&'static str) -> Result<Box<dyn Sampler>, SamplerError>>;
 
 /// Sampler, tables and memory of the sensing side.
 pub struct Sensor {
     config: SensorConfig,
     sampler: Box<dyn Sampler>,
+    /// What comes after it if it fails; `None` if it was named.
+    successor: Option<Successor>,
     /// Hardware counters, if they are asked for.
     counting: Option<Counting>,
     /// The sampler measures.
@@ -108,10 +112,10 @@ pub struct Sensor {
     table: AffinityTable,
     /// Where sharing is read from if the sampler sees faults.
     frames: Option<FrameTable>,
-    rates: AccessRates,
+    rates: RateTable,
     regions: Regions,
     homes: HomeQuery,
-    known_homes: BTreeMap<GroupId, Home>,
+    known_homes: KnownHomes,
     performance: PerformanceMemory,
     busy: NodeBusy,
     watch: Watch,
@@ -131,27 +135,30 @@ impl Sensor {
         let fault = FaultConfig { budget_fraction: config.budget, hints: config.hint_faults };
         let counting = config.counters.then(|| Counting::open(cpus)).transpose()?;
         let sampler = samplers::open(config.sampler, lookahead, fault, cpus)?;
-        Ok(Self { counting, ..Self::over(sampler, config, topology) })
+        let cpus = cpus.to_vec();
+        let next = move |failed: &str| samplers::open_next(failed, lookahead, fault, &cpus);
+        let successor = (config.sampler == SamplerChoice::Auto).then(|| Box::new(next) as Successor);
+        Ok(Self { counting, successor, ..Self::over(sampler, config, topology) })
     }
 
     /// Samples with `sampler`.
     fn over(sampler: Box<dyn Sampler>, config: SensorConfig, topology: &Topology) -> Self {
         let mut busy = NodeBusy::new();
         busy.read(topology);
-        let frames = || FrameTable::new(config.affinity.max_pages, config.affinity.half_life_ns);
         Self {
-            frames: sampler.sees_faults().then(frames),
+            frames: frames_for(&*sampler, &config),
             sampler,
+            successor: None,
             counting: None,
             measuring: false,
             managed: BTreeSet::new(),
             pending: Batch::default(),
             fresh_from: 0,
             table: AffinityTable::new(config.affinity),
-            rates: AccessRates::new(config.affinity.half_life_ns),
+            rates: RateTable::new(config.affinity.half_life_ns),
             regions: Regions::default(),
             homes: HomeQuery::new(config.home_stride_pages),
-            known_homes: BTreeMap::new(),
+            known_homes: KnownHomes::default(),
             performance: PerformanceMemory::default(),
             busy,
             watch: Watch::default(),
@@ -176,12 +183,19 @@ impl Sensor {
         self.managed = managed;
     }
 
-    /// Takes in what the sampler saw. Call every 10 to 50 ms with CLOCK_MONOTONIC.
+    /// Takes in what the sampler saw. Call every 10 to 50 ms with CLOCK_MONOTONIC. If the sampler was left to us and cannot go
+    /// on, the next best takes its place.
     ///
     /// # Errors
-    /// When the sampler cannot go on.
+    /// When the sampler cannot go on, and neither can any that could take its place.
     pub fn sample(&mut self, now_ns: u64) -> Result<(), SamplerError> {
-        let batch = self.sampler.drain(now_ns)?;
+        let batch = match self.sampler.drain(now_ns) {
+            Ok(batch) => batch,
+            Err(error) => {
+                self.replace_sampler(error)?;
+                Batch::default()
+            }
+        };
         self.fresh_from = self.pending.accesses.len();
         let room = MAX_PENDING.saturating_sub(self.fresh_from);
         self.counters.dropped += batch.accesses.len().saturating_sub(room) as u64;
@@ -190,6 +204,20 @@ impl Sensor {
             self.pending.windows.extend(batch.windows);
         }
         self.pending.counts.extend(batch.counts);
+        Ok(())
+    }
+
+    /// Opens the next best sampler. What was seen so far stays.
+    fn replace_sampler(&mut self, error: SamplerError) -> Result<(), SamplerError> {
+        let failed = self.name();
+        let Some(successor) = &self.successor else { return Err(error) };
+        tracing::warn!("the sampler {failed} cannot go on: {error}; another one takes its place");
+        self.sampler = successor(failed)?;
+        self.sampler.set_managed(&self.managed);
+        self.frames = frames_for(&*self.sampler, &self.config);
+        self.measuring = false;
+        self.rates = RateTable::new(self.config.affinity.half_life_ns);
+        self.counters.replaced_samplers += 1;
         Ok(())
     }
 
@@ -203,9 +231,10 @@ impl Sensor {
         self.sampler.counters()
     }
 
-    /// Memory that page groups and the pages in which sharing is looked for take, in bytes.
+    /// Memory that page groups, where they are, and the pages and frames in which sharing is looked for take, in bytes.
     pub fn group_bytes(&self) -> usize {
-        self.table.bytes()
+        let frames = self.frames.as_ref().map_or(0, FrameTable::bytes);
+        self.table.bytes() + self.known_homes.bytes() + frames
     }
 
     /// Threads that turned to memory on other nodes in the interval of the last snapshot, which forgot what they did before.
@@ -256,14 +285,14 @@ impl Sensor {
         }
         self.read_homes(topology, now_ns);
         self.start_anew(&batch.accesses, threads, topology, now_ns);
-        let resident = self.known_homes.iter().map(|(group, home)| (*group, home.resident.clone())).collect();
         let parts = Parts {
             topology,
             table: &self.table,
             frames: self.frames.as_ref(),
             rates: &self.rates,
+            access_rates: if self.measuring { AccessRates::Measured } else { AccessRates::Inferred },
             measures: &measures,
-            resident: &resident,
+            homes: &self.known_homes,
             turned_ns: &self.turned_ns,
             busy_ns: self.busy.read(topology),
             interval_ns: now_ns.saturating_sub(start_ns),
@@ -302,8 +331,9 @@ impl Sensor {
         let one_region = |process, bytes: Range<u64>| {
             regions.find(process, bytes.start).is_some_and(|region| region.end >= bytes.end)
         };
-        for changed in self.table.adapt(whole_pages, one_region) {
-            self.known_homes.remove(&changed);
+        let changed: BTreeSet<GroupId> = self.table.adapt(whole_pages, one_region).into_iter().collect();
+        if !changed.is_empty() {
+            self.known_homes.forget(&changed);
         }
     }
 
@@ -330,7 +360,8 @@ impl Sensor {
             };
             let region = self.regions.find(access.process, access.address);
             let group = self.table.add(access.process, thread, access.time_ns, access.address, region);
-            measures.access(thread, group, access, topology);
+            let home = group.and_then(|group| self.known_homes.get(group)).and_then(Home::only_node);
+            measures.access(thread, group, access, home, topology);
             let physical = access.measured.filter(|_| group.is_some()).and_then(|measured| measured.physical);
             if let (Some(frames), Some(physical)) = (&mut self.frames, physical) {
                 frames.add(thread, physical);
@@ -361,9 +392,9 @@ impl Sensor {
     /// Asks where the pages of groups are, those with the oldest answer first, as many as may be asked.
     fn read_homes(&mut self, topology: &Topology, now_ns: u64) {
         let known: BTreeMap<_, _> = self.table.groups().into_iter().map(|(id, group)| (id, group.bytes())).collect();
-        self.known_homes.retain(|id, home| known.contains_key(id) && home.resident.len() == topology.len());
-        let read_ns = |id: &GroupId| self.known_homes.get(id).map_or(0, |home| home.read_ns);
-        let mut by_age: Vec<_> = known.iter().map(|(id, bytes)| (read_ns(id), *id, *bytes)).collect();
+        self.known_homes.retain(topology.len(), |id| known.contains_key(&id));
+        let age_ms = |id: &GroupId| self.known_homes.age_ms(*id, now_ns);
+        let mut by_age: Vec<_> = known.iter().map(|(id, bytes)| (Reverse(age_ms(id)), *id, *bytes)).collect();
         by_age.sort_unstable();
         let mut left = self.config.home_pages;
         let mut chosen: BTreeMap<ProcessId, Vec<(GroupId, u64)>> = BTreeMap::new();
@@ -373,15 +404,19 @@ impl Sensor {
             chosen.entry(id.process).or_default().push((id, bytes));
         }
         let nodes = topology.node_ids();
+        let mut told = Vec::new();
         for (process, groups) in chosen {
             let homes = self.homes.resident(process, &groups, &nodes);
-            for ((id, _), resident) in groups.into_iter().zip(homes) {
-                if let Some(resident) = resident {
-                    self.known_homes.insert(id, Home { read_ns: now_ns, resident });
-                }
-            }
+            told.extend(groups.into_iter().zip(homes).filter_map(|((id, _), resident)| Some((id, resident?))));
         }
+        self.known_homes.put(topology.len(), told, now_ns);
     }
+}
+
+/// Where sharing is read from if `sampler` sees faults.
+fn frames_for(sampler: &dyn Sampler, config: &SensorConfig) -> Option<FrameTable> {
+    let AffinityConfig { max_pages, half_life_ns, .. } = config.affinity;
+    sampler.sees_faults().then(|| FrameTable::new(max_pages, half_life_ns))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 
-use tandem_policies::model::{NodeId, NodeIndex, Transfers};
+use tandem_policies::model::{MemoryLines, NodeId, NodeIndex, PerNode, Transfers};
 
 use super::*;
 use crate::access::{Access, Counts, Measured, SamplerTraits};
@@ -59,8 +59,15 @@ fn batch(address: u64) -> Batch {
             measured: Some(Measured { latency_ns, source, node: Some(NodeId(2)), physical: None, period: 100 }),
         }
     };
-    let counts =
-        Counts { process: process(), tid: TID, instructions: 500_000, flops: 0, cycles: 1_000_000, transfers: None };
+    let counts = Counts {
+        process: process(),
+        tid: TID,
+        instructions: 500_000,
+        flops: 0,
+        cycles: 1_000_000,
+        transfers: None,
+        memory: MemoryLines { all: Some(500.0), remote: None },
+    };
     Batch { accesses: (0..30).map(access).collect(), windows: Vec::new(), counts: vec![counts] }
 }
 
@@ -106,11 +113,31 @@ fn what_hardware_measures_is_in_the_snapshot() {
     assert_eq!((thread.latency_ns, group.latency_ns), (Some(170.0), Some(170.0)));
     assert_eq!((thread.operations_per_s, thread.cycles_per_s), (Some(1e6), Some(2e6)));
     assert_eq!(thread.transfers_per_s, Some(Transfers { within_node: 0.0, across_nodes: 2000.0 }));
+    assert_eq!(thread.memory_lines_per_s, MemoryLines { all: Some(1000.0), remote: None });
     let served = |node| snapshot.nodes[NodeIndex(node)].served_latency_ns;
     assert_eq!((served(0), served(1)), (None, Some(180.0)));
     assert_eq!(snapshot.nodes[NodeIndex(1)].latency_ns_from.values().copied().collect::<Vec<_>>(), [Some(180.0), None]);
+    assert_eq!(snapshot.access_rates, Some(AccessRates::Measured));
     let (accesses, users) = (group.accesses_per_s[NodeIndex(0)], group.users[0].1);
     assert!((accesses - 6000.0).abs() < 1e-6 && (users - 6000.0).abs() < 1e-6, "3000 in half a second: {group:?}");
+}
+
+/// `pmu` knows latencies and not the node: that is told by where the group's pages are.
+#[test]
+fn latencies_by_pair_of_nodes_need_no_hardware_that_names_the_node() {
+    let (machine, memory) = (topology(2), vec![1_u8; 1 << 22]);
+    let start = (memory.as_ptr() as u64).next_multiple_of(GROUP_BYTES);
+    let from_node_0 = |pages: [u64; 2]| {
+        let config = SensorConfig { home_pages: 0, ..SensorConfig::default() };
+        let mut sensor = Sensor::over(Box::new(Scripted(Batch::default())), config, &machine);
+        sensor.set_managed([process()].into());
+        sensor.known_homes.put(2, vec![(GroupId { process: process(), start }, pages.to_vec().into())], SECOND);
+        sensor.pending = batch_on(start + 4096, None);
+        let seen = sensor.snapshot(&machine, vec![account()], SECOND, SECOND + SECOND / 2, |_, _| None);
+        [0, 1].map(|memory| seen.nodes[NodeIndex(memory)].latency_ns_from.get(NodeIndex(0)).copied().flatten())
+    };
+    assert_eq!(from_node_0([0, 512]), [None, Some(180.0)]);
+    assert_eq!(from_node_0([1, 511]), [None, None], "which of them answered is not known");
 }
 
 #[test]
@@ -123,6 +150,7 @@ fn who_only_infers_leaves_them_open() {
     let thread = &snapshot.threads[0];
     assert_eq!((thread.latency_ns, thread.operations_per_s, thread.cycles_per_s), (None, None, None));
     assert_eq!((thread.transfers_per_s, snapshot.groups[0].latency_ns), (None, None));
+    assert_eq!(snapshot.access_rates, Some(AccessRates::Inferred));
 }
 
 /// The first two pages of each MiB of 2 MiB were touched, by one thread each.
@@ -172,8 +200,7 @@ fn what_a_thread_did_before_it_turned_to_other_memory_is_forgotten() {
     let mut per_node = Vec::new();
     for (at, home) in [[512, 0], [0, 512]].into_iter().enumerate() {
         let start = address + at as u64 * GROUP_BYTES;
-        let home = Home { read_ns: SECOND, resident: home.to_vec().into() };
-        sensor.known_homes.insert(GroupId { process: process(), start }, home);
+        sensor.known_homes.put(2, vec![(GroupId { process: process(), start }, home.to_vec().into())], SECOND);
         sensor.pending = batch_on(start + 4096, None);
         let now_ns = (at as u64 + 2) * SECOND / 2;
         let snapshot = sensor.snapshot(&machine, vec![account()], now_ns - SECOND / 2, now_ns, |_, _| None);
@@ -193,8 +220,8 @@ fn a_turn_is_seen_before_the_interval_ends() {
     let config = SensorConfig { home_pages: 0, ..SensorConfig::default() };
     let mut sensor = Sensor::over(Box::new(Scripted(Batch::default())), config, &machine);
     sensor.set_managed([process()].into());
-    let home = Home { read_ns: SECOND, resident: vec![512, 0].into() };
-    sensor.known_homes.insert(GroupId { process: process(), start: addresses[0] }, home);
+    let group = |at: usize| GroupId { process: process(), start: addresses[at] };
+    sensor.known_homes.put(2, vec![(group(0), vec![512, 0].into())], SECOND);
     let near = || batch_on(addresses[0] + 4096, Some(NodeId(0)));
     let far = || batch_on(addresses[1], Some(NodeId(2)));
     sensor.pending = near();
@@ -208,8 +235,7 @@ fn a_turn_is_seen_before_the_interval_ends() {
     assert!(!sensor.sees_turn(SECOND), "its pages were moved, it did not turn");
     sensor.pending.accesses.extend(far().accesses);
     assert!(sensor.sees_turn(SECOND));
-    let home = Home { read_ns: SECOND, resident: vec![0, 512].into() };
-    sensor.known_homes.insert(GroupId { process: process(), start: addresses[1] }, home);
+    sensor.known_homes.put(2, vec![(group(1), vec![0, 512].into())], SECOND);
     let now_ns = 2 * SECOND;
     let snapshot = sensor.snapshot(&machine, vec![account()], now_ns - SECOND / 2, now_ns, |_, _| None);
     let row = snapshot.threads[0].accesses_per_s.clone().expect("a signal");
@@ -226,8 +252,8 @@ fn a_turn_to_memory_that_was_never_seen_is_seen() {
     let config = SensorConfig { home_pages: 0, ..SensorConfig::default() };
     let mut sensor = Sensor::over(Box::new(Scripted(Batch::default())), config, &machine);
     sensor.set_managed([process()].into());
-    let home = Home { read_ns: SECOND, resident: vec![0, 512].into() };
-    sensor.known_homes.insert(GroupId { process: process(), start: addresses[0] }, home);
+    let group = GroupId { process: process(), start: addresses[0] };
+    sensor.known_homes.put(2, vec![(group, vec![0, 512].into())], SECOND);
     sensor.pending = batch_on(addresses[0], None);
     sensor.snapshot(&machine, vec![account()], SECOND, SECOND + SECOND / 2, |_, _| None);
     sensor.pending.accesses.extend(batch_on(addresses[0], None).accesses);
@@ -296,5 +322,56 @@ fn faults_tell_sharing_by_frame_and_not_by_address() {
     assert_eq!((other.tid, of(1)[0].0.tid), (6, 5));
     // 39 alternations, of which some have faded over the second since.
     assert!((15.0..39.0).contains(&per_s), "{per_s}");
+    let (homes, frames) = (sensor.known_homes.bytes(), sensor.frames.as_ref().map_or(0, FrameTable::bytes));
+    assert!(homes > 0 && frames > 0);
+    assert_eq!(sensor.group_bytes(), sensor.table.bytes() + homes + frames, "all that grows with memory is told");
     assert!(seen.threads[0].latency_ns.is_none());
+}
+
+/// A sampler that works no more.
+struct Broken;
+
+impl Sampler for Broken {
+    fn traits(&self) -> SamplerTraits {
+        crate::lookahead::TRAITS
+    }
+
+    fn set_managed(&mut self, _managed: &BTreeSet<ProcessId>) {}
+
+    fn drain(&mut self, _now_ns: u64) -> Result<Batch, SamplerError> {
+        Err(crate::LookaheadError::NoCpu.into())
+    }
+
+    fn counters(&self) -> SamplerCounters {
+        SamplerCounters::default()
+    }
+}
+
+#[test]
+fn a_sampler_that_fails_while_it_runs_is_followed_by_the_next_best() {
+    let (machine, memory) = (topology(2), vec![1_u8; 1 << 21]);
+    let seen = batch(memory.as_ptr() as u64 + 4096);
+    let mut sensor = Sensor::over(Box::new(Broken), SensorConfig::default(), &machine);
+    sensor.set_managed([process()].into());
+    let next = seen.clone();
+    sensor.successor = Some(Box::new(move |failed| {
+        assert_eq!(failed, "lookahead");
+        Ok(Box::new(Faults(next.clone())))
+    }));
+    sensor.sample(SECOND).unwrap();
+    assert_eq!((sensor.name(), sensor.table_counters().replaced_samplers), ("fault", 1));
+    assert!(sensor.frames.is_some() && sensor.fresh().is_empty());
+    sensor.sample(SECOND).unwrap();
+    assert_eq!(sensor.fresh(), seen.accesses);
+}
+
+#[test]
+fn where_nothing_can_take_its_place_a_sampler_that_fails_ends_the_sampling() {
+    let machine = topology(2);
+    let mut sensor = Sensor::over(Box::new(Broken), SensorConfig::default(), &machine);
+    let named = sensor.sample(SECOND).unwrap_err().to_string();
+    assert!(named.starts_with("lookahead sampling needs at least one online CPU"), "{named}");
+    sensor.successor = Some(Box::new(|_| Err(SamplerError::All("none".to_owned()))));
+    let left = sensor.sample(SECOND).unwrap_err().to_string();
+    assert_eq!(left, "no sampler can be used: none");
 }

@@ -4,15 +4,16 @@
 use std::collections::BTreeMap;
 
 use tandem_policies::model::{
-    CpuId, GroupId, NodeIndex, NodeLoad, PageGroup, PerNode, ProcessId, Snapshot, Thread, ThreadId, Topology, Unmovable,
+    AccessRates, CpuId, GroupId, NodeIndex, NodeLoad, PageGroup, PerNode, ProcessId, Snapshot, Thread, ThreadId,
+    Topology, Unmovable,
 };
 
 use crate::affinity::{AffinityTable, Group};
 use crate::frames::FrameTable;
+use crate::known_homes::{Home, KnownHomes};
 use crate::measures::Measures;
 use crate::performance::PerformanceMemory;
-use crate::rate::AccessRates;
-use crate::turning::spread;
+use crate::rate::RateTable;
 
 /// Users of a group that a snapshot names.
 const TOP_USERS: usize = 8;
@@ -50,9 +51,11 @@ pub(crate) struct Parts<'a> {
     pub(crate) table: &'a AffinityTable,
     /// Where sharing is read from instead of from the table.
     pub(crate) frames: Option<&'a FrameTable>,
-    pub(crate) rates: &'a AccessRates,
+    pub(crate) rates: &'a RateTable,
+    /// What those rest on.
+    pub(crate) access_rates: AccessRates,
     pub(crate) measures: &'a Measures,
-    pub(crate) resident: &'a BTreeMap<GroupId, PerNode<u64>>,
+    pub(crate) homes: &'a KnownHomes,
     /// When threads turned to other memory.
     pub(crate) turned_ns: &'a BTreeMap<ThreadId, u64>,
     pub(crate) busy_ns: Option<PerNode<u64>>,
@@ -74,11 +77,11 @@ impl Parts<'_> {
         let mut accesses: BTreeMap<ThreadId, PerNode<f64>> = BTreeMap::new();
         let mut groups = Vec::new();
         for (id, group) in self.table.groups() {
-            let resident = self.resident.get(&id);
-            if let Some(resident) = resident {
-                self.add_accesses(&group, resident, scale, &mut accesses);
+            let home = self.homes.get(id);
+            if let Some(home) = home {
+                self.add_accesses(&group, home, scale, &mut accesses);
             }
-            groups.push(self.page_group(id, &group, resident, scale, &nodes, kept(id, group.bytes())));
+            groups.push(self.page_group(id, &group, home, scale, &nodes, kept(id, group.bytes())));
         }
         let mut sharing = self.frames.map_or_else(|| self.table.sharing(scale), FrameTable::sharing);
         let loads = self.loads(&accounts);
@@ -99,6 +102,7 @@ impl Parts<'_> {
             groups,
             nodes: loads,
             page_move_ns: None,
+            access_rates: Some(self.access_rates),
         }
     }
 
@@ -123,16 +127,16 @@ impl Parts<'_> {
     fn add_accesses(
         &self,
         group: &Group<'_>,
-        resident: &PerNode<u64>,
+        home: Home<'_>,
         scale: impl Fn(ThreadId) -> f64,
         accesses: &mut BTreeMap<ThreadId, PerNode<f64>>,
     ) {
-        if resident.values().all(|&pages| pages == 0) {
+        if home == Home::NOWHERE {
             return;
         }
         for (user, weight) in group.users() {
             let row = accesses.entry(user).or_insert_with(|| PerNode::filled(self.topology.len(), 0.0));
-            spread(row, weight * scale(user), resident);
+            home.spread(row, weight * scale(user));
         }
     }
 
@@ -140,7 +144,7 @@ impl Parts<'_> {
         &self,
         id: GroupId,
         group: &Group<'_>,
-        resident: Option<&PerNode<u64>>,
+        home: Option<Home<'_>>,
         scale: impl Fn(ThreadId) -> f64,
         nodes: &BTreeMap<ThreadId, NodeIndex>,
         kept: Option<Unmovable>,
@@ -158,7 +162,7 @@ impl Parts<'_> {
         PageGroup {
             id,
             bytes: group.bytes(),
-            resident_pages: resident.cloned().unwrap_or_else(|| PerNode::filled(self.topology.len(), 0)),
+            resident_pages: home.unwrap_or(Home::NOWHERE).pages(self.topology.len()),
             accesses_per_s,
             users,
             samples: group.samples(),
@@ -204,6 +208,7 @@ impl Parts<'_> {
             operations_per_s,
             cycles_per_s: counted.map(|(_, cycles)| cycles),
             transfers_per_s: self.measures.transfers_per_s(account.id, self.interval_ns),
+            memory_lines_per_s: self.measures.memory_lines_per_s(account.id, self.interval_ns),
             performance: performance.recall(account.id, self.topology.len(), self.now_ns),
             sharing,
             on_cooldown: account.on_cooldown,

@@ -34,7 +34,7 @@ fn take(performance: &mut PerformanceMemory) -> Snapshot {
 /// Each has 4 x `quarter` accesses.
 fn take_with(quarter: u32, performance: &mut PerformanceMemory) -> Snapshot {
     let region = Region::of(GROUP, 3 * GROUP, RegionKind::Data);
-    let (mut table, mut rates) = (AffinityTable::new(AffinityConfig::default()), AccessRates::new(SECOND));
+    let (mut table, mut rates) = (AffinityTable::new(AffinityConfig::default()), RateTable::new(SECOND));
     let id = |start| GroupId { process: PROCESS, start };
     for (tid, address, times) in [(1, GROUP, 3), (1, 2 * GROUP, 1), (2, 2 * GROUP, 4)] {
         for time_ns in 0..times * quarter {
@@ -43,14 +43,16 @@ fn take_with(quarter: u32, performance: &mut PerformanceMemory) -> Snapshot {
     }
     rates.add(thread(1), 400, 4);
     rates.add(thread(2), 400, 4);
-    let resident = BTreeMap::from([(id(GROUP), vec![512, 0].into()), (id(2 * GROUP), vec![128, 384].into())]);
+    let mut homes = KnownHomes::default();
+    homes.put(2, vec![(id(GROUP), vec![512, 0].into()), (id(2 * GROUP), vec![128, 384].into())], 0);
     let parts = Parts {
         topology: &topology(2),
         table: &table,
         frames: None,
         rates: &rates,
+        access_rates: AccessRates::Inferred,
         measures: &Measures::default(),
-        resident: &resident,
+        homes: &homes,
         turned_ns: &BTreeMap::new(),
         busy_ns: Some(vec![SECOND + 5, 0].into()),
         interval_ns: SECOND,
@@ -103,20 +105,22 @@ fn performance_is_remembered_where_the_thread_ran() {
 /// Thread 1 on node 0 with so many accesses, seen in `looks` looks at it, to one group whose pages are on `home`.
 fn alone(accesses: u64, looks: u64, home: usize) -> Snapshot {
     let region = Region::of(GROUP, 2 * GROUP, RegionKind::Data);
-    let (mut table, mut rates) = (AffinityTable::new(AffinityConfig::default()), AccessRates::new(SECOND));
+    let (mut table, mut rates) = (AffinityTable::new(AffinityConfig::default()), RateTable::new(SECOND));
     for access in 0..accesses {
         table.add(PROCESS, thread(1), access * looks / accesses, GROUP, Some(&region));
     }
     rates.add(thread(1), 400, 4);
     let pages = PerNode::from_fn(2, |node| if node.0 == home { 512 } else { 0 });
-    let resident = BTreeMap::from([(GroupId { process: PROCESS, start: GROUP }, pages)]);
+    let mut homes = KnownHomes::default();
+    homes.put(2, vec![(GroupId { process: PROCESS, start: GROUP }, pages)], 0);
     let parts = Parts {
         topology: &topology(2),
         table: &table,
         frames: None,
         rates: &rates,
+        access_rates: AccessRates::Inferred,
         measures: &Measures::default(),
-        resident: &resident,
+        homes: &homes,
         turned_ns: &BTreeMap::new(),
         busy_ns: None,
         interval_ns: SECOND,

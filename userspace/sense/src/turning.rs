@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use tandem_policies::model::{NodeIndex, PerNode, ThreadId};
 
+use crate::known_homes::Home;
 use crate::snapshot::{MIN_ACCESSES, MIN_LOOKS};
 
 /// Share of a thread's accesses that must have gone to other nodes. Chance alone moves a share seen in the least number
@@ -22,10 +23,10 @@ const LEAST_SHARE: f64 = 0.35;
 /// Where the memory of an access is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Memory<'a> {
-    /// As hardware measured.
+    /// As hardware measured, or the kernel told of its page.
     Node(NodeIndex),
-    /// In a group with so many pages by node.
-    Group(&'a PerNode<u64>),
+    /// In a group.
+    Group(Home<'a>),
 }
 
 /// Accesses of one thread by node of the memory.
@@ -47,7 +48,7 @@ impl Row {
         }
         match memory {
             Memory::Node(node) => self.weights[node] += weight,
-            Memory::Group(resident) => spread(&mut self.weights, weight, resident),
+            Memory::Group(home) => home.spread(&mut self.weights, weight),
         }
     }
 
@@ -107,14 +108,6 @@ impl Rows {
     }
 }
 
-/// Adds an access of `weight` to the nodes where its group's pages are.
-pub(crate) fn spread(weights: &mut PerNode<f64>, weight: f64, resident: &PerNode<u64>) {
-    let pages: u64 = resident.values().sum();
-    if pages > 0 {
-        resident.iter().for_each(|(node, &here)| weights[node] += weight * here as f64 / pages as f64);
-    }
-}
-
 fn has_turned(fresh: &PerNode<f64>, older: &PerNode<f64>) -> bool {
     if older.total() < MIN_ACCESSES {
         return false;
@@ -135,8 +128,8 @@ mod tests {
     fn turns(fresh: [u64; 2], older: [f64; 2]) -> bool {
         let mut rows = Rows::new(2);
         for (node, count) in fresh.into_iter().enumerate() {
-            let there = PerNode::from_fn(2, |at| u64::from(at.0 == node));
-            (0..count).for_each(|look| rows.add(THREAD, look + 1000 * node as u64, 1.0, Memory::Group(&there)));
+            let there = Home::One(NodeIndex(node), 512);
+            (0..count).for_each(|look| rows.add(THREAD, look + 1000 * node as u64, 1.0, Memory::Group(there)));
         }
         let all = PerNode::from_fn(2, |node| fresh[node.0] as f64 + older[node.0]);
         let before = rows.before(&[(THREAD, all)].into());
@@ -168,7 +161,7 @@ mod tests {
     #[test]
     fn memory_on_several_nodes_counts_for_each_by_its_pages() {
         let mut rows = Rows::new(2);
-        (0..40).for_each(|look| rows.add(THREAD, look, 1.0, Memory::Group(&vec![256, 256].into())));
+        (0..40).for_each(|look| rows.add(THREAD, look, 1.0, Memory::Group(Home::Several(&[256, 256]))));
         let before = |before: [f64; 2]| [(THREAD, before.to_vec().into())].into();
         assert_eq!(rows.turned(&before([90.0, 10.0])), [THREAD]);
         assert!(rows.turned(&before([60.0, 40.0])).is_empty());

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use tandem_policies::model::{
     CpuId, LatencySource, Node, NodeId, NodeIndex, PAGE_BYTES, PerNode, ProcessId, ThreadId, Topology,
 };
-use tandem_sense::{Access, Lookahead, LookaheadConfig, Sampler, Sensor, SensorConfig, TaskAccount, monotonic_ns};
+use tandem_sense::{
+    Access, Lookahead, LookaheadConfig, Sampler, Sensor, SensorConfig, TaskAccount, monotonic_ns, thread_cpu_ns,
+};
 
 const WORDS: usize = 32 << 17;
 
@@ -131,7 +133,7 @@ fn accesses_belong_to_the_thread_that_makes_them() {
     }
     let counters = sampler.counters();
     println!("own {own} shared {shared} wrong {wrong} elsewhere {elsewhere}");
-    println!("mean cost {:?} ns, {counters:?}", counters.mean_cost_ns());
+    println!("mean cost {:?} ns, of it a run {:?} ns, {counters:?}", counters.mean_cost_ns(), counters.mean_run_ns());
     assert_eq!(wrong, 0);
     assert!(elsewhere * 20 <= accesses.len(), "{elsewhere} of {} in neither buffer", accesses.len());
     // One access in four is shared.
@@ -149,13 +151,39 @@ fn budget_is_kept_and_used() {
     let mut sampler = open(0.01, &workload);
     let start = Instant::now();
     sample_until(&mut sampler, |_, elapsed| elapsed >= Duration::from_secs(4));
-    // What 10 s pay for is there at first.
-    let earned_ns = 0.01 * (10e9 + start.elapsed().as_nanos() as f64);
+    // What 4 s pay for is there at first.
+    let earned_ns = 0.01 * (4e9 + start.elapsed().as_nanos() as f64);
     let used = sampler.counters().cost_ns as f64 / earned_ns;
     println!("used {used} of the budget, period {} ns, {:?}", sampler.period_ns(), sampler.counters());
     assert!(used <= 1.05, "{used}");
     // Used at all: how much of it depends on what else the machine does.
     assert!(used >= 0.2, "{used}");
+}
+
+/// With a budget that a few looks at the rings use up: reading them is paid for too.
+#[test]
+fn reading_samples_is_within_the_budget_too() {
+    let workload = Workload::start();
+    let fraction = 1e-5;
+    let mut sampler = open(fraction, &workload);
+    let (start, mut dearest_ns, mut spent_ns) = (Instant::now(), 0, 0);
+    while start.elapsed() < Duration::from_secs(3) {
+        std::thread::sleep(Duration::from_millis(10));
+        let (before_ns, from_ns) = (sampler.counters().cost_ns, thread_cpu_ns());
+        sampler.drain(monotonic_ns()).unwrap();
+        spent_ns += thread_cpu_ns() - from_ns;
+        dearest_ns = dearest_ns.max(sampler.counters().cost_ns - before_ns);
+    }
+    let (counters, earned_ns) = (sampler.counters(), fraction * (4e9 + start.elapsed().as_nanos() as f64));
+    println!("spent {spent_ns} ns, the dearest look {dearest_ns} ns, {counters:?}");
+    let most_ns = earned_ns + dearest_ns as f64;
+    assert!(counters.cost_ns as f64 <= most_ns, "{} of {most_ns} ns", counters.cost_ns);
+    assert!(counters.cost_ns > counters.emulation_ns, "the rings were read");
+    // Some 300 calls that return at once are not charged.
+    assert!(
+        spent_ns as f64 <= most_ns + 300.0 * 10_000.0,
+        "what is charged is what was spent: {spent_ns} of {most_ns} ns"
+    );
 }
 
 #[test]

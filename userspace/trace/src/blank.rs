@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use tandem_policies::model::{
-    Action, CpuId, GroupId, LatencySource, Move, Node, NodeId, NodeIndex, NodeLoad, PageGroup, PerNode, ProcessId,
-    Snapshot, Thread, ThreadId, Topology,
+    Action, CpuId, GroupId, LatencySource, MemoryLines, Move, Node, NodeId, NodeIndex, NodeLoad, PageGroup, PerNode,
+    ProcessId, Snapshot, Thread, ThreadId, Topology,
 };
 
 use crate::interval::{Answer, Decision, Interval, Outcome};
@@ -25,6 +25,7 @@ fn snapshot() -> Snapshot {
         groups: Vec::new(),
         nodes: Vec::new().into(),
         page_move_ns: None,
+        access_rates: None,
     }
 }
 
@@ -60,6 +61,7 @@ pub(crate) fn thread() -> Thread {
         operations_per_s: None,
         cycles_per_s: None,
         transfers_per_s: None,
+        memory_lines_per_s: MemoryLines::default(),
         performance: PerNode::default(),
         sharing: Vec::new(),
         on_cooldown: false,

@@ -152,6 +152,9 @@ columns! {
     LoadPairCount = 107,
     LoadPairLatency = 108,
     ThreadTurned = 109,
+    ThreadMemoryLines = 110,
+    ThreadRemoteLines = 111,
+    AccessRates = 112,
 }
 
 /// Both streams of a column.

@@ -12,8 +12,8 @@ use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use tandem_policies::decider::{Decider, PolicyChoice};
 use tandem_policies::model::{
-    CpuId, GroupId, LatencySource, Node, NodeId, NodeIndex, NodeLoad, PAGE_BYTES, PageGroup, PerNode, ProcessId,
-    Snapshot, Thread, ThreadId, Topology,
+    CpuId, GroupId, LatencySource, MemoryLines, Node, NodeId, NodeIndex, NodeLoad, PAGE_BYTES, PageGroup, PerNode,
+    ProcessId, Snapshot, Thread, ThreadId, Topology,
 };
 use tandem_policies::registry::Kind;
 use tandem_policies::stall::latency_ns;
@@ -191,6 +191,7 @@ impl Synthetic {
             nodes: PerNode::from_fn(nodes, load),
             groups,
             page_move_ns: None,
+            access_rates: None,
         }
     }
 
@@ -264,6 +265,7 @@ impl Synthetic {
             operations_per_s: None,
             cycles_per_s: None,
             transfers_per_s: None,
+            memory_lines_per_s: MemoryLines::default(),
             performance: PerNode::from_fn(nodes, |at| latency_ns.filter(|_| at == node).map(|ns| 1.0 / ns)),
             sharing,
             on_cooldown: false,

@@ -11,12 +11,15 @@ mod topology;
 
 use std::collections::HashMap;
 
-use tandem_policies::model::{NodeIndex, NodeLoad, PerNode, ThreadId};
+use tandem_policies::model::{AccessRates, NodeIndex, NodeLoad, PerNode, ThreadId};
 
 use crate::blank;
 use crate::coder::{Coder, Malformed, Whole};
 use crate::columns::Column;
 use crate::interval::Interval;
+
+/// In the order of their numbers in the file.
+const ACCESS_RATES: [Option<AccessRates>; 3] = [None, Some(AccessRates::Measured), Some(AccessRates::Inferred)];
 
 /// Passes an interval that comes after `before`. Reading, `now` is blank at first.
 pub(crate) fn interval(coder: &mut impl Coder, now: &mut Interval, before: &Interval) -> Result<(), Malformed> {
@@ -26,6 +29,7 @@ pub(crate) fn interval(coder: &mut impl Coder, now: &mut Interval, before: &Inte
     topology::topology(coder, &mut snapshot.topology, &old.topology)?;
     per_node(coder, Column::LoadCount, &mut snapshot.nodes, &old.nodes, blank::load, load)?;
     coder.optional(Column::PageMove, &mut snapshot.page_move_ns, old.page_move_ns)?;
+    choice(coder, Column::AccessRates, &mut snapshot.access_rates, old.access_rates, &ACCESS_RATES)?;
     threads::threads(coder, &mut snapshot.threads, &old.threads)?;
     let people = People::new(snapshot.threads.iter().map(|thread| (thread.id, thread.node)));
     let rules = groups::groups(coder, &mut snapshot.groups, &old.groups, &people)?;

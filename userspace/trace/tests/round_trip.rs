@@ -5,8 +5,8 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option::{of, weighted};
 use proptest::prelude::*;
 use tandem_policies::model::{
-    Action, CpuId, GroupId, LatencySource, Move, Node, NodeId, NodeIndex, NodeLoad, PageGroup, PerNode, Plan,
-    ProcessId, Snapshot, Thread, ThreadId, Topology, Transfers, Unmovable,
+    AccessRates, Action, CpuId, GroupId, LatencySource, MemoryLines, Move, Node, NodeId, NodeIndex, NodeLoad,
+    PageGroup, PerNode, Plan, ProcessId, Snapshot, Thread, ThreadId, Topology, Transfers, Unmovable,
 };
 use tandem_trace::testing::{Shape, choices, recording, settings};
 use tandem_trace::{Answer, Decision, Entry, Interval, Outcome, TraceReader, TraceWriter};
@@ -70,10 +70,12 @@ fn thread(nodes: usize) -> impl Strategy<Value = Thread> {
         .prop_map(|both| both.map(|(within_node, across_nodes)| Transfers { within_node, across_nodes }));
     let who = (any::<u32>(), ".{0,8}", 0..nodes, any::<u32>(), any::<bool>(), of(1..u64::MAX));
     let ran = (row(nodes, any::<bool>()), any::<u64>(), row(nodes, any::<u64>()), row(nodes, of(number())));
-    let seen = (of(row(nodes, number())), of(number()), of(number()), of(number()), transfers, shares());
+    let lines = (transfers, (of(number()), of(number())).prop_map(|(all, remote)| MemoryLines { all, remote }));
+    let seen = (of(row(nodes, number())), of(number()), of(number()), of(number()), lines, shares());
     (who, ran, seen).prop_map(|((process, command, node, cpu, on_cooldown, turned_ns), ran, seen)| {
         let (allowed, cpu_time_ns, run_ns, performance) = ran;
-        let (accesses_per_s, latency_ns, operations_per_s, cycles_per_s, transfers_per_s, sharing) = seen;
+        let (accesses_per_s, latency_ns, operations_per_s, cycles_per_s, lines, sharing) = seen;
+        let (transfers_per_s, memory_lines_per_s) = lines;
         Thread {
             id: ThreadId { tid: 0, start_boottime_ns: 0 },
             process: ProcessId(process),
@@ -88,6 +90,7 @@ fn thread(nodes: usize) -> impl Strategy<Value = Thread> {
             operations_per_s,
             cycles_per_s,
             transfers_per_s,
+            memory_lines_per_s,
             performance,
             sharing,
             on_cooldown,
@@ -130,8 +133,10 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
     (1..4_usize).prop_flat_map(|nodes| {
         let threads = btree_map(thread_id(), thread(nodes), 0..6);
         let groups = btree_map(group_id(), group(nodes), 0..8);
-        (any::<(u64, u64)>(), topology(nodes), threads, groups, row(nodes, load(nodes)), of(any::<f64>())).prop_map(
-            |((time_ns, interval_ns), topology, threads, groups, nodes, page_move_ns)| Snapshot {
+        let rates = of(proptest::sample::select(vec![AccessRates::Measured, AccessRates::Inferred]));
+        let whole = (any::<(u64, u64)>(), of(any::<f64>()), rates);
+        (whole, topology(nodes), threads, groups, row(nodes, load(nodes))).prop_map(
+            |(((time_ns, interval_ns), page_move_ns, access_rates), topology, threads, groups, nodes)| Snapshot {
                 time_ns,
                 interval_ns,
                 topology,
@@ -139,6 +144,7 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
                 groups: groups.into_iter().map(|(id, group)| PageGroup { id, ..group }).collect(),
                 nodes,
                 page_move_ns,
+                access_rates,
             },
         )
     })

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Why a thread is where it is, in sentences. Nothing is said that the state does not show.
 
+use tandem_policies::model::AccessRates;
+
 use crate::{Maybe, PlanView, ProcessView, Status, ThreadView, percent};
 
 /// From this share on a thread's memory counts as local.
@@ -22,6 +24,13 @@ impl Status {
             None => said.push("It was not moved since the scheduler was loaded.".to_owned()),
         }
         said
+    }
+
+    /// A sentence about accesses per second, if they are no more than estimates.
+    pub fn explain_rates(&self) -> Option<&'static str> {
+        (self.sampler.rates == AccessRates::Inferred.name()).then_some(
+            "How often memory is accessed is inferred from samples, not measured; shares and preferred nodes are not.",
+        )
     }
 
     /// Sentences about the memory of a managed process.
@@ -228,6 +237,16 @@ mod tests {
         assert!(text.ends_with(plan), "{text}");
         status.plans[0].verdict = "trial".to_owned();
         assert!(said(&status, &moved).ends_with("it is still on trial."));
+    }
+
+    #[test]
+    fn rates_that_are_inferred_are_called_so() {
+        let mut status = status();
+        assert_eq!(status.explain_rates(), None, "not told");
+        status.sampler.rates = "inferred".to_owned();
+        assert!(status.explain_rates().is_some_and(|said| said.contains("is inferred from samples")));
+        status.sampler.rates = "measured".to_owned();
+        assert_eq!(status.explain_rates(), None);
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub fn prometheus(status: &Status) -> String {
         ("mode", &status.mode),
         ("thread_policy", &status.thread_policy),
         ("page_policy", &status.page_policy),
+        ("sampler", &status.sampler.name),
+        ("access_rates", &status.sampler.rates),
     ];
     let labels: Vec<String> = info.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
     Family::new(&mut text, "gauge", "tandem_info", "What runs.").value(&format!("{{{}}}", labels.join(",")), Some(1.0));
@@ -86,7 +88,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::Maybe;
+    use crate::{Maybe, SamplerView};
 
     const DASHBOARD: &str = include_str!("../../../packaging/grafana-dashboard.json");
 
@@ -129,6 +131,7 @@ mod tests {
             version: "1\"".to_owned(),
             local_share: Maybe(Some(0.5)),
             nodes: vec![node(0, Some(0.25)), node(5, None)],
+            sampler: SamplerView { rates: "inferred".to_owned(), ..SamplerView::default() },
             ..Status::default()
         };
         let text = prometheus(&status);
@@ -141,6 +144,7 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }
         assert!(text.contains("tandem_info{version=\"1\\\"\","), "{text}");
+        assert!(text.contains(",access_rates=\"inferred\"} 1"), "{text}");
         for unknown in ["tandem_node_local_share{node=\"5\"}", "tandem_access_latency_seconds "] {
             assert!(!text.lines().any(|line| line.starts_with(unknown)), "{unknown} in {text}");
         }

@@ -53,6 +53,8 @@ pub struct Status {
 pub struct SamplerView {
     #[stat(desc = "name of the sampler")]
     pub name: String,
+    #[stat(desc = "what accesses per second rest on: measured, inferred, or empty if not told")]
+    pub rates: String,
     #[stat(desc = "CPU time allowed [percent of one CPU]")]
     pub budget_percent: f64,
     #[stat(desc = "CPU time used [percent of one CPU]")]

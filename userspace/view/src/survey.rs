@@ -23,6 +23,8 @@ pub struct Survey {
     pub threads: Vec<ThreadView>,
     /// Of all accesses.
     pub local_share: Maybe<f64>,
+    /// What accesses per second rest on; see [`crate::SamplerView::rates`].
+    pub rates: String,
 }
 
 /// Accesses to the own node's memory, and all.
@@ -60,6 +62,7 @@ pub fn survey(snapshot: &Snapshot) -> Survey {
         processes: process_views(snapshot, &threads),
         threads,
         local_share: Accesses::sum(snapshot.threads.iter().filter_map(Accesses::of)).share(),
+        rates: snapshot.access_rates.map(|rates| rates.name().to_owned()).unwrap_or_default(),
     }
 }
 
@@ -190,7 +193,7 @@ fn find(leader: &mut [usize], mut at: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use tandem_policies::model::{
-        CpuId, GroupId, LatencySource, Node, NodeId, NodeLoad, PageGroup, PerNode, ProcessId, Topology,
+        CpuId, GroupId, LatencySource, MemoryLines, Node, NodeId, NodeLoad, PageGroup, PerNode, ProcessId, Topology,
     };
 
     use super::*;
@@ -216,6 +219,7 @@ mod tests {
             groups,
             nodes: PerNode::filled(2, load),
             page_move_ns: None,
+            access_rates: None,
         }
     }
 
@@ -235,6 +239,7 @@ mod tests {
             operations_per_s: None,
             cycles_per_s: None,
             transfers_per_s: None,
+            memory_lines_per_s: MemoryLines::default(),
             performance: PerNode::filled(2, None),
             sharing: sharing.iter().map(|&(tid, per_s)| (id(tid), per_s)).collect(),
             on_cooldown: false,

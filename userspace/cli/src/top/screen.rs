@@ -31,7 +31,8 @@ NODE   where a thread is placed; of a process its busy threads by node
 PREF   node whose memory it uses most; of a process the one with most of its memory
 LOAD   CPUs used             LOCAL  share of accesses that stay on the node
 GROUP  threads that share memory: the first one's id (how many)
-MOVED  time since the last move";
+MOVED  time since the last move
+rates inferred: accesses per second are estimates; shares are not";
 
 /// Draws everything.
 pub fn draw(frame: &mut Frame<'_>, state: &mut State) {
@@ -107,6 +108,9 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State) {
     }
     if let Some(complaint) = &state.complaint {
         first.push(Span::styled(format!("  {complaint}"), bold()));
+    }
+    if !status.sampler.rates.is_empty() {
+        first.push(Span::raw(format!("  rates {}", status.sampler.rates)));
     }
     let (sampler, activity) = (&status.sampler, &status.activity);
     let sampling = format!(
@@ -306,7 +310,12 @@ pub mod tests {
             page_policy: "tmma".to_owned(),
             local_share: Maybe(Some(0.912)),
             latency_ns: Maybe(Some(123.0)),
-            sampler: SamplerView { covered_threads: 3, busy_threads: 4, ..SamplerView::default() },
+            sampler: SamplerView {
+                rates: "inferred".to_owned(),
+                covered_threads: 3,
+                busy_threads: 4,
+                ..SamplerView::default()
+            },
             nodes: vec![node(0), node(1)],
             processes: vec![process(100, "db"), process(200, "web")],
             threads: vec![
@@ -341,7 +350,7 @@ pub mod tests {
     #[test]
     fn everything_has_its_place_at_80_by_24() {
         let screen = shown(80, 24);
-        assert_eq!(screen[0], "tandem acting  sma+tmma  local 91.2%  access 123 ns");
+        assert_eq!(screen[0], "tandem acting  sma+tmma  local 91.2%  access 123 ns  rates inferred");
         assert!(screen[2].starts_with("NODE CPUS  LOAD OTHER THR"), "{screen:?}");
         assert!(screen[3].starts_with("   0    2  1.50  0.00   0      1024      2048"), "{screen:?}");
         assert!(screen[5].starts_with("     ID   NODE PREF  LOAD  LOCAL GROUP       MOVED"), "{screen:?}");

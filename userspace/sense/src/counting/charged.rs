@@ -9,7 +9,7 @@
 //! was tells nothing, and neither does its counter then.
 
 use tandem_bpf::{EventCount, ThreadCharges};
-use tandem_policies::model::{ProcessId, Transfers};
+use tandem_policies::model::{MemoryLines, ProcessId, Transfers};
 
 use super::CountedOn;
 use crate::access::Counts;
@@ -27,6 +27,7 @@ pub(super) fn counts(charges: &ThreadCharges, events: &[CountedOn]) -> Option<Co
         flops: value(Counter::Operations).map_or(0, whole),
         cycles: whole(value(Counter::Cycles)?),
         transfers: transfers.map(|(within_node, across_nodes)| Transfers { within_node, across_nodes }),
+        memory: MemoryLines { all: value(Counter::L3Miss), remote: value(Counter::RemoteMemory) },
     })
 }
 
@@ -62,6 +63,8 @@ mod tests {
             event(Counter::Operations, 4),
             event(Counter::TransfersWithinNode, 1),
             event(Counter::TransfersAcrossNodes, 1),
+            event(Counter::L3Miss, 1),
+            event(Counter::RemoteMemory, 1),
         ]
     }
 
@@ -69,32 +72,36 @@ mod tests {
         EventCount { count, enabled_ns: 100, running_ns: 100 }
     }
 
-    fn charged(events_counted: [EventCount; 6]) -> Option<Counts> {
+    fn charged(events_counted: [EventCount; 8]) -> Option<Counts> {
         counts(&ThreadCharges { tgid: 7, tid: 8, events: events_counted.to_vec() }, &events())
     }
 
     #[test]
     fn a_counter_is_the_weighted_sum_of_its_events() {
-        let found = charged([always(1000), always(500), always(10), always(5), always(3), always(2)]).unwrap();
+        let found = [always(1000), always(500), always(10), always(5), always(3), always(2), always(90), always(30)];
+        let found = charged(found).unwrap();
         assert_eq!((found.process, found.tid), (ProcessId(7), 8));
         assert_eq!((found.instructions, found.cycles, found.flops), (1000, 500, 30));
         assert_eq!(found.transfers, Some(Transfers { within_node: 3.0, across_nodes: 2.0 }));
+        assert_eq!(found.memory, MemoryLines { all: Some(90.0), remote: Some(30.0) });
     }
 
     #[test]
     fn events_that_take_turns_are_scaled_by_their_share_of_the_time() {
         let half = EventCount { count: 40, enabled_ns: 100, running_ns: 50 };
-        let found = charged([always(1000), always(500), half, always(5), half, always(2)]).unwrap();
+        let found = charged([always(1000), always(500), half, always(5), half, always(2), always(90), half]).unwrap();
         assert_eq!(found.flops, 80 + 20);
-        assert_eq!(found.transfers.unwrap().within_node, 80.0);
+        assert_eq!((found.transfers.unwrap().within_node, found.memory.remote), (80.0, Some(80.0)));
     }
 
     #[test]
     fn an_event_that_was_never_on_the_hardware_says_nothing() {
         let never = EventCount { count: 0, enabled_ns: 100, running_ns: 0 };
-        let found = charged([always(1000), always(500), always(10), never, never, always(2)]).unwrap();
+        let found =
+            charged([always(1000), always(500), always(10), never, never, always(2), always(90), never]).unwrap();
         assert_eq!((found.flops, found.transfers), (0, None));
-        assert_eq!(charged([never; 6]), None);
+        assert_eq!(found.memory, MemoryLines { all: Some(90.0), remote: None });
+        assert_eq!(charged([never; 8]), None);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Hardware counters by thread: O and I of 3DyRM and SAM's coherence signals, counted and not sampled.
+//! Hardware counters by thread: O and I of 3DyRM and SAM's four signals, counted and not sampled.
 //!
 //! Each event of `data/counters.toml` counts on each CPU; a BPF program charges the threads of managed processes at every
 //! switch (`bpf/counters.bpf.c`). Where there are more events than the hardware has counters the kernel lets them take
@@ -149,15 +149,18 @@ fn counting(encoding: Encoding) -> Attributes {
         user_only: true,
         monotonic: false,
         switches: false,
+        disabled: false,
     }
 }
 
 /// The counters that something is made of, in the order in which they are worth their place.
-const WANTED: [Counter; 5] = [
+const WANTED: [Counter; 7] = [
     Counter::Instructions,
     Counter::Cycles,
     Counter::TransfersAcrossNodes,
     Counter::TransfersWithinNode,
+    Counter::L3Miss,
+    Counter::RemoteMemory,
     Counter::Operations,
 ];
 
@@ -185,7 +188,10 @@ mod tests {
         let named: Vec<_> = events.iter().map(|event| event.counter.name()).collect();
         let across = "transfers_across_nodes";
         assert_eq!(named[..4], ["instructions", "cycles", across, across]);
-        assert!(named[4..].iter().all(|name| *name == "transfers_within_node"), "{named:?}");
+        let count = |wanted| named.iter().filter(|name| **name == wanted).count();
+        let signals = ["transfers_across_nodes", "transfers_within_node", "l3_miss", "remote_memory"].map(count);
+        assert!(signals.iter().all(|&events| events > 0), "SAM's four signals: {named:?}");
+        assert_eq!(named.len(), 2 + signals.iter().sum::<usize>(), "{named:?}");
         assert!(events.iter().all(|event| event.weight == 1 && event.cpus.is_none()));
     }
 }

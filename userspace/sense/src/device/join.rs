@@ -117,12 +117,13 @@ fn whole((process, tid): Runner, sums: [f64; COUNTERS]) -> (Counts, LineCounts) 
         sums.map(|sum| sum.round() as u64);
     let lines = LineCounts { l2_misses, l3_hits, l3_misses, remote_memory, remote_modified };
     // The lab counts no floating-point operations.
-    (Counts { process, tid, instructions, flops: 0, cycles, transfers: Some(lines.transfers()) }, lines)
+    let (transfers, memory) = (Some(lines.transfers()), lines.memory());
+    (Counts { process, tid, instructions, flops: 0, cycles, transfers, memory }, lines)
 }
 
 #[cfg(test)]
 mod tests {
-    use tandem_policies::model::{CpuId, NodeId, Transfers};
+    use tandem_policies::model::{CpuId, MemoryLines, NodeId, Transfers};
 
     use super::super::ring::Ring;
     use super::super::testing::{Miss, RingFile, miss};
@@ -213,7 +214,8 @@ mod tests {
         let ours = LineCounts { l2_misses: 180, l3_hits: 36, l3_misses: 90, remote_memory: 18, remote_modified: 54 };
         let transfers = Some(Transfers { within_node: 54.0, across_nodes: 54.0 });
         let (process, tid) = OURS;
-        let counts = Counts { process, tid, instructions: 36_000, flops: 0, cycles: 18_000, transfers };
+        let memory = MemoryLines { all: Some(36.0), remote: Some(18.0) };
+        let counts = Counts { process, tid, instructions: 36_000, flops: 0, cycles: 18_000, transfers, memory };
         assert_eq!(join.take_counts(), [counts]);
         assert_eq!(join.take_counts(), []);
         let counters = join.counters;
@@ -229,7 +231,8 @@ mod tests {
         join.count(CpuCounters([4000, 4000, 0, 0, 0, 0, 0]), &timeline, 0, &look());
         let (process, tid) = OURS;
         let transfers = Some(Transfers::default());
-        let ours = Counts { process, tid, instructions: 1000, flops: 0, cycles: 1000, transfers };
+        let memory = MemoryLines { all: Some(0.0), remote: Some(0.0) };
+        let ours = Counts { process, tid, instructions: 1000, flops: 0, cycles: 1000, transfers, memory };
         assert_eq!(join.take_counts(), [ours]);
     }
 }

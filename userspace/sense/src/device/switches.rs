@@ -91,6 +91,7 @@ fn switches_alone() -> Attributes {
         // The TSC converts to perf's own clock only.
         monotonic: false,
         switches: true,
+        disabled: false,
     }
 }
 

@@ -219,6 +219,7 @@ fn attributes(kind: u64) -> Attributes {
         user_only: false,
         monotonic: true,
         switches: false,
+        disabled: false,
     }
 }
 

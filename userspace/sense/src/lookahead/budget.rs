@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! How much CPU time emulation may take, and how often to sample so that it is used but not exceeded.
+//! How much CPU time sampling may take, and how often to sample so that it is used but not exceeded.
 
 /// Time that may be saved up, and is there at first: when threads come, much is to be learnt at once. A sampler that slept
 /// does not run at full speed for long.
-const MAX_SAVED_NS: i64 = 10_000_000_000;
+const MAX_SAVED_NS: i64 = 4_000_000_000;
 /// Time within which savings may be spent.
 const SPENDING_NS: u64 = 500_000_000;
 /// Samples wanted per sample that can be afforded: some choice between threads, little waste.
@@ -11,7 +11,7 @@ const OVERSAMPLING: f64 = 2.0;
 /// Share of the way to the wanted period that is gone at a time.
 const DAMPING: f64 = 0.5;
 
-/// CPU time earned by the passing of time, spent by emulation: over any time its share of it, and what was saved before.
+/// CPU time earned by the passing of time, spent by reading samples and by emulation: over any time its share of it, and what was saved before.
 pub(crate) struct Budget {
     fraction: f64,
     saved_ns: i64,
@@ -36,6 +36,11 @@ impl Budget {
     pub(crate) fn affords(&self, cost_ns: u64) -> bool {
         let full_ns = (MAX_SAVED_NS as f64 * self.fraction) as i64;
         self.saved_ns > 0 && self.saved_ns.saturating_mul(2) >= (cost_ns as i64).min(full_ns)
+    }
+
+    /// Whether more was spent than was there: nothing is to be done until that is paid off.
+    pub(crate) fn is_in_debt(&self) -> bool {
+        self.saved_ns < 0
     }
 
     pub(crate) fn spend(&mut self, cost_ns: u64) {

@@ -44,7 +44,7 @@ pub struct LookaheadCounters {
     pub abi_32: u64,
     /// Samples that the kernel lost because a ring was full.
     pub lost: u64,
-    /// Records that did not parse.
+    /// Records that did not parse, and rings of them that were given up.
     pub malformed: u64,
     /// Samples emulated.
     pub emulated: u64,
@@ -70,15 +70,22 @@ pub struct LookaheadCounters {
     pub stepped_over: u64,
     /// Pieces of data and pages of code copied from processes.
     pub copies: u64,
-    /// CPU time spent emulating.
+    /// CPU time spent: reading samples, emulating them and all that goes with it.
     pub cost_ns: u64,
+    /// The emulated runs' part of it.
+    pub emulation_ns: u64,
     /// Emulated samples by the reason they ended.
     pub stops: BTreeMap<StopReason, u64>,
 }
 
 impl LookaheadCounters {
-    /// Mean CPU time of an emulated sample; `None` before the first.
+    /// Mean CPU time of an emulated sample, with its part of what reading samples takes; `None` before the first.
     pub fn mean_cost_ns(&self) -> Option<u64> {
         self.cost_ns.checked_div(self.emulated)
+    }
+
+    /// Mean CPU time of an emulated run alone; `None` before the first.
+    pub fn mean_run_ns(&self) -> Option<u64> {
+        self.emulation_ns.checked_div(self.emulated)
     }
 }

@@ -16,8 +16,9 @@ mod decode;
 pub mod emulator;
 mod execute;
 mod filter;
+mod intake;
 pub mod memory;
-mod perf;
+pub mod perf;
 mod queue;
 mod tls;
 mod values;
@@ -39,10 +40,10 @@ pub use memory::CopyLimits;
 use crate::access::{Access, Batch, Sampler, SamplerTraits, Window};
 use crate::samplers::{SamplerCounters, SamplerError};
 use budget::Budget;
-use emulator::{Emulator, Registers, STACK_POINTER, Touch};
+use emulator::{Emulator, STACK_POINTER, Touch};
 use filter::CacheFilter;
-use perf::{CpuClock, Record, Sample, UserRegisters};
-use queue::FairQueue;
+use perf::CpuClock;
+use queue::{FairQueue, Sample};
 use tls::ThreadLocalBases;
 
 /// What the sampler says of itself.
@@ -50,7 +51,7 @@ pub const TRAITS: SamplerTraits = SamplerTraits {
     name: "lookahead",
     coverage: "user-space loads and stores of 64-bit x86 code that follow a timer sample",
     bias: "runs end at system calls and where vector registers decide; cached lines are filtered by rule",
-    cost: "CPU time of emulation, held within a budget",
+    cost: "CPU time of reading samples and of emulation, held within a budget",
 };
 
 /// Why the sampler cannot work.
@@ -85,7 +86,7 @@ fn advice(error: &std::io::Error) -> &'static str {
 pub struct LookaheadConfig {
     /// Instructions run per sample at most.
     pub instructions: u32,
-    /// CPU time for emulation as a share of one CPU; `None`: 1 % of one CPU for every 8 CPUs.
+    /// CPU time for reading samples and for emulation as a share of one CPU; `None`: 1 % of one CPU for every 8 CPUs.
     pub budget_fraction: Option<f64>,
     /// Shortest and longest time between samples of a CPU; the budget decides in between.
     pub period_ns: (u64, u64),
@@ -124,6 +125,7 @@ pub struct Lookahead {
     filter: CacheFilter,
     bases: ThreadLocalBases,
     counters: LookaheadCounters,
+    scratch: Vec<u8>,
     period_ns: u64,
     /// Time, samples and superseded samples then.
     last_adapted: Option<(u64, u64, u64)>,
@@ -139,7 +141,8 @@ impl Lookahead {
             return Err(LookaheadError::NoCpu);
         }
         let period_ns = 10_000_000.clamp(config.period_ns.0, config.period_ns.1);
-        let clocks = cpus.iter().map(|&cpu| CpuClock::open(cpu, period_ns)).collect::<Result<Vec<_>, _>>()?;
+        let open = |&cpu| CpuClock::open(cpu, period_ns).map_err(|source| LookaheadError::Open { cpu, source });
+        let clocks = cpus.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let kernel_filter = filter_in_kernel(&clocks);
         for (clock, &cpu) in clocks.iter().zip(cpus) {
             clock.enable().map_err(|source| LookaheadError::Open { cpu, source })?;
@@ -156,6 +159,7 @@ impl Lookahead {
             filter: CacheFilter::default(),
             bases: ThreadLocalBases::default(),
             counters: LookaheadCounters::default(),
+            scratch: Vec::new(),
             period_ns,
             last_adapted: None,
         })
@@ -181,26 +185,16 @@ impl Lookahead {
     }
 
     fn collect(&mut self) {
-        let Self { clocks, counters, managed, queue, .. } = self;
+        let Self { clocks, counters, managed, queue, scratch, .. } = self;
         counters.declined = self.kernel_filter.as_ref().map_or(0, SampleFilter::declined).max(counters.declined);
         for clock in clocks {
-            clock.drain(|record| match record {
-                Record::Lost(lost) => counters.lost += lost,
-                Record::Other { malformed } => counters.malformed += u64::from(malformed),
-                Record::Sample(sample) if !managed.contains(&sample.process) => counters.unmanaged += 1,
-                Record::Sample(sample) => {
-                    counters.samples += 1;
-                    match sample.registers {
-                        UserRegisters::None => counters.kernel += 1,
-                        UserRegisters::Abi32 => counters.abi_32 += 1,
-                        UserRegisters::Abi64(_) => counters.superseded += u64::from(queue.push(sample)),
-                    }
-                }
-            });
+            let broken = clock.drain(scratch, |record| intake::take(&record, managed, queue, counters));
+            counters.malformed += u64::from(broken);
         }
     }
 
-    fn emulate(&mut self, sample: &Sample, registers: &Registers, now_ns: u64, batch: &mut Batch) {
+    fn emulate(&mut self, sample: &Sample, now_ns: u64, batch: &mut Batch) {
+        let Sample { moment: sample, registers } = sample;
         let fs_base = self.bases.get(sample.process, sample.tid);
         let run = self.emulator.run(sample.process, registers, fs_base, now_ns);
         if self.emulator.thread_local_was_wrong() {
@@ -240,6 +234,14 @@ impl Lookahead {
             instructions: run.instructions,
             accesses,
         });
+    }
+
+    /// Takes the CPU time of this thread from `from_ns` on out of the budget; returns what it is now.
+    fn charge(&mut self, from_ns: u64) -> u64 {
+        let now_ns = crate::thread_cpu_ns();
+        self.budget.spend(now_ns - from_ns);
+        self.counters.cost_ns += now_ns - from_ns;
+        now_ns
     }
 
     /// Every 100 ms or later: a period that brings as many samples as can be used.
@@ -310,25 +312,30 @@ impl Sampler for Lookahead {
     }
 
     fn drain(&mut self, now_ns: u64) -> Result<Batch, SamplerError> {
+        let start_ns = crate::thread_cpu_ns();
         self.budget.earn(now_ns);
-        self.collect();
         let mut batch = Batch::default();
-        let expected_ns = self.counters.mean_cost_ns().unwrap_or(0);
+        if self.budget.is_in_debt() {
+            // Reading the rings costs too. What has no room in them meanwhile the kernel counts as lost.
+            return Ok(batch);
+        }
+        self.collect();
+        let mut from_ns = self.charge(start_ns);
+        let expected_ns = self.counters.mean_run_ns().unwrap_or(0);
         while self.budget.affords(expected_ns) {
             let Some(sample) = self.queue.pop() else { break };
-            let UserRegisters::Abi64(registers) = sample.registers else { continue };
-            if now_ns.saturating_sub(sample.time_ns) > self.config.max_age_ns {
+            if now_ns.saturating_sub(sample.moment.time_ns) > self.config.max_age_ns {
                 self.counters.too_old += 1;
                 continue;
             }
-            let start_ns = crate::thread_cpu_ns();
-            self.emulate(&sample, &registers, now_ns, &mut batch);
-            let cost_ns = crate::thread_cpu_ns() - start_ns;
-            self.budget.spend(cost_ns);
-            self.counters.cost_ns += cost_ns;
+            self.emulate(&sample, now_ns, &mut batch);
+            let done_ns = self.charge(from_ns);
+            self.counters.emulation_ns += done_ns - from_ns;
+            from_ns = done_ns;
         }
         self.counters.over_budget += self.queue.clear();
         self.adapt(now_ns);
+        self.charge(from_ns);
         Ok(batch)
     }
 

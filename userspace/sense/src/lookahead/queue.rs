@@ -7,7 +7,15 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::perf::Sample;
+use super::emulator::Registers;
+use crate::pmu::record::Moment;
+
+/// A thread caught by the timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sample {
+    pub(super) moment: Moment,
+    pub(super) registers: Registers,
+}
 
 /// Pending samples by thread id.
 #[derive(Default)]
@@ -19,9 +27,9 @@ pub(super) struct FairQueue {
 impl FairQueue {
     /// Adds a sample; returns whether one of the thread was there already (the newer one stays).
     pub(super) fn push(&mut self, sample: Sample) -> bool {
-        let newest = self.pending.entry(sample.tid).or_insert(sample);
-        let superseded = newest.time_ns != sample.time_ns;
-        if newest.time_ns < sample.time_ns {
+        let newest = self.pending.entry(sample.moment.tid).or_insert(sample);
+        let superseded = newest.moment.time_ns != sample.moment.time_ns;
+        if newest.moment.time_ns < sample.moment.time_ns {
             *newest = sample;
         }
         superseded
@@ -46,11 +54,13 @@ impl FairQueue {
 mod tests {
     use tandem_policies::model::{CpuId, ProcessId};
 
-    use super::super::perf::UserRegisters;
     use super::*;
 
     fn sample(tid: u32, time_ns: u64) -> Sample {
-        Sample { process: ProcessId(1), tid, time_ns, cpu: CpuId(0), registers: UserRegisters::None }
+        Sample {
+            moment: Moment { process: ProcessId(1), tid, time_ns, cpu: CpuId(0) },
+            registers: Registers { general: [0; 16], ip: 0, flags: 0 },
+        }
     }
 
     #[test]
@@ -60,13 +70,14 @@ mod tests {
         assert!(queue.push(sample(1, 5)) && queue.push(sample(1, 4)));
         queue.push(sample(2, 9));
         queue.push(sample(3, 9));
-        let taken: Vec<_> = (0..2).filter_map(|_| queue.pop()).map(|sample| (sample.tid, sample.time_ns)).collect();
+        let taken: Vec<_> =
+            (0..2).filter_map(|_| queue.pop()).map(|sample| (sample.moment.tid, sample.moment.time_ns)).collect();
         assert_eq!(taken, [(1, 5), (2, 9)]);
         assert_eq!(queue.clear(), 1);
         for tid in 1..=3 {
             queue.push(sample(tid, 10));
         }
-        assert_eq!(queue.pop().map(|sample| sample.tid), Some(3), "the one that was left out is first");
-        assert_eq!(queue.pop().map(|sample| sample.tid), Some(1));
+        assert_eq!(queue.pop().map(|sample| sample.moment.tid), Some(3), "the one that was left out is first");
+        assert_eq!(queue.pop().map(|sample| sample.moment.tid), Some(1));
     }
 }

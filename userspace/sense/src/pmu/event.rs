@@ -46,6 +46,8 @@ pub struct Attributes {
     pub monotonic: bool,
     /// Tell context switches of the CPU too.
     pub switches: bool,
+    /// Wait for [`Event::enable`].
+    pub disabled: bool,
 }
 
 impl Attributes {
@@ -74,6 +76,8 @@ impl Attributes {
         attributes.set_precise_ip(u64::from(self.precise));
         attributes.set_exclude_kernel(u64::from(self.user_only));
         attributes.set_exclude_hv(u64::from(self.user_only));
+        attributes.set_disabled(u64::from(self.disabled));
+        attributes.sample_regs_user = self.fields.user_registers();
         if self.monotonic {
             attributes.set_use_clockid(1);
             attributes.clockid = libc::CLOCK_MONOTONIC;
@@ -107,6 +111,13 @@ impl Event {
     /// Its descriptor.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+
+    /// Lets an event that was opened disabled, or was stopped, go on.
+    pub fn enable(&self) -> io::Result<()> {
+        // SAFETY: the argument is flags: none.
+        let enabled = unsafe { ioctls::ENABLE(self.0.as_raw_fd(), 0) };
+        if enabled < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     /// Sets the frequency or the period, whichever the event was opened with.

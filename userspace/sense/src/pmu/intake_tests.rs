@@ -36,6 +36,7 @@ fn sample(data_source: u64) -> Sample<'static> {
         data_source,
         physical: 0xabc_d238,
         raw: &[],
+        registers: None,
     }
 }
 

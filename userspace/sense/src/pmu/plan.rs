@@ -118,6 +118,7 @@ impl Request<'_> {
                 user_only: true,
                 monotonic: true,
                 switches: false,
+                disabled: false,
             },
             cpus: device.covered_cpus(),
             decoder: Decoder::Kernel { store },
@@ -158,6 +159,7 @@ impl Request<'_> {
                 user_only,
                 monotonic: true,
                 switches: false,
+                disabled: false,
             },
             cpus: None,
             decoder: Decoder::Ibs(quirks),
@@ -186,6 +188,7 @@ impl Request<'_> {
                 // Ticks of the trace convert to perf's own clock only.
                 monotonic: false,
                 switches: true,
+                disabled: false,
             },
             cpus: device.covered_cpus(),
             decoder: Decoder::Spe(SourceCodes::of(midr)),

@@ -17,6 +17,12 @@ pub const AUX_PARTIAL: u64 = bindings::PERF_AUX_FLAG_PARTIAL as u64;
 /// Flag of an AUX record: samples collided in the hardware.
 pub const AUX_COLLISION: u64 = bindings::PERF_AUX_FLAG_COLLISION as u64;
 
+/// General registers, instruction pointer and flags of x86-64, as the kernel numbers them.
+pub const USER_REGISTERS: u64 = {
+    let (low, high) = (1 << (bindings::PERF_REG_X86_FLAGS + 1), 1 << bindings::PERF_REG_X86_R8);
+    (low - 1) | ((1 << (bindings::PERF_REG_X86_R15 + 1)) - high)
+};
+
 /// The fields that an event asks for (`sample_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fields(u64);
@@ -46,7 +52,14 @@ impl Fields {
     /// For page faults: where in memory.
     pub const FAULT: Self =
         Self(Self::COMMON.0 | bindings::PERF_SAMPLE_ADDR as u64 | bindings::PERF_SAMPLE_PHYS_ADDR as u64);
-    const KNOWN: u64 = Self::DECODED_PHYSICAL.0 | Self::RAW.0;
+    /// For samples of code: the user registers [`USER_REGISTERS`].
+    pub const REGISTERS: Self = Self(Self::COMMON.0 | bindings::PERF_SAMPLE_REGS_USER as u64);
+    const KNOWN: u64 = Self::DECODED_PHYSICAL.0 | Self::RAW.0 | Self::REGISTERS.0;
+
+    /// The registers that an event asks for (`sample_regs_user`).
+    pub fn user_registers(self) -> u64 {
+        if self.has(bindings::PERF_SAMPLE_REGS_USER) { USER_REGISTERS } else { 0 }
+    }
 
     /// As the kernel has them.
     pub fn bits(self) -> u64 {
@@ -97,6 +110,25 @@ pub struct Sample<'a> {
     pub physical: u64,
     /// Registers as the hardware has them.
     pub raw: &'a [u8],
+    /// User registers; `None` if they were not asked for.
+    pub registers: Option<SampledRegisters<'a>>,
+}
+
+/// A thread's user registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampledRegisters<'a> {
+    /// Of which code: PERF_SAMPLE_REGS_ABI_NONE (there are none), _32 or _64.
+    pub abi: u32,
+    words: &'a [u8],
+}
+
+impl SampledRegisters<'_> {
+    /// The register with the kernel's number `register`, if it is one of [`USER_REGISTERS`].
+    pub fn get(&self, register: u32) -> Option<u64> {
+        let bit = 1_u64.checked_shl(register).filter(|bit| USER_REGISTERS & bit != 0)?;
+        let at = (USER_REGISTERS & (bit - 1)).count_ones() as usize;
+        Words(self.words).nth(at)
+    }
 }
 
 /// One record.
@@ -180,6 +212,8 @@ fn sample<'a>(mut words: Words<'a>, misc: u32, fields: Fields) -> Option<Sample<
     let (cpu, _) = halves(take(bindings::PERF_SAMPLE_CPU, &mut words)?);
     let period = take(bindings::PERF_SAMPLE_PERIOD, &mut words)?;
     let raw = if fields.has(bindings::PERF_SAMPLE_RAW) { raw(&mut words)? } else { &[] };
+    let registers = fields.has(bindings::PERF_SAMPLE_REGS_USER).then(|| registers(&mut words));
+    let registers = if let Some(registers) = registers { Some(registers?) } else { None };
     // Two layouts of one word: its low half is the latency in both, up to four billion cycles.
     let latency_cycles = take(bindings::PERF_SAMPLE_WEIGHT_STRUCT, &mut words)? as u32;
     let data_source = take(bindings::PERF_SAMPLE_DATA_SRC, &mut words)?;
@@ -194,6 +228,7 @@ fn sample<'a>(mut words: Words<'a>, misc: u32, fields: Fields) -> Option<Sample<
         data_source,
         physical,
         raw,
+        registers,
     })
 }
 
@@ -203,6 +238,19 @@ fn raw<'a>(words: &mut Words<'a>) -> Option<&'a [u8]> {
     let (raw, rest) = rest.split_at_checked(u32::from_ne_bytes(*size) as usize)?;
     words.0 = rest;
     Some(raw)
+}
+
+/// Which code, then all registers that were asked for, unless there are none.
+fn registers<'a>(words: &mut Words<'a>) -> Option<SampledRegisters<'a>> {
+    let abi = u32::try_from(words.next()?).ok()?;
+    let count = match abi {
+        bindings::PERF_SAMPLE_REGS_ABI_NONE => 0,
+        bindings::PERF_SAMPLE_REGS_ABI_32 | bindings::PERF_SAMPLE_REGS_ABI_64 => USER_REGISTERS.count_ones() as usize,
+        _ => return None,
+    };
+    let (taken, rest) = words.0.split_at_checked(count * size_of::<u64>())?;
+    words.0 = rest;
+    Some(SampledRegisters { abi, words: taken })
 }
 
 fn aux(mut words: Words<'_>) -> Option<Record<'_>> {

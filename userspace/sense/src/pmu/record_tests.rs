@@ -38,6 +38,7 @@ fn a_decoded_sample_has_each_field_in_its_place() {
         data_source: 0x6810_0842,
         physical: 0xabc_d000,
         raw: &[],
+        registers: None,
     };
     assert_eq!(parse(&bytes, Fields::DECODED_PHYSICAL), Record::Sample(expected));
     let without = Sample { physical: 0, ..expected };
@@ -92,7 +93,7 @@ fn fields_that_are_not_parsed_cannot_be_asked_for() {
 proptest! {
     #[test]
     fn any_bytes_are_some_record(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0_u32..24) {
-        for fields in [Fields::DECODED, Fields::DECODED_PHYSICAL, Fields::RAW, Fields::COMMON] {
+        for fields in [Fields::DECODED, Fields::DECODED_PHYSICAL, Fields::RAW, Fields::COMMON, Fields::FAULT, Fields::REGISTERS] {
             parse(&bytes, fields);
             parse(&record(kind, 0, &bytes), fields);
         }

@@ -28,6 +28,7 @@ fn page_faults(fields: Fields, decoder: Decoder) -> PlannedEvent {
         user_only: true,
         monotonic: true,
         switches: false,
+        disabled: false,
     };
     PlannedEvent { leader: None, attributes, cpus: None, decoder }
 }

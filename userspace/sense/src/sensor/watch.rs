@@ -10,7 +10,7 @@ use super::Sensor;
 use crate::access::Access;
 use crate::affinity::page_weight;
 use crate::regions::{Region, RegionKind};
-use crate::turning::{Memory, Rows, Weights, spread};
+use crate::turning::{Memory, Rows, Weights};
 
 /// Memory that was never seen is asked for by one page of so many bytes, in so many pages at each look.
 const CHUNK_BYTES: u64 = 2 << 20;
@@ -35,8 +35,8 @@ pub(super) struct Watch {
     from: usize,
     /// The first of the pending accesses among which a turn was seen.
     turned_from: Option<usize>,
-    /// Where memory is that is in no page group yet.
-    homes: BTreeMap<Chunk, PerNode<u64>>,
+    /// Where memory is that is in no page group yet; `None`: nowhere.
+    homes: BTreeMap<Chunk, Option<NodeIndex>>,
 }
 
 impl Sensor {
@@ -63,8 +63,8 @@ impl Sensor {
         let mut chosen = BTreeSet::new();
         for access in &self.pending.accesses[self.watch.from..] {
             let group = self.table.group_at(access.process, access.address);
-            let is_measured = access.measured.is_some_and(|measured| measured.node.is_some());
-            let is_known = is_measured || group.is_some_and(|group| self.known_homes.contains_key(&group));
+            let is_known = access.measured.is_some_and(|measured| measured.node.is_some())
+                || group.is_some_and(|group| self.known_homes.get(group).is_some());
             let is_managed = self.watch.threads.contains_key(&access.tid);
             if is_known || !is_managed || chosen.len() >= NEW_PAGES || self.watch.homes.contains_key(&chunk_of(access))
             {
@@ -79,7 +79,8 @@ impl Sensor {
             let homes = self.homes.resident(process, &pages, &self.watch.nodes);
             for ((page, _), resident) in pages.into_iter().zip(homes) {
                 if let Some(resident) = resident {
-                    self.watch.homes.insert((process, page.start / CHUNK_BYTES), resident);
+                    let node = resident.iter().find(|(_, pages)| **pages > 0).map(|(node, _)| node);
+                    self.watch.homes.insert((process, page.start / CHUNK_BYTES), node);
                 }
             }
         }
@@ -100,13 +101,11 @@ impl Sensor {
             let (Some(&thread), Some(region)) = (threads.get(&access.tid), region) else { continue };
             // What hardware tells is as it was then: pages that were moved meanwhile would look as if their users had turned.
             let group = self.table.group_at(access.process, access.address);
-            let home = group.and_then(|group| self.known_homes.get(&group));
+            let home = group.and_then(|group| self.known_homes.get(group));
             let measured = access.measured.and_then(|measured| nodes.iter().position(|id| Some(*id) == measured.node));
-            let asked = || self.watch.homes.get(&chunk_of(access)).map(Memory::Group);
-            let memory = home
-                .map(|home| Memory::Group(&home.resident))
-                .or(measured.map(|node| Memory::Node(NodeIndex(node))))
-                .or_else(asked);
+            let asked = || self.watch.homes.get(&chunk_of(access)).copied().flatten();
+            let node = || measured.map(NodeIndex).or_else(asked).map(Memory::Node);
+            let memory = home.map(Memory::Group).or_else(node);
             if let Some(memory) = memory.filter(|_| region.kind != RegionKind::Skipped) {
                 let age_s = now_ns.saturating_sub(access.time_ns) as f64 * 1e-9;
                 rows.add(thread, access.time_ns, page_weight(age_s), memory);
@@ -129,9 +128,9 @@ impl Sensor {
         let (fresh, known) = self.rows(&accesses[since..], &threads, &nodes, now_ns);
         let mut all = Weights::new();
         for (id, group) in self.table.groups() {
-            let Some(home) = self.known_homes.get(&id) else { continue };
+            let Some(home) = self.known_homes.get(id) else { continue };
             for (user, weight) in group.users() {
-                spread(all.entry(user).or_insert_with(|| PerNode::filled(nodes.len(), 0.0)), weight, &home.resident);
+                home.spread(all.entry(user).or_insert_with(|| PerNode::filled(nodes.len(), 0.0)), weight);
             }
         }
         let turned = fresh.turned(&fresh.before(&all));

@@ -75,6 +75,9 @@ fn fields(coder: &mut impl Coder, now: &mut Thread, before: &Thread) -> Result<(
     coder.optional(Column::ThreadOperations, &mut now.operations_per_s, before.operations_per_s)?;
     coder.optional(Column::ThreadCycles, &mut now.cycles_per_s, before.cycles_per_s)?;
     transfers(coder, &mut now.transfers_per_s, before.transfers_per_s)?;
+    let (lines, old) = (&mut now.memory_lines_per_s, before.memory_lines_per_s);
+    coder.optional(Column::ThreadMemoryLines, &mut lines.all, old.all)?;
+    coder.optional(Column::ThreadRemoteLines, &mut lines.remote, old.remote)?;
     let count = Column::ThreadPerformanceCount;
     per_node(
         coder,

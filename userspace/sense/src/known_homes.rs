@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Where the pages of groups were when the kernel was last asked, in 20 bytes a group.
+//!
+//! Nearly all groups have all their pages on one node: its number and how many they are take four bytes. Those of the others
+//! lie beside. Entries are in one array, ascending by group, as long as they are many: it is made anew at each change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tandem_policies::model::{GroupId, NodeIndex, PAGE_BYTES, PerNode, ProcessId};
+
+/// Instead of a node and its pages: they are on several.
+const SEVERAL: u32 = u32::MAX;
+/// Nodes above, pages below.
+const PAGES_BITS: u32 = 16;
+const NS_PER_MS: u64 = 1_000_000;
+
+/// Where a group's pages are, of those that are resident.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Home<'a> {
+    /// So many, all on one node; none at all if the number is 0.
+    One(NodeIndex, u16),
+    /// Pages by node.
+    Several(&'a [u16]),
+}
+
+impl Home<'_> {
+    /// Nothing is resident.
+    pub(crate) const NOWHERE: Self = Home::One(NodeIndex(0), 0);
+
+    /// The node that has all of them.
+    pub(crate) fn only_node(self) -> Option<NodeIndex> {
+        match self {
+            Home::One(node, pages) => (pages > 0).then_some(node),
+            Home::Several(_) => None,
+        }
+    }
+
+    /// Pages by node, on a machine of `nodes` nodes.
+    pub(crate) fn pages(self, nodes: usize) -> PerNode<u64> {
+        PerNode::from_fn(nodes, |at| match self {
+            Home::One(node, pages) => {
+                if at == node {
+                    u64::from(pages)
+                } else {
+                    0
+                }
+            }
+            Home::Several(pages) => pages.get(at.0).copied().map_or(0, u64::from),
+        })
+    }
+
+    /// Adds an access of `weight` to the nodes where the pages are.
+    pub(crate) fn spread(self, weights: &mut PerNode<f64>, weight: f64) {
+        match self {
+            Home::One(_, 0) => {}
+            Home::One(node, _) => weights[node] += weight,
+            Home::Several(pages) => {
+                let all: f64 = pages.iter().map(|&pages| f64::from(pages)).sum();
+                let here = |(at, &pages): (usize, &u16)| weights[NodeIndex(at)] += weight * f64::from(pages) / all;
+                pages.iter().enumerate().for_each(here);
+            }
+        }
+    }
+}
+
+/// 20 bytes; the page is split so that no padding makes them 24.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    process: u32,
+    /// Number of the group's first page.
+    page: [u32; 2],
+    /// When it was asked for, in ms; the low half.
+    asked_ms: u32,
+    home: u32,
+}
+
+impl Entry {
+    fn new(id: GroupId, now_ns: u64, pages: &PerNode<u64>) -> Self {
+        let mut on: Vec<(NodeIndex, u64)> =
+            pages.iter().filter(|(_, pages)| **pages > 0).map(|(n, p)| (n, *p)).collect();
+        let home = match (on.pop(), on.is_empty()) {
+            (None, _) => 0,
+            (Some((node, pages)), true) => (node.0 as u32) << PAGES_BITS | u32::from(few(pages)),
+            (Some(_), false) => SEVERAL,
+        };
+        let page = id.start / PAGE_BYTES;
+        let page = [page as u32, (page >> 32) as u32];
+        Self { process: id.process.0, page, asked_ms: (now_ns / NS_PER_MS) as u32, home }
+    }
+
+    fn id(&self) -> GroupId {
+        let page = u64::from(self.page[0]) | u64::from(self.page[1]) << 32;
+        GroupId { process: ProcessId(self.process), start: page * PAGE_BYTES }
+    }
+}
+
+/// A group has 512 pages at most.
+fn few(pages: u64) -> u16 {
+    u16::try_from(pages).unwrap_or(u16::MAX)
+}
+
+/// What is known.
+#[derive(Debug, Default)]
+pub(crate) struct KnownHomes {
+    /// Nodes of the machine of which they are.
+    nodes: usize,
+    entries: Vec<Entry>,
+    several: BTreeMap<GroupId, Box<[u16]>>,
+}
+
+impl KnownHomes {
+    fn find(&self, id: GroupId) -> Result<usize, usize> {
+        self.entries.binary_search_by_key(&id, Entry::id)
+    }
+
+    fn home(&self, entry: &Entry) -> Home<'_> {
+        match entry.home {
+            SEVERAL => Home::Several(self.several.get(&entry.id()).map_or(&[], |pages| pages)),
+            home => Home::One(NodeIndex((home >> PAGES_BITS) as usize), home as u16),
+        }
+    }
+
+    /// Where the pages of a group are, if that was asked.
+    pub(crate) fn get(&self, id: GroupId) -> Option<Home<'_>> {
+        self.find(id).ok().map(|at| self.home(&self.entries[at]))
+    }
+
+    /// How long ago a group was asked for, in ms; the longest time of all for one that never was.
+    pub(crate) fn age_ms(&self, id: GroupId, now_ns: u64) -> u32 {
+        let now_ms = (now_ns / NS_PER_MS) as u32;
+        self.find(id).map_or(u32::MAX, |at| now_ms.wrapping_sub(self.entries[at].asked_ms))
+    }
+
+    /// Takes down where groups are that were asked for at `now_ns`, on a machine of `nodes` nodes.
+    pub(crate) fn put(&mut self, nodes: usize, homes: Vec<(GroupId, PerNode<u64>)>, now_ns: u64) {
+        if self.nodes != nodes {
+            *self = Self { nodes, ..Self::default() };
+        }
+        let mut new: BTreeMap<GroupId, Entry> = BTreeMap::new();
+        for (id, pages) in homes {
+            let entry = new.entry(id).insert_entry(Entry::new(id, now_ns, &pages)).get().home;
+            if entry == SEVERAL {
+                self.several.insert(id, pages.values().map(|&pages| few(pages)).collect());
+            } else {
+                self.several.remove(&id);
+            }
+        }
+        let old = std::mem::take(&mut self.entries);
+        let kept = || old.iter().filter(|entry| !new.contains_key(&entry.id()));
+        let mut entries = Vec::with_capacity(kept().count() + new.len());
+        entries.extend(kept());
+        entries.extend(new.values());
+        entries.sort_unstable_by_key(Entry::id);
+        self.entries = entries;
+    }
+
+    /// Forgets all other groups, and all of them if the machine has another number of nodes.
+    pub(crate) fn retain(&mut self, nodes: usize, kept: impl Fn(GroupId) -> bool) {
+        let kept = |id: &GroupId| nodes == self.nodes && kept(*id);
+        self.entries.retain(|entry| kept(&entry.id()));
+        self.several.retain(|id, _| kept(id));
+    }
+
+    /// Forgets these groups.
+    pub(crate) fn forget(&mut self, gone: &BTreeSet<GroupId>) {
+        self.retain(self.nodes, |id| !gone.contains(&id));
+    }
+
+    /// Bytes of memory that they take.
+    pub(crate) fn bytes(&self) -> usize {
+        // Of a B-tree two thirds of the room are used, or more.
+        let beside = size_of::<(GroupId, Box<[u16]>)>() * 3 / 2 + self.nodes * size_of::<u16>();
+        self.entries.capacity() * size_of::<Entry>() + self.several.len() * beside
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = NS_PER_MS;
+
+    fn id(process: u32, page: u64) -> GroupId {
+        GroupId { process: ProcessId(process), start: page * PAGE_BYTES }
+    }
+
+    fn pages<const N: usize>(pages: [u64; N]) -> PerNode<u64> {
+        pages.to_vec().into()
+    }
+
+    fn known<const N: usize>(homes: &[(GroupId, [u64; N])]) -> KnownHomes {
+        let mut known = KnownHomes::default();
+        known.put(N, homes.iter().map(|(id, row)| (*id, pages(*row))).collect(), 0);
+        known
+    }
+
+    #[test]
+    fn what_was_told_is_given_back() {
+        let rows = [[0, 512, 0], [0, 0, 0], [100, 0, 412], [1, 0, 0], [0, 0, 3]];
+        let far = 1 << 44;
+        let ids = [id(9, far + 512), id(9, far), id(1, 1), id(u32::MAX, 0), id(1, 0)];
+        let known = known(&ids.into_iter().zip(rows).collect::<Vec<_>>());
+        for (id, row) in ids.into_iter().zip(rows) {
+            assert_eq!(known.get(id).map(|home| home.pages(3)), Some(pages(row)), "{id:?}");
+        }
+        assert_eq!(known.get(id(9, 1)), None);
+        let only = ids.map(|id| known.get(id).unwrap().only_node());
+        assert_eq!(only, [Some(NodeIndex(1)), None, None, Some(NodeIndex(0)), Some(NodeIndex(2))]);
+    }
+
+    #[test]
+    fn an_access_counts_where_the_pages_are() {
+        let known = known(&[(id(1, 0), [0, 9]), (id(1, 1), [3, 1]), (id(1, 2), [0, 0])]);
+        let mut weights = PerNode::filled(2, 0.0);
+        (0..3).for_each(|page| known.get(id(1, page)).unwrap().spread(&mut weights, 4.0));
+        assert_eq!(weights, vec![3.0, 5.0].into());
+    }
+
+    #[test]
+    fn a_later_answer_takes_the_place_of_the_one_before() {
+        let mut known = known(&[(id(1, 0), [3, 5]), (id(1, 1), [8, 0])]);
+        assert_eq!(known.age_ms(id(1, 7), 5 * MS), u32::MAX, "never asked");
+        known.put(2, vec![(id(1, 0), pages([0, 8])), (id(1, 1), pages([4, 4])), (id(0, 0), pages([1, 0]))], 5 * MS);
+        let row = |page| known.get(id(1, page)).unwrap().pages(2);
+        assert_eq!((row(0), row(1), known.entries.len(), known.several.len()), (pages([0, 8]), pages([4, 4]), 3, 1));
+        assert_eq!(known.age_ms(id(1, 0), 12 * MS), 7);
+        known.put(2, vec![], u64::MAX);
+        assert!(known.age_ms(id(1, 0), 4 * MS) > known.age_ms(id(1, 0), 6 * MS), "a clock of 32 bits that went round");
+    }
+
+    #[test]
+    fn groups_that_are_gone_and_other_machines_are_forgotten() {
+        let mut known = known(&[(id(1, 0), [3, 5]), (id(2, 0), [3, 5]), (id(2, 1), [8, 0])]);
+        known.retain(2, |id| id.process == ProcessId(2));
+        assert_eq!((known.entries.len(), known.several.len()), (2, 1));
+        known.put(3, vec![(id(5, 0), pages([1, 0, 0]))], 0);
+        assert_eq!(known.get(id(2, 1)), None, "of two nodes");
+        known.retain(2, |_| true);
+        assert!(known.entries.is_empty() && known.several.is_empty());
+    }
+
+    #[test]
+    fn a_group_on_one_node_takes_20_bytes() {
+        let homes: Vec<_> = (0..1000).map(|page| (id(1, page * 512), pages([0, 512]))).collect();
+        let mut known = KnownHomes::default();
+        homes.chunks(300).for_each(|homes| known.put(2, homes.to_vec(), 0));
+        assert_eq!(known.bytes(), 20 * 1000);
+    }
+}
