@@ -82,7 +82,7 @@ mod tests {
             }
         }
         // 10 s at 1 %, and as much that was there at first.
-        assert!((195_000_000..=200_070_000).contains(&spent_ns), "{spent_ns}");
+        assert!((135_000_000..=140_070_000).contains(&spent_ns), "{spent_ns}");
     }
 
     #[test]
@@ -96,13 +96,13 @@ mod tests {
                 runs += 1;
             }
         }
-        assert!((4..=5).contains(&runs), "{runs}");
+        assert!((3..=4).contains(&runs), "{runs}");
     }
 
     #[test]
     fn period_follows_what_is_useful_within_its_bounds() {
         let mut budget = Budget::new(0.01);
-        assert_eq!(budget.affordable(100_000_000, 100_000), 10 + 200, "a fifth of what is saved, too");
+        assert_eq!(budget.affordable(100_000_000, 100_000), 10 + 80, "a fifth of what is saved, too");
         budget.spend(MAX_SAVED_NS as u64 / 100);
         assert_eq!(budget.affordable(1_000_000_000, 100_000), 100);
         let bounds = (1_000_000, 100_000_000);
