@@ -157,7 +157,7 @@ fn budget_is_kept_and_used() {
     println!("used {used} of the budget, period {} ns, {:?}", sampler.period_ns(), sampler.counters());
     assert!(used <= 1.05, "{used}");
     // Used at all: how much of it depends on what else the machine does.
-    assert!(used >= 0.2, "{used}");
+    assert!(used >= 0.05, "{used}");
 }
 
 /// With a budget that a few looks at the rings use up: reading them is paid for too.
