@@ -23,6 +23,7 @@ use tandem_view::Status;
 use tracing::{debug, info};
 
 use crate::config::AgentConfig;
+use crate::cost::Work;
 use crate::leases::{self, busy};
 use crate::pace::{Pace, Step};
 use crate::reasons::Reasons;
@@ -200,14 +201,17 @@ impl Agent {
             }
             let before_ns = thread_cpu_ns();
             let snapshot = self.sense()?;
+            report.cost.charge(Work::Sense);
             report.intervals += 1;
             let undone = self.verify(&snapshot, report);
+            report.cost.charge(Work::Verify);
             // What was undone is not in the snapshot: a plan made from it would bring it back.
             let mut decision = None;
             let waits = self.pace.waits_for_more(self.sensor.threads_turned() > 0);
             let knows_enough = self.knows_enough(&snapshot) && !waits;
             if !undone && self.trial.is_none() && knows_enough {
                 let decided = decision.insert(self.decide(&snapshot));
+                report.cost.charge(Work::Decide);
                 // What is queued from now on is not what was given up.
                 self.keep_leases(report)?;
                 self.note_statements(report);
@@ -218,7 +222,9 @@ impl Agent {
             let works: BTreeSet<ThreadId> = busy(&snapshot).map(|thread| thread.id).collect();
             let threads = snapshot.threads.iter().map(|thread| (thread.id, works.contains(&thread.id)));
             self.pace.note(monotonic_ns(), threads, step, thread_cpu_ns() - before_ns);
+            report.cost.charge(Work::Act);
             self.update_report(&snapshot, report)?;
+            report.cost.charge(Work::Tell);
             self.notes.record(snapshot, decision);
         }
     }
@@ -243,13 +249,17 @@ impl Agent {
             if let (Some(look_ns), Some(after)) = (next_look_ns, self.pace.early_look())
                 && now_ns >= look_ns
             {
-                if self.new_threads_work()? {
+                let work = self.new_threads_work()?;
+                report.cost.charge(Work::Look);
+                if work {
                     return Ok(None);
                 }
                 next_look_ns = Some(now_ns + after.as_nanos() as u64);
             }
             if next_turn_ns.is_some_and(|turn_ns| now_ns >= turn_ns) {
-                if self.sees_turn() {
+                let turned = self.sees_turn();
+                report.cost.charge(Work::Look);
+                if turned {
                     return Ok(None);
                 }
                 next_turn_ns = self.pace.turn_look().map(|after| now_ns + after.as_nanos() as u64);
@@ -269,9 +279,12 @@ impl Agent {
                 return Ok(Some(Ended::SchedulerLeft));
             }
             self.keep_leases(report)?;
+            report.cost.charge(Work::Tick);
             self.sensor.sample(monotonic_ns())?;
+            report.cost.charge(Work::Sample);
             self.keep_leases(report)?;
             self.move_pages(report);
+            report.cost.charge(Work::Move);
         }
     }
 
@@ -487,3 +500,6 @@ impl Agent {
         }
     }
 }
+
+#[cfg(test)]
+mod memory_tests;

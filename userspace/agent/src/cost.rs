@@ -1,10 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What this process takes of the machine: CPU time of all its threads, and memory.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use serde::Serialize;
-use tandem_sense::{monotonic_ns, process_cpu_ns};
+use tandem_sense::{monotonic_ns, process_cpu_ns, thread_cpu_ns};
+
+/// What the loop spends its time on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Work {
+    /// Waiting, renewing leases, and all that is done at each look at the samples besides.
+    Tick,
+    /// Taking in samples.
+    Sample,
+    /// Moving pages, on this thread.
+    Move,
+    /// Looking whether threads came, or turned to other memory.
+    Look,
+    /// Making a snapshot.
+    Sense,
+    /// Judging the plan under trial.
+    Verify,
+    /// Asking the policies.
+    Decide,
+    /// Carrying out a plan.
+    Act,
+    /// Telling others.
+    Tell,
+}
 
 /// What it took so far.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -17,6 +42,10 @@ pub struct CostReport {
     pub interval_cpu_percent: f64,
     /// Most memory that was ever resident (`VmHWM`); `None` where the kernel does not tell.
     pub peak_resident_bytes: Option<u64>,
+    /// CPU time of the agent's thread by what it did.
+    pub work_ns: BTreeMap<Work, u64>,
+    #[serde(skip)]
+    charged_ns: Option<u64>,
     #[serde(skip)]
     first: Option<Moment>,
     #[serde(skip)]
@@ -45,6 +74,16 @@ impl CostReport {
     /// From now on costs count; a second call changes nothing.
     pub fn begin(&mut self) {
         self.first.get_or_insert_with(Moment::now);
+    }
+
+    /// What this thread took since the last call was for `work`.
+    pub fn charge(&mut self, work: Work) {
+        self.charge_at(work, thread_cpu_ns());
+    }
+
+    fn charge_at(&mut self, work: Work, now_ns: u64) {
+        let since_ns = self.charged_ns.replace(now_ns);
+        *self.work_ns.entry(work).or_default() += since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
     }
 
     /// An interval has ended.
@@ -82,6 +121,15 @@ mod tests {
         }
         assert_eq!((cost.cpu_ns, cost.cpu_percent, cost.interval_cpu_percent), (110, 5.5, 1.0));
         assert_eq!(cost.peak_resident_bytes, Some(7));
+    }
+
+    #[test]
+    fn each_step_is_charged_what_passed_since_the_one_before() {
+        let mut cost = CostReport::default();
+        for (work, now_ns) in [(Work::Tick, 100), (Work::Sample, 130), (Work::Tick, 135), (Work::Sample, 145)] {
+            cost.charge_at(work, now_ns);
+        }
+        assert_eq!(cost.work_ns, [(Work::Tick, 5), (Work::Sample, 40)].into());
     }
 
     #[test]

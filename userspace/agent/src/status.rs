@@ -145,28 +145,8 @@ mod tests {
     use tandem_view::PlanVerdict;
 
     use super::*;
-    use crate::managed::ManagedSet;
     use crate::report::ThreadMove;
-    use crate::testing::{SECOND_NS, plan_result, snapshot};
-
-    fn config() -> AgentConfig {
-        AgentConfig {
-            interval: Default::default(),
-            lease: Default::default(),
-            cooldown: Default::default(),
-            policies: PolicyChoice::of_both("sma+none").unwrap(),
-            managed: ManagedSet { include: vec![], exclude: vec![] },
-            sampler_budget: 0.01,
-            page_rate_bytes_per_s: 1,
-            mover_budget: 0.1,
-            dry_run: true,
-            seed: 1,
-            stats_interval: None,
-            recorder: None,
-            board: None,
-            alive: || (),
-        }
-    }
+    use crate::testing::{SECOND_NS, config, plan_result, snapshot};
 
     fn moved(tid: u32, time_ns: u64, reason: &str) -> ThreadMove {
         ThreadMove { time_ns, tid, from: 0, to: 1, reason: reason.to_owned() }

@@ -2,12 +2,15 @@
 //! A small machine and what its threads did, for tests.
 
 use tandem_act::{Ended, Generation, Outcome, Purpose};
+use tandem_policies::decider::PolicyChoice;
 use tandem_policies::model::{
     CpuId, GroupId, LatencySource, Node, NodeId, NodeIndex, NodeLoad, PAGE_BYTES, PerNode, ProcessId, Snapshot, Thread,
     ThreadId, Topology,
 };
 use tandem_view::PlanVerdict;
 
+use crate::config::AgentConfig;
+use crate::managed::ManagedSet;
 use crate::report::PlanResult;
 
 /// A plan that should save 2 ns a second.
@@ -45,6 +48,26 @@ pub fn outcome(group: GroupId, generation: Generation, purpose: Purpose) -> Outc
         not_tried_pages: 0,
         other_pages: Default::default(),
         time_ns: 1,
+    }
+}
+
+/// Of an agent that acts on nothing.
+pub fn config() -> AgentConfig {
+    AgentConfig {
+        interval: Default::default(),
+        lease: Default::default(),
+        cooldown: Default::default(),
+        policies: PolicyChoice::of_both("sma+none").unwrap(),
+        managed: ManagedSet { include: vec![], exclude: vec![] },
+        sampler_budget: 0.01,
+        page_rate_bytes_per_s: 1,
+        mover_budget: 0.1,
+        dry_run: true,
+        seed: 1,
+        stats_interval: None,
+        recorder: None,
+        board: None,
+        alive: || (),
     }
 }
 

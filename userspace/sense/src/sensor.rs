@@ -134,8 +134,8 @@ impl Sensor {
         Ok(Self { counting, ..Self::over(sampler, config, topology) })
     }
 
-    /// Samples with `sampler`.
-    fn over(sampler: Box<dyn Sampler>, config: SensorConfig, topology: &Topology) -> Self {
+    /// Samples with `sampler`, whoever made it.
+    pub fn over(sampler: Box<dyn Sampler>, config: SensorConfig, topology: &Topology) -> Self {
         let mut busy = NodeBusy::new();
         busy.read(topology);
         let frames = || FrameTable::new(config.affinity.max_pages, config.affinity.half_life_ns);
@@ -256,14 +256,13 @@ impl Sensor {
         }
         self.read_homes(topology, now_ns);
         self.start_anew(&batch.accesses, threads, topology, now_ns);
-        let resident = self.known_homes.iter().map(|(group, home)| (*group, home.resident.clone())).collect();
         let parts = Parts {
             topology,
             table: &self.table,
             frames: self.frames.as_ref(),
             rates: &self.rates,
             measures: &measures,
-            resident: &resident,
+            resident: &|group| self.known_homes.get(&group).map(|home| &home.resident),
             turned_ns: &self.turned_ns,
             busy_ns: self.busy.read(topology),
             interval_ns: now_ns.saturating_sub(start_ns),
@@ -360,8 +359,9 @@ impl Sensor {
 
     /// Asks where the pages of groups are, those with the oldest answer first, as many as may be asked.
     fn read_homes(&mut self, topology: &Topology, now_ns: u64) {
-        let known: BTreeMap<_, _> = self.table.groups().into_iter().map(|(id, group)| (id, group.bytes())).collect();
-        self.known_homes.retain(|id, home| known.contains_key(id) && home.resident.len() == topology.len());
+        let known: Vec<_> = self.table.groups().into_iter().map(|(id, group)| (id, group.bytes())).collect();
+        let is_known = |id: &GroupId| known.binary_search_by_key(id, |group| group.0).is_ok();
+        self.known_homes.retain(|id, home| is_known(id) && home.resident.len() == topology.len());
         let read_ns = |id: &GroupId| self.known_homes.get(id).map_or(0, |home| home.read_ns);
         let mut by_age: Vec<_> = known.iter().map(|(id, bytes)| (read_ns(id), *id, *bytes)).collect();
         by_age.sort_unstable();

@@ -52,7 +52,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) frames: Option<&'a FrameTable>,
     pub(crate) rates: &'a AccessRates,
     pub(crate) measures: &'a Measures,
-    pub(crate) resident: &'a BTreeMap<GroupId, PerNode<u64>>,
+    /// Pages of a group by node, if they are known.
+    pub(crate) resident: &'a dyn Fn(GroupId) -> Option<&'a PerNode<u64>>,
     /// When threads turned to other memory.
     pub(crate) turned_ns: &'a BTreeMap<ThreadId, u64>,
     pub(crate) busy_ns: Option<PerNode<u64>>,
@@ -74,7 +75,7 @@ impl Parts<'_> {
         let mut accesses: BTreeMap<ThreadId, PerNode<f64>> = BTreeMap::new();
         let mut groups = Vec::new();
         for (id, group) in self.table.groups() {
-            let resident = self.resident.get(&id);
+            let resident = (self.resident)(id);
             if let Some(resident) = resident {
                 self.add_accesses(&group, resident, scale, &mut accesses);
             }
@@ -154,6 +155,8 @@ impl Parts<'_> {
         }
         users.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         users.truncate(TOP_USERS);
+        // There may be very many groups.
+        users.shrink_to_fit();
         users.sort_by_key(|(user, _)| *user);
         PageGroup {
             id,

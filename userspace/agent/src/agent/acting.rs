@@ -116,7 +116,7 @@ impl Agent {
 }
 
 /// Where the pages of groups that a plan moves are before it.
-fn places_of_moved(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<GroupId, PerNode<u64>> {
+pub(super) fn places_of_moved(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<GroupId, PerNode<u64>> {
     let group = |planned: &Move| if let Action::MovePages { group, .. } = planned.action { Some(group) } else { None };
     let moved: BTreeSet<GroupId> = plan.moves.iter().filter_map(group).collect();
     let places = snapshot.groups.iter().filter(|group| moved.contains(&group.id));
