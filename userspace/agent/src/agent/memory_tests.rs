@@ -153,7 +153,7 @@ fn carry_out(snapshot: &Snapshot, plan: &Plan) -> Report {
             });
         }
     }
-    assert!(mover.undo_log().len() > 0 && !changed.is_empty());
+    assert!(!mover.undo_log().is_empty() && !changed.is_empty());
     report
 }
 
