@@ -15,6 +15,9 @@ use crate::model::{Action, Move, Node, NodeId, NodeIndex, PageGroup, Plan, Snaps
 use crate::registry::{MissingSignal, Parameter, Parameters, Signal};
 use crate::users::{Ledger, Weighed};
 
+/// Page groups that one plan moves at most: 32 GiB in groups of 2 MiB, for which a mover at its usual rate takes two minutes. Those
+/// that the policy names first go; the others come with the next plan.
+pub const MOST_MOVES: usize = 16_384;
 /// Groups taken along at most.
 pub const PRELOAD_GROUPS: Parameter = Parameter::whole("preload_groups", 8.0, "page groups", 0.0, 512.0);
 /// Samples from which on a group is judged.
@@ -38,6 +41,8 @@ pub struct PageMoves<'a> {
     /// By node, where pages for its threads go.
     destinations: Vec<Option<NodeIndex>>,
     moves: Vec<Move>,
+    /// Moves that were granted and are not written yet.
+    granted: usize,
 }
 
 impl<'a> PageMoves<'a> {
@@ -54,7 +59,13 @@ impl<'a> PageMoves<'a> {
             free: topology.nodes.values().map(free).collect(),
             destinations: topology.nodes.iter().map(|(node, _)| nearest_memory(topology, node)).collect(),
             moves: Vec::new(),
+            granted: 0,
         }
+    }
+
+    /// Whether the plan is as large as a plan may be.
+    pub fn is_full(&self) -> bool {
+        self.granted + self.moves.len() >= MOST_MOVES
     }
 
     /// What is planned.
@@ -100,7 +111,9 @@ impl<'a> PageMoves<'a> {
     /// move is still to be [written](Self::write).
     pub fn grant(&mut self, weighed: &Weighed, to: NodeIndex) -> bool {
         let pages = self.elsewhere(weighed.resident, weighed.pages_on(to)).filter(|&pages| pages <= self.free[to.0]);
+        let pages = pages.filter(|_| !self.is_full());
         self.free[to.0] -= pages.unwrap_or(0);
+        self.granted += usize::from(pages.is_some());
         pages.is_some()
     }
 
@@ -126,6 +139,7 @@ impl<'a> PageMoves<'a> {
         }
         // In the memory that is there: thousands of moves are large.
         let written = moves.into_iter().map(|written| written.expect("a group is granted once"));
+        self.granted = self.granted.saturating_sub(granted.len());
         if self.moves.is_empty() {
             self.moves = written.collect();
         } else {
@@ -197,7 +211,8 @@ impl<'a> PageMoves<'a> {
         gain_ns_per_s: impl FnOnce(&Self) -> Option<f64>,
         reason: impl FnOnce(&Self) -> String,
     ) -> bool {
-        let Some(pages) = self.pages_away(group, to).filter(|&pages| pages <= self.free[to.0]) else { return false };
+        let fits = |pages: &u64| *pages <= self.free[to.0] && !self.is_full();
+        let Some(pages) = self.pages_away(group, to).filter(fits) else { return false };
         self.free[to.0] -= pages;
         let action = Action::MovePages { group: group.id, bytes: group.bytes, to };
         let gain_ns_per_s = gain_ns_per_s(self).filter(|gain| gain.is_finite());
@@ -314,4 +329,30 @@ fn percent(share: f64) -> u64 {
 fn nearest_memory(topology: &Topology, node: NodeIndex) -> Option<NodeIndex> {
     let with_memory = topology.nodes.iter().filter(|(_, known)| known.memory_pages > 0).map(|(index, _)| index);
     with_memory.min_by_key(|&memory| (memory != node, topology.distance(node, memory)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::Kind;
+    use crate::testing::{SnapshotBuilder, two_nodes};
+
+    /// A plan of `locality` for so many groups on node 0 that one thread on node 1 uses.
+    fn moves(groups: usize) -> usize {
+        let mut builder = SnapshotBuilder::new(two_nodes(2)).thread(1, 1, Some(&[1e6, 0.0]));
+        for _ in 0..groups {
+            builder = builder.group_used_by(&[1, 0], &[(1, 1000.0)]);
+        }
+        let mut snapshot = builder.build();
+        snapshot.topology.nodes.values_mut().for_each(|node| (node.memory_pages, node.free_pages) = (1 << 40, 1 << 40));
+        let choice = crate::decider::PolicyChoice::new(Kind::Page, "locality").unwrap();
+        let decision = crate::decider::Decider::new(vec![choice]).decide(&snapshot, 1, u64::MAX);
+        decision.plan().expect("all are far from their user").moves.len()
+    }
+
+    #[test]
+    fn a_plan_moves_a_bounded_number_of_groups() {
+        assert_eq!(moves(100), 100);
+        assert_eq!(moves(MOST_MOVES + 100), MOST_MOVES);
+    }
 }

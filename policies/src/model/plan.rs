@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What is to be done: an ordered list of moves, each with its price and its reason.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::{CpuId, GroupId, NodeIndex, ThreadId, Topology};
@@ -84,5 +86,23 @@ impl Plan {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.moves.is_empty()
+    }
+
+    /// The nodes to which threads go. Of several moves of a thread the last counts.
+    pub fn thread_nodes(&self) -> BTreeMap<ThreadId, NodeIndex> {
+        let mut nodes = BTreeMap::new();
+        for planned in &self.moves {
+            match planned.action {
+                Action::MoveThread { thread, to, .. } => {
+                    nodes.insert(thread, to);
+                }
+                Action::Interchange { first, second, first_node, second_node } => {
+                    nodes.insert(first, second_node);
+                    nodes.insert(second, first_node);
+                }
+                Action::MovePages { .. } => {}
+            }
+        }
+        nodes
     }
 }

@@ -198,16 +198,17 @@ impl Snapshot {
     /// The same interval as if the threads of `plan` had already run at their new nodes, and CPUs where it names
     /// those: page groups are accessed from there.
     pub fn after_thread_moves(&self, plan: &Plan) -> Snapshot {
-        let mut destination = BTreeMap::new();
+        let nodes = plan.thread_nodes();
+        let mut cpus = BTreeMap::new();
         for action in plan.moves.iter().map(|planned| &planned.action) {
             match *action {
-                Action::MoveThread { thread, to, cpu, .. } => {
-                    destination.insert(thread, (to, cpu));
+                Action::MoveThread { thread, cpu, .. } => {
+                    cpus.insert(thread, cpu);
                 }
-                Action::Interchange { first, second, first_node, second_node } => {
+                Action::Interchange { first, second, .. } => {
                     let cpu_of = |id| self.thread(id).map(|thread| thread.cpu);
-                    destination.insert(first, (second_node, cpu_of(second)));
-                    destination.insert(second, (first_node, cpu_of(first)));
+                    cpus.insert(first, cpu_of(second));
+                    cpus.insert(second, cpu_of(first));
                 }
                 Action::MovePages { .. } => {}
             }
@@ -215,16 +216,16 @@ impl Snapshot {
         let mut after = self.clone();
         for group in &mut after.groups {
             for (user, accesses_per_s) in &group.users {
-                let (Some(&(to, _)), Some(thread)) = (destination.get(user), self.thread(*user)) else { continue };
+                let (Some(&to), Some(thread)) = (nodes.get(user), self.thread(*user)) else { continue };
                 let moved = accesses_per_s.min(group.accesses_per_s[thread.node]);
                 group.accesses_per_s[thread.node] -= moved;
                 group.accesses_per_s[to] += moved;
             }
         }
         for thread in &mut after.threads {
-            if let Some(&(to, cpu)) = destination.get(&thread.id) {
+            if let Some(&to) = nodes.get(&thread.id) {
                 thread.node = to;
-                thread.cpu = cpu.unwrap_or(thread.cpu);
+                thread.cpu = cpus.get(&thread.id).copied().flatten().unwrap_or(thread.cpu);
             }
         }
         after

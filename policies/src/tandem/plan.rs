@@ -267,6 +267,9 @@ impl Planner<'_> {
         let passes: &[bool] = if loads.is_felt() { &[false, true] } else { &[false] };
         for &for_relief in passes {
             for &at in &order {
+                if moves.is_full() {
+                    return (granted, denied);
+                }
                 let Some(owner) = owners[at].filter(|_| !goes[at]) else { continue };
                 let weighed = ledger.weighed(at);
                 let mut verdict = self.verdict(&weighed, owner, &sources, &mut loads, for_relief);

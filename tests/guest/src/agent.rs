@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use libtest_mimic::Trial;
 use tandem_guest_tests::{Memory, Scx, Worker, set_affinity, wait_until};
@@ -22,6 +23,7 @@ pub fn tests() -> Vec<Trial> {
         trial("page_moves_that_did_not_pay_are_undone", page_moves_that_did_not_pay_are_undone),
         trial("pages_go_where_threads_turn", pages_go_where_threads_turn),
         trial("thread_moves_that_did_not_pay_are_undone", thread_moves_that_did_not_pay_are_undone),
+        trial("moves_are_given_up_when_leases_ran_out", moves_are_given_up_when_leases_ran_out),
     ]
 }
 
@@ -101,6 +103,26 @@ fn pages_come_and_go(options: &[&str]) -> String {
     let log = scx.log();
     assert!(scx.stop().success());
     log
+}
+
+/// Pages are on their way, slowly, when scx_tandem is stopped for longer than leases last.
+fn moves_are_given_up_when_leases_ran_out() {
+    let process = format!("pid={}", std::process::id());
+    let options = ["--interval-ms", "1000", "--sampler-budget", "25", "--page-rate", "1", "--policy", "none+locality"];
+    let scx = Scx::start(&[&options[..], &["--manage", &process]].concat());
+    let [home, away] = two_nodes(&scx);
+    let memory = memory_on(&home, 4 * PAGES);
+    let worker = Worker::doing({
+        let memory = Arc::clone(&memory);
+        move || memory.walk()
+    });
+    set_affinity(worker.tid, &cpus(&away));
+    wait_until("the first pages come", || memory.pages_on(away.id.0) > 0);
+    scx.freeze_for(Duration::from_secs(4));
+    wait_until("it is seen that leases ran out", || scx.log().contains("leases ran out"));
+    let log = scx.log();
+    assert!(!log.contains(": 0 page moves"), "some were still queued: {log}");
+    assert!(scx.stop().success());
 }
 
 /// A thread goes to the memory that it uses most, and from then on uses only what it left behind. That memory has

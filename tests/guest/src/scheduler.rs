@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use tandem_bpf::{Pins, Scheduler};
 use tandem_policies::model::Topology;
@@ -126,6 +127,16 @@ impl Scx {
     /// If it cannot be asked.
     pub fn reload(&self) {
         self.signal(libc::SIGHUP);
+    }
+
+    /// Stops it where it is, as a debugger or a freezer of control groups does; it goes on after `frozen`.
+    ///
+    /// # Panics
+    /// If it cannot be stopped.
+    pub fn freeze_for(&self, frozen: Duration) {
+        self.signal(libc::SIGSTOP);
+        std::thread::sleep(frozen);
+        self.signal(libc::SIGCONT);
     }
 
     fn signal(&self, signal: i32) {

@@ -11,9 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::Result;
-use tandem_act::{
-    Assignments, Cooldowns, Generation, LinuxMovePages, MemoryWatch, Mover, MoverConfig, Outcome, Purpose, Stuck,
-};
+use tandem_act::{Assignments, Cooldowns, Generation, LinuxMovePages, MemoryWatch, Mover, MoverConfig, Outcome, Stuck};
 use tandem_bpf::{Scheduler, TaskRecord};
 use tandem_policies::decider::{Decider, PolicyChoice};
 use tandem_policies::model::{
@@ -25,8 +23,10 @@ use tandem_view::Status;
 use tracing::{debug, info};
 
 use crate::config::AgentConfig;
-use crate::leases::busy;
+use crate::cost::Work;
+use crate::leases::{self, busy};
 use crate::pace::{Pace, Step};
+use crate::reasons::Reasons;
 use crate::record::{self, Notes};
 use crate::report::{PagesMove, PolicyStatement, Report};
 use crate::rest::Rest;
@@ -93,8 +93,8 @@ pub struct Agent {
     talk: Talk,
     pace: Pace,
     rest: Rest,
-    /// Reasons of the moves under way, by plan.
-    reasons: BTreeMap<(Generation, u64), String>,
+    /// Reasons of the moves under way.
+    reasons: Reasons,
     /// When all leases were last renewed.
     renewed_ns: u64,
     last_stats_ns: u64,
@@ -145,7 +145,7 @@ impl Agent {
             talk: Talk::new(monotonic_ns()),
             pace: Pace::new(config.interval, is_quick),
             rest: Rest::new(config.cooldown, is_quick, COOLDOWNS),
-            reasons: BTreeMap::new(),
+            reasons: Reasons::default(),
             renewed_ns: monotonic_ns(),
             last_stats_ns: monotonic_ns(),
             decider,
@@ -180,6 +180,7 @@ impl Agent {
         if report.loaded_at_ns == 0 {
             report.loaded_at_ns = monotonic_ns();
         }
+        report.cost.begin();
         self.observe_tasks()?;
         loop {
             match self.pass_interval(orders, monotonic_ns(), report)? {
@@ -200,23 +201,30 @@ impl Agent {
             }
             let before_ns = thread_cpu_ns();
             let snapshot = self.sense()?;
+            report.cost.charge(Work::Sense);
             report.intervals += 1;
             let undone = self.verify(&snapshot, report);
+            report.cost.charge(Work::Verify);
             // What was undone is not in the snapshot: a plan made from it would bring it back.
             let mut decision = None;
             let waits = self.pace.waits_for_more(self.sensor.threads_turned() > 0);
             let knows_enough = self.knows_enough(&snapshot) && !waits;
             if !undone && self.trial.is_none() && knows_enough {
                 let decided = decision.insert(self.decide(&snapshot));
+                report.cost.charge(Work::Decide);
+                // What is queued from now on is not what was given up.
+                self.keep_leases(report)?;
                 self.note_statements(report);
                 decided.generation = self.carry_out(&snapshot, decided, report);
             }
-            self.renew_leases()?;
+            self.renew_leases(report)?;
             let step = if knows_enough && !undone && self.trial.is_none() { Step::Quiet } else { Step::Moving };
             let works: BTreeSet<ThreadId> = busy(&snapshot).map(|thread| thread.id).collect();
             let threads = snapshot.threads.iter().map(|thread| (thread.id, works.contains(&thread.id)));
             self.pace.note(monotonic_ns(), threads, step, thread_cpu_ns() - before_ns);
+            report.cost.charge(Work::Act);
             self.update_report(&snapshot, report)?;
+            report.cost.charge(Work::Tell);
             self.notes.record(snapshot, decision);
         }
     }
@@ -241,13 +249,17 @@ impl Agent {
             if let (Some(look_ns), Some(after)) = (next_look_ns, self.pace.early_look())
                 && now_ns >= look_ns
             {
-                if self.new_threads_work()? {
+                let work = self.new_threads_work()?;
+                report.cost.charge(Work::Look);
+                if work {
                     return Ok(None);
                 }
                 next_look_ns = Some(now_ns + after.as_nanos() as u64);
             }
             if next_turn_ns.is_some_and(|turn_ns| now_ns >= turn_ns) {
-                if self.sees_turn() {
+                let turned = self.sees_turn();
+                report.cost.charge(Work::Look);
+                if turned {
                     return Ok(None);
                 }
                 next_turn_ns = self.pace.turn_look().map(|after| now_ns + after.as_nanos() as u64);
@@ -266,12 +278,13 @@ impl Agent {
             if self.scheduler.exit(|_, _| ())?.is_some() {
                 return Ok(Some(Ended::SchedulerLeft));
             }
-            // Moves and samples may take longer than they should, and leases must not run out meanwhile.
-            if monotonic_ns() >= self.renewed_ns + self.config.interval.as_nanos() as u64 {
-                self.renew_leases()?;
-            }
+            self.keep_leases(report)?;
+            report.cost.charge(Work::Tick);
             self.sensor.sample(monotonic_ns())?;
+            report.cost.charge(Work::Sample);
+            self.keep_leases(report)?;
             self.move_pages(report);
+            report.cost.charge(Work::Move);
         }
     }
 
@@ -404,10 +417,7 @@ impl Agent {
             self.stuck.note(&outcome, monotonic_ns());
             report.mover.moved_pages += outcome.moved_pages;
             report.mover.call_ns += outcome.time_ns;
-            let reason = match outcome.purpose {
-                Purpose::Plan => self.reasons.remove(&(outcome.generation, outcome.group.start)).unwrap_or_default(),
-                Purpose::Undo { .. } => "undone: the plan did not pay".to_owned(),
-            };
+            let reason = self.reasons.take(&outcome);
             debug!("pages at {:#x} of {}: {:?}", outcome.start, outcome.group.process.0, outcome.ended);
             if outcome.moved_pages == 0 && outcome.already_there_pages == outcome.requested_pages {
                 continue;
@@ -424,8 +434,20 @@ impl Agent {
         }
     }
 
-    fn renew_leases(&mut self) -> Result<()> {
-        self.renewed_ns = monotonic_ns();
+    /// Renews leases if it is time: moves and samples may take longer than they should.
+    fn keep_leases(&mut self, report: &mut Report) -> Result<()> {
+        if monotonic_ns() >= self.renewed_ns + self.config.interval.as_nanos() as u64 {
+            self.renew_leases(report)?;
+        }
+        Ok(())
+    }
+
+    /// Renews all leases. Where they ran out meanwhile, nothing goes on that counts on them.
+    fn renew_leases(&mut self, report: &mut Report) -> Result<()> {
+        let before_ns = std::mem::replace(&mut self.renewed_ns, monotonic_ns());
+        if leases::ran_out(before_ns, self.config.lease, self.renewed_ns) {
+            self.give_up_moves(report);
+        }
         for refused in self.assignments.renew(&mut self.scheduler, monotonic_ns())? {
             debug!("thread {}: assignment refused: {}", refused.thread, refused.outcome.name());
             self.notes.refused(refused.thread, refused.outcome.name());
@@ -439,7 +461,7 @@ impl Agent {
         self.note_outcomes(cancelled, report);
         let generation = self.generation.advance();
         self.assignments.withdraw_all(generation);
-        self.renew_leases()
+        self.renew_leases(report)
     }
 
     fn update_report(&mut self, snapshot: &Snapshot, report: &mut Report) -> Result<()> {
@@ -457,6 +479,7 @@ impl Agent {
         report.sampler.budget_percent = self.config.sampler_budget * 100.0;
         report.sampler.counters = self.sensor.counters();
         let elapsed_ns = monotonic_ns() - self.started_ns;
+        report.cost.note_interval();
         report.sampler.used_percent = report.sampler.counters.cost_ns() as f64 / elapsed_ns.max(1) as f64 * 100.0;
         let under_way =
             UnderWay { assigned_threads: self.assignments.len(), queued_groups: self.mover.queued_groups() };
@@ -477,3 +500,6 @@ impl Agent {
         }
     }
 }
+
+#[cfg(test)]
+mod memory_tests;

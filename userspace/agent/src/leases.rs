@@ -7,6 +7,8 @@
 //! pages only has not: it leases threads to a node only as far as the node's CPUs reach for what they take, and the others
 //! stay free to go where there is room.
 
+use std::time::Duration;
+
 use tandem_policies::capacity::{Room, demands};
 use tandem_policies::model::{Action, NodeIndex, PerNode, Plan, Snapshot, Thread, ThreadId};
 
@@ -21,6 +23,12 @@ pub struct Lease {
     pub to: NodeIndex,
 }
 
+/// Whether leases that were renewed at `renewed_ns` had run out by `now_ns`: this process was stopped, or did not get a CPU, and
+/// the scheduler has placed threads by itself meanwhile.
+pub fn ran_out(renewed_ns: u64, lease: Duration, now_ns: u64) -> bool {
+    now_ns.saturating_sub(renewed_ns) > lease.as_nanos() as u64
+}
+
 /// Threads that used at least 1 % of a CPU.
 pub fn busy(snapshot: &Snapshot) -> impl Iterator<Item = &Thread> {
     snapshot.threads.iter().filter(|thread| thread.cpu_time_ns >= snapshot.interval_ns / 100)
@@ -32,7 +40,7 @@ pub fn leases(snapshot: &Snapshot, plan: &Plan) -> Vec<Lease> {
         return Vec::new();
     }
     let moves_threads = plan.moves.iter().any(|planned| !matches!(planned.action, Action::MovePages { .. }));
-    let after = snapshot.after_thread_moves(plan);
+    let nodes = plan.thread_nodes();
     let threads: Vec<&Thread> = busy(snapshot).collect();
     let mut loads = PerNode::filled(snapshot.topology.len(), 0);
     let has_room = |node: NodeIndex, load: u64| Room::of(snapshot.topology.nodes[node].capacity(), 0, 0).is_free(load);
@@ -40,7 +48,7 @@ pub fn leases(snapshot: &Snapshot, plan: &Plan) -> Vec<Lease> {
         .iter()
         .zip(demands(snapshot, &threads))
         .filter_map(|(thread, demand)| {
-            let to = after.thread(thread.id).expect("the same threads after the plan").node;
+            let to = nodes.get(&thread.id).copied().unwrap_or(thread.node);
             if !moves_threads && !has_room(to, loads[to]) {
                 return None;
             }
@@ -67,6 +75,14 @@ mod tests {
 
     fn tids(leases: &[Lease]) -> Vec<u32> {
         leases.iter().map(|lease| lease.thread.tid).collect()
+    }
+
+    #[test]
+    fn leases_have_run_out_once_they_were_not_renewed_for_longer_than_they_last() {
+        let lease = Duration::from_secs(3);
+        assert!(!ran_out(SECOND_NS, lease, SECOND_NS) && !ran_out(SECOND_NS, lease, 4 * SECOND_NS));
+        assert!(ran_out(SECOND_NS, lease, 4 * SECOND_NS + 1));
+        assert!(!ran_out(2 * SECOND_NS, lease, SECOND_NS), "a time before is no time after");
     }
 
     #[test]

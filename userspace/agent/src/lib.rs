@@ -6,9 +6,11 @@
 
 mod agent;
 mod config;
+mod cost;
 mod leases;
 mod managed;
 mod pace;
+mod reasons;
 mod record;
 mod report;
 mod rest;
@@ -20,5 +22,6 @@ mod verify;
 
 pub use agent::{Agent, Ended, Order};
 pub use config::AgentConfig;
+pub use cost::CostReport;
 pub use managed::ManagedSet;
 pub use report::{MoverReport, PagesMove, PlanResult, Recent, Report, SamplerReport, ThreadMove};

@@ -7,6 +7,9 @@ use serde::Serialize;
 use tandem_act::Outcome;
 use tandem_sense::SamplerCounters;
 use tandem_trace::Recording;
+use tandem_view::PlanVerdict;
+
+use crate::cost::CostReport;
 
 /// Entries of each list that are kept; older ones are dropped and counted.
 const KEPT: usize = 10_000;
@@ -106,10 +109,8 @@ pub struct PlanResult {
     pub before_ns: Option<f64>,
     /// See `before_ns`.
     pub after_ns: Option<f64>,
-    /// Whether it was judged; before that it is on trial.
-    pub judged: bool,
-    /// Whether it was rolled back.
-    pub undone: bool,
+    /// What became of it.
+    pub verdict: PlanVerdict,
 }
 
 /// What a policy said of what it is doing, from then on.
@@ -172,6 +173,8 @@ pub struct Report {
     pub sampler: SamplerReport,
     /// Page moving.
     pub mover: MoverReport,
+    /// What all of this took.
+    pub cost: CostReport,
     /// Threads moved.
     pub thread_moves: Recent<ThreadMove>,
     /// Pages moved.
@@ -180,6 +183,8 @@ pub struct Report {
     pub plans: Recent<PlanResult>,
     /// Plans that were rolled back.
     pub undone_plans: u64,
+    /// Times that leases ran out because this process stood still, so that the plan under way was given up.
+    pub lost_leases: u64,
     /// What joint policies chose, and why.
     pub choices: Recent<PolicyStatement>,
     /// Assignments by outcome, since the scheduler was loaded.
@@ -191,9 +196,33 @@ pub struct Report {
     pub recording: Option<Recording>,
 }
 
+impl Report {
+    /// The plan of this generation is not on trial any more, and an access takes `after_ns` now.
+    pub fn end_trial(&mut self, generation: u64, verdict: PlanVerdict, after_ns: Option<f64>) {
+        self.undone_plans += u64::from(verdict == PlanVerdict::Undone);
+        if let Some(result) = self.plans.iter_mut().rev().find(|plan| plan.generation == generation) {
+            (result.verdict, result.after_ns) = (verdict, after_ns);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::plan_result;
+
+    #[test]
+    fn the_end_of_a_trial_is_noted_for_its_plan_alone() {
+        let mut report = Report::default();
+        for generation in 1..=3 {
+            report.plans.push(plan_result(generation, PlanVerdict::Trial));
+        }
+        report.end_trial(2, PlanVerdict::Superseded, None);
+        report.end_trial(3, PlanVerdict::Undone, Some(9.0));
+        let ended: Vec<_> = report.plans.iter().map(|plan| (plan.verdict, plan.after_ns)).collect();
+        let expected = [(PlanVerdict::Trial, None), (PlanVerdict::Superseded, None), (PlanVerdict::Undone, Some(9.0))];
+        assert_eq!((ended.as_slice(), report.undone_plans), (expected.as_slice(), 1));
+    }
 
     #[test]
     fn lists_forget_the_oldest() {

@@ -7,7 +7,7 @@ use tandem_policies::decider::PolicyChoice;
 use tandem_policies::model::Snapshot;
 use tandem_policies::registry::Kind;
 use tandem_policies::stall::latency_ns;
-use tandem_view::{Activity, Maybe, MoveView, PlanView, SamplerView, Status, Survey, survey};
+use tandem_view::{Activity, AgentView, Maybe, MoveView, PlanView, SamplerView, Status, Survey, survey};
 
 use crate::config::AgentConfig;
 use crate::report::{PlanResult, Report};
@@ -57,6 +57,7 @@ pub fn status(config: &AgentConfig, snapshot: &Snapshot, report: &Report, under_
         latency_ns: latency_ns(snapshot).into(),
         sampler: sampler(report, rates),
         activity: activity(report, under_way),
+        agent: agent(report),
         nodes,
         processes,
         threads,
@@ -79,6 +80,16 @@ fn sampler(report: &Report, rates: String) -> SamplerView {
     }
 }
 
+fn agent(report: &Report) -> AgentView {
+    let cost = &report.cost;
+    AgentView {
+        cpu_ns: cost.cpu_ns,
+        cpu_percent: cost.cpu_percent,
+        interval_cpu_percent: cost.interval_cpu_percent,
+        peak_resident_bytes: cost.peak_resident_bytes.into(),
+    }
+}
+
 fn activity(report: &Report, under_way: UnderWay) -> Activity {
     Activity {
         intervals: report.intervals,
@@ -87,6 +98,7 @@ fn activity(report: &Report, under_way: UnderWay) -> Activity {
         moved_pages: report.mover.moved_pages,
         queued_groups: under_way.queued_groups as u64,
         pressure_pauses: report.mover.pressure_pauses,
+        lost_leases: report.lost_leases,
         plans: report.plans.total(),
         undone_plans: report.undone_plans,
     }
@@ -125,58 +137,21 @@ fn plan(result: &PlanResult) -> PlanView {
         predicted_gain_ns_per_s: result.predicted_gain_ns_per_s.into(),
         before_ns: result.before_ns.into(),
         after_ns: result.after_ns.into(),
-        verdict: match (result.judged, result.undone) {
-            (false, _) => "trial",
-            (true, false) => "kept",
-            (true, true) => "undone",
-        }
-        .to_owned(),
+        verdict: result.verdict.name().to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use tandem_policies::model::AccessRates;
+    use tandem_view::PlanVerdict;
 
     use super::*;
-    use crate::managed::ManagedSet;
     use crate::report::ThreadMove;
-    use crate::testing::{SECOND_NS, snapshot};
-
-    fn config() -> AgentConfig {
-        AgentConfig {
-            interval: Default::default(),
-            lease: Default::default(),
-            cooldown: Default::default(),
-            policies: PolicyChoice::of_both("sma+none").unwrap(),
-            managed: ManagedSet { include: vec![], exclude: vec![] },
-            sampler_budget: 0.01,
-            page_rate_bytes_per_s: 1,
-            mover_budget: 0.1,
-            dry_run: true,
-            seed: 1,
-            stats_interval: None,
-            recorder: None,
-            board: None,
-            alive: || (),
-        }
-    }
+    use crate::testing::{SECOND_NS, config, plan_result, snapshot};
 
     fn moved(tid: u32, time_ns: u64, reason: &str) -> ThreadMove {
         ThreadMove { time_ns, tid, from: 0, to: 1, reason: reason.to_owned() }
-    }
-
-    fn result(judged: bool, undone: bool) -> PlanResult {
-        PlanResult {
-            time_ns: 1,
-            generation: 1,
-            moves: 1,
-            predicted_gain_ns_per_s: Some(2.0),
-            before_ns: Some(100.0),
-            after_ns: None,
-            judged,
-            undone,
-        }
     }
 
     #[test]
@@ -199,11 +174,14 @@ mod tests {
     #[test]
     fn a_plan_is_on_trial_until_it_is_judged() {
         let mut report = Report::default();
-        for one in [result(true, true), result(true, false), result(false, false)] {
-            report.plans.push(one);
+        for generation in 1..=4 {
+            report.plans.push(plan_result(generation, PlanVerdict::Trial));
         }
+        report.end_trial(1, PlanVerdict::Undone, None);
+        report.end_trial(2, PlanVerdict::Kept, None);
+        report.end_trial(3, PlanVerdict::Superseded, None);
         let status = status(&config(), &snapshot(&[]), &report, UnderWay::default());
         let verdicts: Vec<_> = status.plans.iter().map(|plan| plan.verdict.as_str()).collect();
-        assert_eq!(verdicts, ["undone", "kept", "trial"]);
+        assert_eq!(verdicts, ["undone", "kept", "superseded", "trial"]);
     }
 }

@@ -73,6 +73,8 @@ pub fn tell_statistics(status: &Status) {
         queued_groups = activity.queued_groups,
         plans = activity.plans,
         undone_plans = activity.undone_plans,
+        agent_cpu_percent = status.agent.cpu_percent,
+        agent_peak_resident_bytes = status.agent.peak_resident_bytes.0,
         "{}",
         tandem_view::line(status)
     );

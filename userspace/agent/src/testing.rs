@@ -1,10 +1,75 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A small machine and what its threads did, for tests.
 
+use tandem_act::{Ended, Generation, Outcome, Purpose};
+use tandem_policies::decider::PolicyChoice;
 use tandem_policies::model::{
-    CpuId, LatencySource, MemoryLines, Node, NodeId, NodeIndex, NodeLoad, PerNode, ProcessId, Snapshot, Thread,
-    ThreadId, Topology,
+    CpuId, GroupId, LatencySource, MemoryLines, Node, NodeId, NodeIndex, NodeLoad, PAGE_BYTES, PerNode, ProcessId,
+    Snapshot, Thread, ThreadId, Topology,
 };
+use tandem_view::PlanVerdict;
+
+use crate::config::AgentConfig;
+use crate::managed::ManagedSet;
+use crate::report::PlanResult;
+
+/// A plan that should save 2 ns a second.
+pub fn plan_result(generation: u64, verdict: PlanVerdict) -> PlanResult {
+    PlanResult {
+        time_ns: 1,
+        generation,
+        moves: 1,
+        predicted_gain_ns_per_s: Some(2.0),
+        before_ns: Some(100.0),
+        after_ns: None,
+        verdict,
+    }
+}
+
+/// A move of one page that was tried, to node 1.
+pub fn outcome(group: GroupId, generation: Generation, purpose: Purpose) -> Outcome {
+    Outcome {
+        group,
+        start: group.start,
+        bytes: PAGE_BYTES,
+        to: NodeId(1),
+        generation,
+        purpose,
+        ended: Ended::Done,
+        requested_pages: 1,
+        moved_pages: 1,
+        already_there_pages: 0,
+        busy_pages: 0,
+        absent_pages: 0,
+        shared_pages: 0,
+        no_memory_pages: 0,
+        invalid_pages: 0,
+        moved_on_pages: 0,
+        not_tried_pages: 0,
+        other_pages: Default::default(),
+        time_ns: 1,
+    }
+}
+
+/// Of an agent that acts on nothing.
+pub fn config() -> AgentConfig {
+    AgentConfig {
+        interval: Default::default(),
+        lease: Default::default(),
+        cooldown: Default::default(),
+        policies: PolicyChoice::of_both("sma+none").unwrap(),
+        managed: ManagedSet { include: vec![], exclude: vec![] },
+        sampler_budget: 0.01,
+        page_rate_bytes_per_s: 1,
+        mover_budget: 0.1,
+        dry_run: true,
+        seed: 1,
+        stats_interval: None,
+        recorder: None,
+        board: None,
+        alive: || (),
+    }
+}
 
 /// Length of the interval.
 pub const SECOND_NS: u64 = 1_000_000_000;

@@ -67,6 +67,8 @@ pub enum Verdict {
         /// Latency now.
         after_ns: f64,
     },
+    /// Before and after are of different phases, and a new plan brings back what is better where it was.
+    Superseded,
 }
 
 impl Trial {
@@ -75,11 +77,14 @@ impl Trial {
         Self { generation, before_ns, changed, explores, settled_intervals: 0 }
     }
 
-    /// One interval later: `moving` says whether moves are still under way. Without a signal before or after, nothing speaks
-    /// against the plan.
-    pub fn judge(&mut self, moving: bool, seen: Seen) -> Verdict {
+    /// One interval later: `moving` says whether moves are still under way, `turned` whether threads turned to other memory.
+    /// Without a signal before or after, nothing speaks against the plan.
+    pub fn judge(&mut self, moving: bool, turned: bool, seen: Seen) -> Verdict {
         if moving {
             return Verdict::Wait;
+        }
+        if turned {
+            return Verdict::Superseded;
         }
         self.settled_intervals += 1;
         if self.settled_intervals < SETTLE_INTERVALS {
@@ -110,9 +115,9 @@ mod tests {
 
     fn judge(mut trial: Trial, after_ns: Option<f64>, without_ns: Option<f64>) -> Verdict {
         let bad = Seen { after_ns: Some(1e9), without_ns: Some(1.0), error_ns: 0.0 };
-        assert_eq!(trial.judge(true, bad), Verdict::Wait, "while moves are under way");
-        assert_eq!(trial.judge(false, bad), Verdict::Wait, "the interval of the moves");
-        trial.judge(false, Seen { after_ns, without_ns, error_ns: 1.0 })
+        assert_eq!(trial.judge(true, false, bad), Verdict::Wait, "while moves are under way");
+        assert_eq!(trial.judge(false, false, bad), Verdict::Wait, "the interval of the moves");
+        trial.judge(false, false, Seen { after_ns, without_ns, error_ns: 1.0 })
     }
 
     #[test]
@@ -152,6 +157,14 @@ mod tests {
         assert_eq!(judged(150.0), Verdict::Keep { after_ns: Some(130.0) }, "the program does something else now");
         assert_eq!(judged(130.0), Verdict::Keep { after_ns: Some(130.0) }, "nothing of it is left");
         assert_eq!(judged(120.0), Verdict::Undo { after_ns: 130.0 });
+    }
+
+    #[test]
+    fn a_plan_whose_threads_turned_is_superseded_once_its_moves_are_done() {
+        let mut trial = Trial::new(Generation(1), Some(100.0), Changed::default(), false);
+        let worse = Seen { after_ns: Some(300.0), without_ns: Some(100.0), error_ns: 0.0 };
+        assert_eq!(trial.judge(true, true, worse), Verdict::Wait);
+        assert_eq!(trial.judge(false, true, worse), Verdict::Superseded);
     }
 
     #[test]

@@ -136,6 +136,9 @@ impl Group<'_> {
     }
 }
 
+/// A group that could be cut: its process and pages, and those of them that were seen, ascending, each with its record.
+type Candidate = (u32, Range<u64>, Vec<(u64, u32)>);
+
 /// The table.
 pub struct AffinityTable {
     config: AffinityConfig,
@@ -257,14 +260,15 @@ impl AffinityTable {
         one_region: impl Fn(ProcessId, Range<u64>) -> bool,
     ) -> Vec<GroupId> {
         let mut changed = self.merge_alike(one_region);
-        for (process, pages) in self.next_candidates() {
-            let Some(cut) = split::cut(&pages, |part| self.part(process, part)) else { continue };
+        for (process, pages, seen) in self.next_candidates() {
+            let part = |of: Range<u64>| self.part(&seen, of);
+            let Some(cut) = split::cut(&pages, part) else { continue };
             let id = |page: u64| GroupId { process: ProcessId(process), start: page * PAGE_BYTES };
             let whole = whole_pages(ProcessId(process), id(pages.start).start..id(pages.end).start);
             if !whole.is_some_and(|whole| cut.is_multiple_of(whole)) {
                 continue;
             }
-            let (low, high) = (self.part(process, pages.start..cut), self.part(process, cut..pages.end));
+            let (low, high) = (part(pages.start..cut), part(cut..pages.end));
             self.groups.split(process, cut, |number| split::low_share(&low, &high, number));
             self.counters.splits += 1;
             changed.extend([id(pages.start), id(cut)]);
@@ -272,8 +276,8 @@ impl AffinityTable {
         changed
     }
 
-    /// Groups that could be cut, in turn: as many as may be looked at.
-    fn next_candidates(&mut self) -> Vec<(u32, Range<u64>)> {
+    /// Groups that could be cut, in turn, each with those of its pages that were seen: as many as may be looked at.
+    fn next_candidates(&mut self) -> Vec<Candidate> {
         let shared = self.groups.records().filter(|record| split::may_split(*record));
         let mut all: Vec<_> = shared.map(|record| (record.process(), record.pages())).collect();
         all.sort_unstable_by_key(|(process, pages)| (*process, pages.start));
@@ -283,16 +287,32 @@ impl AffinityTable {
         if let Some((process, pages)) = all.last() {
             self.examined_to = (*process, pages.start);
         }
-        all
+        all.sort_unstable_by_key(|(process, pages)| (*process, pages.start));
+        let mut candidates: Vec<Candidate> = all.into_iter().map(|(process, pages)| (process, pages, vec![])).collect();
+        if candidates.is_empty() {
+            return candidates;
+        }
+        // Once through what was seen: most of a group's pages never were, and each would be looked up several times.
+        for record in self.pages.records() {
+            let (process, page) = (record.process(), record.pages().start);
+            let behind = candidates.partition_point(|(of, pages, _)| (*of, pages.start) <= (process, page));
+            if let Some((of, pages, seen)) = behind.checked_sub(1).map(|at| &mut candidates[at])
+                && *of == process
+                && pages.contains(&page)
+            {
+                seen.push((page, record.slot()));
+            }
+        }
+        candidates.iter_mut().for_each(|(_, _, seen)| seen.sort_unstable());
+        candidates
     }
 
-    /// Who touched these pages lately.
-    fn part(&self, process: u32, pages: Range<u64>) -> Part {
+    /// Who touched these pages lately, of the pages `seen`.
+    fn part(&self, seen: &[(u64, u32)], pages: Range<u64>) -> Part {
         let mut part = Part::default();
-        for page in pages {
-            if let Some(record) = self.pages.at(process, page) {
-                record.users().for_each(|(number, user)| part.add(number, user.looks));
-            }
+        let from = seen.partition_point(|(page, _)| *page < pages.start);
+        for &(_, slot) in seen[from..].iter().take_while(|(page, _)| *page < pages.end) {
+            self.pages.record(slot).users().for_each(|(number, user)| part.add(number, user.looks));
         }
         part
     }

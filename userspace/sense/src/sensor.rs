@@ -141,8 +141,8 @@ impl Sensor {
         Ok(Self { counting, successor, ..Self::over(sampler, config, topology) })
     }
 
-    /// Samples with `sampler`.
-    fn over(sampler: Box<dyn Sampler>, config: SensorConfig, topology: &Topology) -> Self {
+    /// Samples with `sampler`, whoever made it.
+    pub fn over(sampler: Box<dyn Sampler>, config: SensorConfig, topology: &Topology) -> Self {
         let mut busy = NodeBusy::new();
         busy.read(topology);
         Self {
@@ -391,8 +391,9 @@ impl Sensor {
 
     /// Asks where the pages of groups are, those with the oldest answer first, as many as may be asked.
     fn read_homes(&mut self, topology: &Topology, now_ns: u64) {
-        let known: BTreeMap<_, _> = self.table.groups().into_iter().map(|(id, group)| (id, group.bytes())).collect();
-        self.known_homes.retain(topology.len(), |id| known.contains_key(&id));
+        let known: Vec<_> = self.table.groups().into_iter().map(|(id, group)| (id, group.bytes())).collect();
+        let is_known = |id: GroupId| known.binary_search_by_key(&id, |group| group.0).is_ok();
+        self.known_homes.retain(topology.len(), is_known);
         let age_ms = |id: &GroupId| self.known_homes.age_ms(*id, now_ns);
         let mut by_age: Vec<_> = known.iter().map(|(id, bytes)| (Reverse(age_ms(id)), *id, *bytes)).collect();
         by_age.sort_unstable();

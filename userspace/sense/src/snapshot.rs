@@ -158,6 +158,8 @@ impl Parts<'_> {
         }
         users.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         users.truncate(TOP_USERS);
+        // There may be very many groups.
+        users.shrink_to_fit();
         users.sort_by_key(|(user, _)| *user);
         PageGroup {
             id,

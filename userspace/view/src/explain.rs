@@ -134,6 +134,10 @@ fn plan_in_words(plan: &PlanView) -> String {
     let many = if plan.moves == 1 { "1 move".to_owned() } else { format!("{} moves", plan.moves) };
     let measured = match (plan.verdict.as_str(), plan.before_ns.0, plan.after_ns.0) {
         ("trial", ..) => "it is still on trial".to_owned(),
+        ("superseded", ..) => {
+            "what it brought could not be measured: threads turned to other memory, or leases ran out, before it was judged"
+                .to_owned()
+        }
         (verdict, Some(before), Some(after)) => {
             let change = (after - before) / before * 100.0;
             format!(
@@ -237,6 +241,8 @@ mod tests {
         assert!(text.ends_with(plan), "{text}");
         status.plans[0].verdict = "trial".to_owned();
         assert!(said(&status, &moved).ends_with("it is still on trial."));
+        status.plans[0].verdict = "superseded".to_owned();
+        assert!(said(&status, &moved).ends_with("or leases ran out, before it was judged."));
     }
 
     #[test]

@@ -16,7 +16,9 @@ mod words;
 pub use board::Board;
 pub use maybe::Maybe;
 pub use prometheus::prometheus;
-pub use shapes::{Activity, MoveView, NodeView, PlanView, ProcessView, SamplerView, Status, ThreadView};
+pub use shapes::{
+    Activity, AgentView, MoveView, NodeView, PlanVerdict, PlanView, ProcessView, SamplerView, Status, ThreadView,
+};
 pub use socket::{Client, SOCKET, Server, describe};
 pub use survey::{Survey, survey};
 pub use words::{line, percent};

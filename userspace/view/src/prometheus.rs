@@ -48,6 +48,10 @@ pub fn prometheus(status: &Status) -> String {
     gauge("tandem_covered_threads", "Those of them with a signal.", Some(sampler.covered_threads as f64));
     gauge("tandem_assigned_threads", "Threads that are assigned to a node.", Some(activity.assigned_threads as f64));
     gauge("tandem_sampler_cpus", "CPUs used by sampling.", Some(sampler.used_percent / 100.0));
+    let peak = status.agent.peak_resident_bytes.0.map(|bytes| bytes as f64);
+    gauge("tandem_agent_peak_resident_bytes", "Most memory of scx_tandem that was ever resident.", peak);
+    Family::new(&mut text, "counter", "tandem_agent_cpu_seconds_total", "CPU time of all of scx_tandem.")
+        .value("", Some(status.agent.cpu_ns as f64 / 1e9));
     let mut counter =
         |name, help, value: u64| Family::new(&mut text, "counter", name, help).value("", Some(value as f64));
     counter("tandem_thread_moves_total", "Threads sent to another node.", activity.thread_moves);

@@ -34,6 +34,8 @@ pub struct Status {
     pub sampler: SamplerView,
     #[stat(desc = "what was done since the scheduler was there")]
     pub activity: Activity,
+    #[stat(desc = "what scx_tandem itself takes")]
+    pub agent: AgentView,
     #[stat(desc = "nodes, ascending by id")]
     pub nodes: Vec<NodeView>,
     #[stat(desc = "managed processes, ascending by id")]
@@ -69,6 +71,21 @@ pub struct SamplerView {
     pub group_bytes: u64,
 }
 
+/// What scx_tandem itself takes: all its threads, sampling included.
+#[stat_doc]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Stats)]
+#[stat(desc = "what scx_tandem itself takes: all its threads, sampling included")]
+pub struct AgentView {
+    #[stat(desc = "CPU time since the scheduler was there [ns]")]
+    pub cpu_ns: u64,
+    #[stat(desc = "the same in percent of one CPU")]
+    pub cpu_percent: f64,
+    #[stat(desc = "CPU time in the last interval [percent of one CPU]")]
+    pub interval_cpu_percent: f64,
+    #[stat(desc = "most memory that was ever resident [bytes]")]
+    pub peak_resident_bytes: Maybe<u64>,
+}
+
 /// Counts since the scheduler was there.
 #[stat_doc]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Stats)]
@@ -86,6 +103,8 @@ pub struct Activity {
     pub queued_groups: u64,
     #[stat(desc = "times that page moves waited for memory pressure to end")]
     pub pressure_pauses: u64,
+    #[stat(desc = "times that leases ran out because scx_tandem stood still, and the plan under way was given up")]
+    pub lost_leases: u64,
     #[stat(desc = "plans carried out")]
     pub plans: u64,
     #[stat(desc = "plans undone because they did not pay")]
@@ -196,6 +215,34 @@ pub struct MoveView {
     pub reason: String,
 }
 
+/// What became of a plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlanVerdict {
+    /// It is carried out, or watched.
+    #[default]
+    Trial,
+    /// It stayed.
+    Kept,
+    /// It made things worse and was taken back.
+    Undone,
+    /// Threads turned to other memory, or leases ran out, before it could be judged: it stays until the next plan, and nobody
+    /// knows what it brought.
+    Superseded,
+}
+
+impl PlanVerdict {
+    /// In a word, as [`PlanView::verdict`] has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Trial => "trial",
+            Self::Kept => "kept",
+            Self::Undone => "undone",
+            Self::Superseded => "superseded",
+        }
+    }
+}
+
 /// A plan and what it brought.
 #[stat_doc]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Stats)]
@@ -211,8 +258,10 @@ pub struct PlanView {
     pub predicted_gain_ns_per_s: Maybe<f64>,
     #[stat(desc = "estimated mean latency of an access before [ns]")]
     pub before_ns: Maybe<f64>,
-    #[stat(desc = "and after [ns]; null while the plan is on trial")]
+    #[stat(desc = "and after [ns]; null while the plan is on trial, and if it was superseded")]
     pub after_ns: Maybe<f64>,
-    #[stat(desc = "what became of it: trial, kept or undone")]
+    #[stat(
+        desc = "what became of it: trial, kept, undone, or superseded (threads turned to other memory, or leases ran out, before it was judged)"
+    )]
     pub verdict: String,
 }

@@ -8,6 +8,7 @@ use tandem_policies::model::{Action, GroupId, Move, NodeIndex, PerNode, Plan, Sn
 use tandem_policies::stall::{Changed, latency_ns};
 use tandem_sense::monotonic_ns;
 use tandem_trace::Decision;
+use tandem_view::PlanVerdict;
 use tracing::{debug, info};
 
 use super::Agent;
@@ -46,8 +47,7 @@ impl Agent {
             predicted_gain_ns_per_s: plan.moves.iter().map(|planned| planned.gain_ns_per_s).sum(),
             before_ns,
             after_ns: None,
-            judged: false,
-            undone: false,
+            verdict: PlanVerdict::Trial,
         });
         let changed = Changed { threads: moved, groups: places_of_moved(snapshot, plan) };
         self.trial = Some(Trial::new(generation, before_ns, changed, explores));
@@ -105,7 +105,7 @@ impl Agent {
             let wanted = PageMove { group, bytes, to, generation, cooldown_ns: rest_ns };
             match self.mover.enqueue(wanted, now_ns, &self.cooldowns) {
                 Ok(()) => {
-                    self.reasons.insert((generation, group.start), planned.reason.clone());
+                    self.reasons.note(generation, group, planned.reason.clone());
                     queued += 1;
                 }
                 Err(refused) => debug!("pages at {:#x} of {} stay: {refused}", group.start, group.process.0),
@@ -116,7 +116,7 @@ impl Agent {
 }
 
 /// Where the pages of groups that a plan moves are before it.
-fn places_of_moved(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<GroupId, PerNode<u64>> {
+pub(super) fn places_of_moved(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<GroupId, PerNode<u64>> {
     let group = |planned: &Move| if let Action::MovePages { group, .. } = planned.action { Some(group) } else { None };
     let moved: BTreeSet<GroupId> = plan.moves.iter().filter_map(group).collect();
     let places = snapshot.groups.iter().filter(|group| moved.contains(&group.id));

@@ -3,9 +3,11 @@
 
 use tandem_policies::model::Snapshot;
 use tandem_sense::monotonic_ns;
+use tandem_view::PlanVerdict;
 use tracing::warn;
 
 use super::{Agent, HOLD_COOLDOWNS};
+use crate::reasons::UNDONE;
 use crate::report::{Report, ThreadMove};
 use crate::verify::{Seen, Trial, Verdict};
 
@@ -14,28 +16,21 @@ impl Agent {
     pub(super) fn verify(&mut self, snapshot: &Snapshot, report: &mut Report) -> bool {
         let Some(trial) = &mut self.trial else { return false };
         let moving = self.mover.queued_groups() > 0;
-        if self.pace.is_quick() && self.sensor.threads_turned() > 0 && !moving {
-            // Before and after are of different phases, and a new plan brings back what is better where it was.
-            self.mover.forget_before(trial.generation);
-            self.trial = None;
-            return false;
-        }
+        let turned = self.pace.is_quick() && self.sensor.threads_turned() > 0;
         let seen = Seen::of(snapshot, &trial.changed);
-        let verdict = trial.judge(moving, seen);
-        let (after_ns, undone) = match verdict {
+        let (verdict, after_ns) = match trial.judge(moving, turned, seen) {
             Verdict::Wait => return false,
-            Verdict::Keep { after_ns } => (after_ns, false),
-            Verdict::Undo { after_ns } => (Some(after_ns), true),
+            Verdict::Keep { after_ns } => (PlanVerdict::Kept, after_ns),
+            Verdict::Undo { after_ns } => (PlanVerdict::Undone, Some(after_ns)),
+            Verdict::Superseded => (PlanVerdict::Superseded, None),
         };
-        if let Some(result) = report.plans.iter_mut().rev().find(|plan| plan.generation == trial.generation.0) {
-            result.after_ns = after_ns;
-            result.judged = true;
-            result.undone = undone;
-        }
         let trial = self.trial.take().expect("looked at above");
-        self.notes.judged(&trial, after_ns, undone);
+        report.end_trial(trial.generation.0, verdict, after_ns);
+        let undone = verdict == PlanVerdict::Undone;
+        if verdict != PlanVerdict::Superseded {
+            self.notes.judged(&trial, after_ns, undone);
+        }
         if undone {
-            report.undone_plans += 1;
             self.undo(&trial, report);
         } else {
             self.mover.forget_before(trial.generation);
@@ -57,7 +52,7 @@ impl Agent {
                 tid: thread.tid,
                 from: self.topology.nodes[now_at].id.0,
                 to: self.topology.nodes[node].id.0,
-                reason: "undone: the plan did not pay".to_owned(),
+                reason: UNDONE.to_owned(),
             });
         }
         let cancelled = self.mover.undo(trial.generation, now_ns, hold_ns);

@@ -3,6 +3,7 @@
 
 use tandem_act::MemoryNotice;
 use tandem_sense::monotonic_ns;
+use tandem_view::PlanVerdict;
 use tracing::{info, warn};
 
 use super::Agent;
@@ -23,5 +24,24 @@ impl Agent {
         }
         let outcomes = self.mover.run(monotonic_ns(), &mut self.cooldowns);
         self.note_outcomes(outcomes, report);
+    }
+
+    /// Gives up what is queued, and the plan that it belongs to: leases ran out, so threads are elsewhere than it counts on.
+    pub(super) fn give_up_moves(&mut self, report: &mut Report) {
+        let queued = self.mover.queued_groups();
+        if queued == 0 && self.trial.is_none() {
+            return;
+        }
+        report.lost_leases += 1;
+        warn!(
+            event = "leases_ran_out",
+            queued_groups = queued,
+            "leases ran out because scx_tandem was stopped or got no CPU: {queued} page moves that were queued are given up"
+        );
+        let cancelled = self.mover.cancel_all(monotonic_ns(), &mut self.cooldowns);
+        self.note_outcomes(cancelled, report);
+        if let Some(trial) = self.trial.take() {
+            report.end_trial(trial.generation.0, PlanVerdict::Superseded, None);
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use serde::{Deserialize, Serialize};
-use tandem_view::Status;
+use tandem_view::{PlanVerdict, Status};
 
 /// What is needed of scx_tandem's report.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -28,8 +28,7 @@ struct Plan {
     predicted_gain_ns_per_s: Option<f64>,
     before_ns: Option<f64>,
     after_ns: Option<f64>,
-    judged: bool,
-    undone: bool,
+    verdict: PlanVerdict,
 }
 
 impl Report {
@@ -73,7 +72,7 @@ pub struct Summary {
     moved_pages: u64,
     plans: u64,
     undone_plans: u64,
-    /// Plans whose outcome was not known when the program ended.
+    /// Plans whose outcome was not known when the program ended, or could not be (superseded).
     unjudged_plans: u64,
     /// Of the plans that were kept: what they should save, and what follows from the latencies measured.
     predicted_gain_ns_per_s: Option<f64>,
@@ -90,7 +89,10 @@ impl Summary {
         report: &Report,
         dry_run: bool,
     ) -> Self {
-        let kept = || report.plans.iter().filter(|plan| plan.judged && !plan.undone);
+        let are = |verdicts: &[PlanVerdict]| {
+            report.plans.iter().filter(|plan| verdicts.contains(&plan.verdict)).count() as u64
+        };
+        let kept = || report.plans.iter().filter(|plan| plan.verdict == PlanVerdict::Kept);
         let saved_ns = kept().filter_map(|plan| Some(plan.before_ns? - plan.after_ns?)).reduce(|one, two| one + two);
         Self {
             command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
@@ -104,8 +106,8 @@ impl Summary {
             thread_moves: report.thread_moves.len() as u64,
             moved_pages: report.mover.moved_pages,
             plans: report.plans.len() as u64,
-            undone_plans: report.plans.iter().filter(|plan| plan.undone).count() as u64,
-            unjudged_plans: report.plans.iter().filter(|plan| !plan.judged).count() as u64,
+            undone_plans: are(&[PlanVerdict::Undone]),
+            unjudged_plans: are(&[PlanVerdict::Trial, PlanVerdict::Superseded]),
             predicted_gain_ns_per_s: kept()
                 .filter_map(|plan| plan.predicted_gain_ns_per_s)
                 .reduce(|one, two| one + two),
@@ -149,8 +151,8 @@ mod tests {
 
     use super::*;
 
-    fn plan(predicted: f64, before: Option<f64>, after: Option<f64>, judged: bool, undone: bool) -> Plan {
-        Plan { predicted_gain_ns_per_s: Some(predicted), before_ns: before, after_ns: after, judged, undone }
+    fn plan(predicted: f64, before: Option<f64>, after: Option<f64>, verdict: PlanVerdict) -> Plan {
+        Plan { predicted_gain_ns_per_s: Some(predicted), before_ns: before, after_ns: after, verdict }
     }
 
     fn status(local: Option<f64>) -> Status {
@@ -170,14 +172,15 @@ mod tests {
             shares.note(&status(local));
         }
         let plans = vec![
-            plan(3e8, Some(200.0), Some(150.0), true, false),
-            plan(1e8, None, Some(150.0), true, false),
-            plan(5e8, Some(150.0), Some(190.0), true, true),
-            plan(7e8, Some(150.0), None, false, false),
+            plan(3e8, Some(200.0), Some(150.0), PlanVerdict::Kept),
+            plan(1e8, None, Some(150.0), PlanVerdict::Kept),
+            plan(5e8, Some(150.0), Some(190.0), PlanVerdict::Undone),
+            plan(7e8, Some(150.0), None, PlanVerdict::Trial),
+            plan(9e8, Some(150.0), None, PlanVerdict::Superseded),
         ];
         let summary = summary(plans, shares);
         assert_eq!((summary.remote_share_before, summary.remote_share_after), (Some(0.75), Some(0.5)));
-        assert_eq!((summary.plans, summary.undone_plans, summary.unjudged_plans), (4, 1, 1));
+        assert_eq!((summary.plans, summary.undone_plans, summary.unjudged_plans), (5, 1, 2));
         assert_eq!(summary.predicted_gain_ns_per_s, Some(4e8));
         assert_eq!(summary.measured_gain_ns_per_s, Some(50.0 * 2e6), "50 ns less for 2 million accesses a second");
     }

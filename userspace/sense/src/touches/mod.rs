@@ -36,6 +36,11 @@ impl<'a> Record<'a> {
         self.table.slots[self.slot as usize].process
     }
 
+    /// Its place, for [`TouchTable::record`] as long as the table stays as it is.
+    pub(crate) fn slot(&self) -> u32 {
+        self.slot
+    }
+
     /// Which pages.
     pub(crate) fn pages(&self) -> Range<u64> {
         self.table.slots[self.slot as usize].pages()
@@ -120,6 +125,11 @@ impl TouchTable {
         let records = self.records_of(self.head(process, page / self.block_pages)?);
         let mut covering = records.filter(|&slot| self.slots[slot as usize].pages().contains(&page));
         covering.next().map(|slot| Record { table: self, slot })
+    }
+
+    /// The record in this place.
+    pub(crate) fn record(&self, slot: u32) -> Record<'_> {
+        Record { table: self, slot }
     }
 
     /// All records, in no order.
