@@ -27,6 +27,8 @@ const TOGETHER_NS: u64 = 1_000_000_000;
 /// What became of plans.
 #[derive(Debug, Default)]
 pub struct History {
+    /// With which of the movable threads the next search begins.
+    pub next_thread: usize,
     horizon_s: Option<f64>,
     /// When the present phase began, as far as known, and up to when threads that turned were looked at.
     phase_ns: u64,
