@@ -14,6 +14,7 @@
 //! Ours; the terms and where they come from are in docs/policies/tandem.md. Parameters: [`PARAMETERS`].
 
 mod build;
+mod cold;
 mod history;
 mod loads;
 mod owners;
@@ -22,6 +23,7 @@ mod problem;
 mod residents;
 mod runs;
 mod search;
+mod together;
 
 use crate::model::{NodeIndex, Plan, Snapshot, Thread};
 use crate::page_moves::{self, PageMoves};
@@ -79,6 +81,13 @@ pub const PARAMETERS: &[Parameter] = &[
         0.0,
         1e12,
     ),
+    Parameter::whole(
+        "cold_to_memory_only",
+        0.0,
+        "1: cold groups go to memory-only nodes where there is little room",
+        0.0,
+        1.0,
+    ),
     page_moves::HOME_SHARE,
     page_moves::RESERVE_PERCENT,
 ];
@@ -101,7 +110,11 @@ fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
     let planned = decide_within(snapshot, parameters, horizon_s, effort);
     history.next_thread = planned.next_thread;
     history.note(snapshot, &planned.plan, parameters);
-    Ok(planned.plan)
+    if parameters.get("cold_to_memory_only") < 1.0 {
+        return Ok(planned.plan);
+    }
+    history.cold.watch(snapshot);
+    Ok(if planned.plan.is_empty() { history.cold.plan(snapshot, parameters) } else { planned.plan })
 }
 
 /// Gain for which there is no room, in shares of the plan's, that is put up with.

@@ -79,14 +79,14 @@ impl Residents {
         }
     }
 
-    /// Up to [`EXCHANGES`] threads of `on` that lose least when they go to `to`.
-    pub fn least_losers(&mut self, problem: &Problem, on: usize, to: usize) -> impl Iterator<Item = usize> {
+    /// The threads of `on` that lose least when they go to `to`, in this order: at least [`EXCHANGES`] if there are so many.
+    pub fn losers(&mut self, problem: &Problem, on: usize, to: usize) -> impl Iterator<Item = usize> {
         let (residents, ranking) = (&self.on[on], &mut self.rankings[on * problem.nodes + to]);
         if ranking.as_ref().is_none_or(|known| !known.is_all && known.first.len() < EXCHANGES) {
             *ranking = Some(Ranking::of(problem, residents, on, to));
         }
         let first = ranking.as_ref().map_or(&[][..], |known| &known.first);
-        first.iter().take(EXCHANGES).map(|loss| loss.1)
+        first.iter().map(|loss| loss.1)
     }
 
     /// Forgets who would lose least, while changes are many and nobody asks.

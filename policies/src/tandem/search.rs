@@ -9,16 +9,16 @@ use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
 use super::problem::Problem;
-use super::residents::Residents;
+use super::residents::{EXCHANGES, Residents};
 use crate::anneal::below;
 use crate::knee::Load;
 
 /// Placements up to which all are tried.
 const EXACT: u64 = 4096;
 /// Nodes up to which a thread is tried on each; on more, on those that something speaks for.
-const FEW_NODES: usize = 8;
+pub const FEW_NODES: usize = 8;
 /// Threads whose places are changed at a time, at most.
-const MOST_CHANGES: usize = 2;
+pub const MOST_CHANGES: usize = 2;
 /// Gains below this share of the cost are rounding.
 const ROUNDING: f64 = 1e-9;
 /// Annealing: steps of a thread, and temperatures in shares of what a thread's place matters.
@@ -27,7 +27,7 @@ const FIRST_TEMPERATURE: f64 = 0.1;
 const LAST_TEMPERATURE: f64 = 0.002;
 
 /// A thread goes to a node.
-type Change = (usize, usize);
+pub type Change = (usize, usize);
 
 /// A placement, with what is needed to tell quickly what a change costs.
 #[derive(Clone, Debug)]
@@ -304,9 +304,33 @@ impl<'p> State<'p> {
 
     /// Descends, anneals and descends again, in so many steps and a quarter more.
     pub fn search(&mut self, seed: u64, steps: u64) {
-        self.descend(steps);
+        self.descend_together(steps);
         self.anneal(seed, steps);
-        self.descend(steps.saturating_add(steps / 4));
+        self.descend_together(steps.saturating_add(steps / 4));
+    }
+
+    /// Descends, and goes on after threads went together.
+    fn descend_together(&mut self, steps: u64) {
+        self.descend(steps);
+        let slack = ROUNDING * self.cost().abs();
+        if self.gather(steps, slack) {
+            self.descend(steps);
+        }
+    }
+
+    /// The problem.
+    pub fn problem(&self) -> &'p Problem {
+        self.problem
+    }
+
+    /// Whether a node would have too few CPUs with one more thread.
+    pub fn would_crowd(&self, thread: usize, node: usize) -> bool {
+        self.problem.crowd(node, self.wanted[node] + self.problem.threads[thread].demand) > 0.0
+    }
+
+    /// Threads of `on` that lose least when they go to `to`, in this order.
+    pub fn losers(&mut self, on: usize, to: usize) -> impl Iterator<Item = usize> {
+        self.residents.losers(self.problem, on, to)
     }
 
     /// Tries every placement; returns the best, that of now on a tie.
@@ -378,7 +402,7 @@ impl<'p> State<'p> {
             }
             let along = companion.filter(|&other| self.problem.threads[other].choices.contains(&to));
             let along = along.map(|other| [(thread, to), (other, to)]);
-            let others: Vec<usize> = self.residents.least_losers(self.problem, to, from).collect();
+            let others: Vec<usize> = self.losers(to, from).take(EXCHANGES).collect();
             let exchanges = others.into_iter().map(|other| [(thread, to), (other, from)]);
             for both in exchanges.chain(along) {
                 let cost = self.change(&both);
@@ -446,7 +470,7 @@ impl<'p> State<'p> {
             }
             let there = self.residents.on(to);
             // A node without room is entered by an exchange.
-            let crowded = self.problem.crowd(to, self.wanted[to] + self.problem.threads[thread].demand) > 0.0;
+            let crowded = self.would_crowd(thread, to);
             let other = if crowded && !there.is_empty() { Some(there[below(&mut rng, there.len())]) } else { None };
             let other = other.filter(|&other| self.problem.threads[other].choices.contains(&from));
             let both = [(thread, to), (other.unwrap_or(thread), from)];

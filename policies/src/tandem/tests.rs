@@ -8,6 +8,7 @@ use proptest::test_runner::TestRunner;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
+use super::cold::Cold;
 use super::owners::Owner;
 use super::problem::Problem;
 use super::residents::{EXCHANGES, Residents};
@@ -498,7 +499,9 @@ fn are_few(problem: &Problem) -> bool {
     problem.movable.iter().map(|&at| problem.threads[at].choices.len()).product::<usize>() <= 4096
 }
 
+mod cold;
 mod many;
+mod together;
 
 #[test]
 fn it_is_in_the_registry_as_a_joint_policy() {

@@ -152,6 +152,7 @@ columns! {
     LoadPairCount = 107,
     LoadPairLatency = 108,
     ThreadTurned = 109,
+    ThreadControlGroup = 110,
 }
 
 /// Both streams of a column.
