@@ -77,6 +77,7 @@ fn thread(tid: u32) -> Thread {
     Thread {
         id: ThreadId { tid, start_boottime_ns: 1 },
         process: ProcessId(1),
+        cgroup: None,
         command: "worker".to_owned(),
         node,
         cpu: CpuId(tid - 1),

@@ -14,13 +14,16 @@
 //! Ours; the terms and where they come from are in docs/policies/tandem.md. Parameters: [`PARAMETERS`].
 
 mod build;
+mod cold;
 mod history;
 mod loads;
 mod owners;
 mod plan;
 mod problem;
+mod residents;
 mod runs;
 mod search;
+mod together;
 
 use crate::model::{NodeIndex, Plan, Snapshot, Thread};
 use crate::page_moves::{self, PageMoves};
@@ -33,6 +36,7 @@ use history::History;
 use owners::Owners;
 use plan::{Planned, Planner};
 use problem::Prices;
+use search::Effort;
 
 /// Joint policy `tandem`.
 ///
@@ -68,6 +72,7 @@ pub const PARAMETERS: &[Parameter] = &[
     Parameter::real("page_move_ns", 30_000.0, "ns that moving a base page delays, until it was measured", 0.0, 1e9),
     Parameter::real("thread_move_ns", 1e6, "ns to move a thread, its caches included", 0.0, 1e12),
     Parameter::whole("most_steps", 40_000.0, "changes looked at", 0.0, 1e9),
+    Parameter::whole("thread_steps", 40.0, "changes looked at for each thread, if that is more", 0.0, 1e6),
     Parameter::real("min_cpu_percent", 1.0, "% of one CPU", 0.0, 100.0),
     Parameter::real(
         "cpu_lines_per_s",
@@ -75,6 +80,13 @@ pub const PARAMETERS: &[Parameter] = &[
         "lines per second of a memory for each CPU of its node; 0: no limit",
         0.0,
         1e12,
+    ),
+    Parameter::whole(
+        "cold_to_memory_only",
+        0.0,
+        "1: cold groups go to memory-only nodes where there is little room",
+        0.0,
+        1.0,
     ),
     page_moves::HOME_SHARE,
     page_moves::RESERVE_PERCENT,
@@ -92,25 +104,32 @@ fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
     }
     let history = inputs.memory.of::<History>();
     let horizon_s = history.horizon_s(snapshot.time_ns, &active, parameters);
-    let steps = inputs.steps.min(parameters.get("most_steps") as u64);
-    let plan = decide_within(snapshot, parameters, horizon_s, inputs.seed, steps);
-    history.note(snapshot, &plan, parameters);
-    Ok(plan)
+    let of_threads = parameters.get("thread_steps") * active.len() as f64;
+    let steps = inputs.steps.min(parameters.get("most_steps").max(of_threads) as u64);
+    let effort = Effort { seed: inputs.seed, steps, first: history.next_thread };
+    let planned = decide_within(snapshot, parameters, horizon_s, effort);
+    history.next_thread = planned.next_thread;
+    history.note(snapshot, &planned.plan, parameters);
+    if parameters.get("cold_to_memory_only") < 1.0 {
+        return Ok(planned.plan);
+    }
+    history.cold.watch(snapshot);
+    Ok(if planned.plan.is_empty() { history.cold.plan(snapshot, parameters) } else { planned.plan })
 }
 
 /// Gain for which there is no room, in shares of the plan's, that is put up with.
 const MOST_DENIED: f64 = 0.1;
 
 /// The plan for moves that must pay within `horizon_s`.
-fn decide_within(snapshot: &Snapshot, parameters: &Parameters, horizon_s: f64, seed: u64, steps: u64) -> Plan {
+fn decide_within(snapshot: &Snapshot, parameters: &Parameters, horizon_s: f64, effort: Effort) -> Planned {
     let seen = Seen::of(snapshot, parameters);
-    let planned = seen.planned(&seen.room, horizon_s, seed, steps);
+    let planned = seen.planned(&seen.room, horizon_s, effort);
     let gain_ns_per_s: f64 = planned.plan.moves.iter().filter_map(|planned| planned.gain_ns_per_s).sum();
     if planned.denied_ns_per_s <= MOST_DENIED * gain_ns_per_s {
-        return planned.plan;
+        return planned;
     }
     // Not enough room for the pages that should have followed: threads are placed as if there were none.
-    seen.planned(&vec![0.0; snapshot.topology.len()], horizon_s, seed, steps).plan
+    seen.planned(&vec![0.0; snapshot.topology.len()], horizon_s, effort)
 }
 
 /// A snapshot, and what it tells at a first look.
@@ -149,12 +168,12 @@ impl<'a> Seen<'a> {
         Facts { snapshot: self.snapshot, owners: &self.owners, prices, room, memory_of: &self.memory_of }
     }
 
-    fn planned(&self, room: &[f64], horizon_s: f64, seed: u64, steps: u64) -> Planned {
+    fn planned(&self, room: &[f64], horizon_s: f64, effort: Effort) -> Planned {
         let facts = self.facts(room, horizon_s);
         let problem = facts.problem();
-        let place = search::solve(&problem, seed, steps);
+        let found = search::solve(&problem, effort);
         let moves = PageMoves::new(self.snapshot, self.parameters);
-        Planner { facts: &facts, problem: &problem, place: &place }.plan(&self.ledger, moves)
+        Planner::new(&facts, &problem, &found).plan(&self.ledger, moves)
     }
 }
 

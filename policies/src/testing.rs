@@ -102,6 +102,7 @@ impl SnapshotBuilder {
         self.0.threads.push(Thread {
             id: ThreadId { tid, start_boottime_ns: 1 },
             process: ProcessId(1),
+            cgroup: None,
             command: "worker".to_owned(),
             node: NodeIndex(node),
             cpu,

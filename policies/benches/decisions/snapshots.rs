@@ -128,6 +128,7 @@ fn thread(size: Size, at: usize, draw: &mut Draw) -> Thread {
     Thread {
         id: thread_id(at),
         process: ProcessId(1 + (at / THREADS_OF_PROCESS) as u32),
+        cgroup: None,
         command: "worker".to_owned(),
         node: NodeIndex(node),
         cpu: CpuId((node * cpus_of_node + at % cpus_of_node) as u32),

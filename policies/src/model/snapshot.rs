@@ -14,6 +14,9 @@ pub struct Thread {
     pub id: ThreadId,
     /// The process it belongs to.
     pub process: ProcessId,
+    /// The control group that its process is in, by the kernel's number; `None`: the root's, or unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<u64>,
     /// Its command name, for people.
     pub command: String,
     /// The node it is placed on: its assignment if it has one, else where it ran most.

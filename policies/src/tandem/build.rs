@@ -3,6 +3,7 @@
 
 use super::owners::{Common, Owners, Part};
 use super::problem::{Follower, Pool, Prices, Problem, Shared, Unknown};
+use super::together;
 use crate::capacity;
 use crate::knee::{Knee, Load};
 use crate::model::{FULL_CAPACITY, NodeIndex, Snapshot, Thread};
@@ -45,14 +46,16 @@ impl Facts<'_> {
         let demands = capacity::demands(self.snapshot, &all);
         let threads: Vec<Unknown> =
             all.iter().zip(demands).map(|(thread, demand)| self.unknown(thread, cpus(demand))).collect();
-        let movable = (0..threads.len()).filter(|&at| !threads[at].choices.is_empty()).collect();
+        let movable: Vec<usize> = (0..threads.len()).filter(|&at| !threads[at].choices.is_empty()).collect();
         let (capacity, taken) = self.cpus(&threads);
+        let sets = together::sets(&movable, |at| (all[at].process.0, all[at].cgroup));
         let mut problem = Problem {
             nodes,
             latency_ns,
             value: vec![0.0; threads.len() * nodes],
             threads,
             movable,
+            sets,
             shared: vec![],
             pools: vec![],
             capacity,

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use super::cold::Cold;
 use crate::model::{Action, NodeIndex, Plan, ProcessId, Snapshot, Thread, ThreadId};
 use crate::registry::Parameters;
 
@@ -27,6 +28,10 @@ const TOGETHER_NS: u64 = 1_000_000_000;
 /// What became of plans.
 #[derive(Debug, Default)]
 pub struct History {
+    /// Memory that nobody uses.
+    pub cold: Cold,
+    /// With which of the movable threads the next search begins.
+    pub next_thread: usize,
     horizon_s: Option<f64>,
     /// When the present phase began, as far as known, and up to when threads that turned were looked at.
     phase_ns: u64,

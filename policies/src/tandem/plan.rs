@@ -15,6 +15,7 @@ use super::build::Facts;
 use super::loads::Loads;
 use super::owners::Owner;
 use super::problem::Problem;
+use super::search::Found;
 use crate::cost::thread_gain_ns_per_s;
 use crate::model::{Action, NodeIndex, Plan, Snapshot, Thread};
 use crate::page_moves::{Granted, PageMoves};
@@ -60,16 +61,34 @@ pub struct Planned {
     pub plan: Plan,
     /// Gain of groups for which there was no room, in ns per second.
     pub denied_ns_per_s: f64,
+    /// The first thread for the next search.
+    pub next_thread: usize,
 }
 
 /// Makes the plan for a placement.
 pub struct Planner<'a> {
-    pub facts: &'a Facts<'a>,
-    pub problem: &'a Problem,
-    pub place: &'a [usize],
+    facts: &'a Facts<'a>,
+    problem: &'a Problem,
+    place: &'a [usize],
+    next_thread: usize,
+    /// CPUs wanted by node, now and where threads go.
+    wanted_now: Vec<f64>,
+    wanted: Vec<f64>,
 }
 
-impl Planner<'_> {
+impl<'a> Planner<'a> {
+    /// One for what a search found.
+    pub fn new(facts: &'a Facts<'a>, problem: &'a Problem, found: &'a Found) -> Self {
+        let wanted = |node_of: &dyn Fn(usize) -> usize| {
+            let mut wanted = vec![0.0; problem.nodes];
+            problem.threads.iter().enumerate().for_each(|(at, thread)| wanted[node_of(at)] += thread.demand);
+            wanted
+        };
+        let place = &found.place;
+        let (wanted_now, wanted) = (wanted(&|at| problem.threads[at].present), wanted(&|at| place[at]));
+        Self { facts, problem, place, next_thread: found.next, wanted_now, wanted }
+    }
+
     /// The plan; `moves` has none yet.
     pub fn plan(&self, ledger: &Ledger, mut moves: PageMoves) -> Planned {
         let threads = self.threads();
@@ -84,7 +103,7 @@ impl Planner<'_> {
         });
         let mut plan = threads;
         plan.moves.extend(moves.plan().moves);
-        Planned { plan, denied_ns_per_s }
+        Planned { plan, denied_ns_per_s, next_thread: self.next_thread }
     }
 
     fn threads(&self) -> Plan {
@@ -120,20 +139,15 @@ impl Planner<'_> {
     }
 
     fn crowd_gain(&self, at: usize, from: usize, to: usize) -> f64 {
-        let wanted = |node: usize| -> f64 {
-            let here = |thread: &usize| self.place[*thread] == node;
-            (0..self.place.len()).filter(here).map(|thread| self.problem.threads[thread].demand).sum()
-        };
         let (problem, demand) = (self.problem, self.problem.threads[at].demand);
-        let (old, new) = (wanted(from), wanted(to));
+        let (old, new) = (self.wanted[from], self.wanted[to]);
         problem.crowd(from, old + demand) - problem.crowd(from, old) + problem.crowd(to, new - demand)
             - problem.crowd(to, new)
     }
 
     /// Whether threads want more than a node's CPUs now. Of two that change places, each would crowd the other's node alone.
     fn is_crowded(&self, node: usize) -> bool {
-        let here = self.problem.threads.iter().filter(|thread| thread.present == node);
-        self.problem.crowd(node, here.map(|thread| thread.demand).sum()) > 0.0
+        self.problem.crowd(node, self.wanted_now[node]) > 0.0
     }
 
     /// Why a thread goes, in words: what weighs most.

@@ -124,6 +124,8 @@ pub struct Problem {
     pub threads: Vec<Unknown>,
     /// Threads that may move.
     pub movable: Vec<usize>,
+    /// Those of them that may go together, ascending: of a process, or of a control group of several.
+    pub sets: Vec<Vec<usize>>,
     /// By thread, then by node.
     pub value: Vec<f64>,
     /// Memory of few.

@@ -9,17 +9,16 @@ use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
 use super::problem::Problem;
+use super::residents::{EXCHANGES, Residents};
 use crate::anneal::below;
 use crate::knee::Load;
 
 /// Placements up to which all are tried.
 const EXACT: u64 = 4096;
 /// Nodes up to which a thread is tried on each; on more, on those that something speaks for.
-const FEW_NODES: usize = 8;
-/// Threads of a node with which an exchange is tried, those that lose least by it.
-const EXCHANGES: usize = 4;
+pub const FEW_NODES: usize = 8;
 /// Threads whose places are changed at a time, at most.
-const MOST_CHANGES: usize = 2;
+pub const MOST_CHANGES: usize = 2;
 /// Gains below this share of the cost are rounding.
 const ROUNDING: f64 = 1e-9;
 /// Annealing: steps of a thread, and temperatures in shares of what a thread's place matters.
@@ -28,7 +27,7 @@ const FIRST_TEMPERATURE: f64 = 0.1;
 const LAST_TEMPERATURE: f64 = 0.002;
 
 /// A thread goes to a node.
-type Change = (usize, usize);
+pub type Change = (usize, usize);
 
 /// A placement, with what is needed to tell quickly what a change costs.
 #[derive(Clone, Debug)]
@@ -36,8 +35,7 @@ pub struct State<'p> {
     problem: &'p Problem,
     /// Node by thread.
     pub place: Vec<usize>,
-    /// Movable threads by node.
-    residents: Vec<Vec<usize>>,
+    residents: Residents,
     /// CPUs wanted by node.
     wanted: Vec<f64>,
     /// By pool: cost of its memory where it is, and by node where it may go.
@@ -48,22 +46,46 @@ pub struct State<'p> {
     loads: Vec<Load>,
     /// Changes that were looked at.
     pub steps: u64,
+    /// Where among the movable threads a descent goes on that ran out of steps.
+    next: usize,
 }
 
-/// The best placement for `problem` that so many steps find.
-pub fn solve(problem: &Problem, seed: u64, steps: u64) -> Vec<usize> {
+/// How much is searched, and from where.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Seed of random changes.
+    pub seed: u64,
+    /// Changes looked at, at most (a quarter more where some were random).
+    pub steps: u64,
+    /// The first movable thread that is looked at.
+    pub first: usize,
+}
+
+/// What a search found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Node by thread.
+    pub place: Vec<usize>,
+    /// The first movable thread for the next search: where this one ran out of steps, so that in the end all get their turn.
+    pub next: usize,
+}
+
+/// The best placement for `problem` that so much effort finds.
+pub fn solve(problem: &Problem, effort: Effort) -> Found {
+    let Effort { seed, steps, first } = effort;
     let mut state = State::new(problem);
     if problem.movable.is_empty() {
-        return state.place;
+        return Found { place: state.place, next: 0 };
     }
+    state.next = first % problem.movable.len();
     let placements = problem.movable.iter().try_fold(1u64, |product, &thread| {
         product.checked_mul(problem.threads[thread].choices.len() as u64).filter(|&product| product <= EXACT.min(steps))
     });
     if placements.is_some() {
-        return state.try_all();
+        return Found { place: state.try_all(), next: 0 };
     }
     state.search(seed, steps);
-    state.place
+    Found { place: state.place, next: state.next }
 }
 
 impl<'p> State<'p> {
@@ -77,16 +99,16 @@ impl<'p> State<'p> {
     pub fn at(problem: &'p Problem, place: Vec<usize>) -> Self {
         let mut state = Self {
             problem,
-            residents: vec![vec![]; problem.nodes],
+            residents: Residents::of(problem, &place),
             wanted: vec![0.0; problem.nodes],
             stay: vec![0.0; problem.pools.len()],
             follow: problem.pools.iter().map(|pool| pool.base.clone()).collect(),
             least: vec![],
             loads: problem.loads.clone(),
             steps: 0,
+            next: 0,
             place,
         };
-        problem.movable.iter().for_each(|&thread| state.residents[state.place[thread]].push(thread));
         for (at, thread) in problem.threads.iter().enumerate() {
             let node = state.place[at];
             state.wanted[node] += thread.demand;
@@ -275,17 +297,40 @@ impl<'p> State<'p> {
             }
             self.wanted[from] -= unknown.demand;
             self.wanted[to] += unknown.demand;
-            self.residents[from].retain(|&resident| resident != thread);
-            self.residents[to].push(thread);
+            self.residents.go(self.problem, thread, from, to);
             self.place[thread] = to;
         }
     }
 
     /// Descends, anneals and descends again, in so many steps and a quarter more.
     pub fn search(&mut self, seed: u64, steps: u64) {
-        self.descend(steps);
+        self.descend_together(steps);
         self.anneal(seed, steps);
-        self.descend(steps.saturating_add(steps / 4));
+        self.descend_together(steps.saturating_add(steps / 4));
+    }
+
+    /// Descends, and goes on after threads went together.
+    fn descend_together(&mut self, steps: u64) {
+        self.descend(steps);
+        let slack = ROUNDING * self.cost().abs();
+        if self.gather(steps, slack) {
+            self.descend(steps);
+        }
+    }
+
+    /// The problem.
+    pub fn problem(&self) -> &'p Problem {
+        self.problem
+    }
+
+    /// Whether a node would have too few CPUs with one more thread.
+    pub fn would_crowd(&self, thread: usize, node: usize) -> bool {
+        self.problem.crowd(node, self.wanted[node] + self.problem.threads[thread].demand) > 0.0
+    }
+
+    /// Threads of `on` that lose least when they go to `to`, in this order.
+    pub fn losers(&mut self, on: usize, to: usize) -> impl Iterator<Item = usize> {
+        self.residents.losers(self.problem, on, to)
     }
 
     /// Tries every placement; returns the best, that of now on a tie.
@@ -324,24 +369,24 @@ impl<'p> State<'p> {
         }
     }
 
-    /// Makes changes that cost less until there are none.
+    /// Makes changes that cost less until there are none, thread by thread in turn.
     fn descend(&mut self, steps: u64) {
         let slack = ROUNDING * self.cost().abs();
-        loop {
-            let mut improved = false;
-            for &thread in &self.problem.movable {
-                if self.steps >= steps {
-                    return;
-                }
-                if let Some(changes) = self.best_change(thread, slack) {
-                    self.apply(&changes);
-                    improved = true;
-                }
-            }
-            if !improved {
+        let movable = &self.problem.movable;
+        let mut unchanged = 0;
+        while unchanged < movable.len() {
+            if self.steps >= steps {
                 return;
             }
+            let thread = movable[self.next];
+            self.next = (self.next + 1) % movable.len();
+            unchanged += 1;
+            if let Some(changes) = self.best_change(thread, slack) {
+                self.apply(&changes);
+                unchanged = 0;
+            }
         }
+        self.next = 0;
     }
 
     /// The change of a thread that saves most, if one saves more than `slack`.
@@ -357,7 +402,8 @@ impl<'p> State<'p> {
             }
             let along = companion.filter(|&other| self.problem.threads[other].choices.contains(&to));
             let along = along.map(|other| [(thread, to), (other, to)]);
-            let exchanges = self.exchanges(from, to).into_iter().map(|other| [(thread, to), (other, from)]);
+            let others: Vec<usize> = self.losers(to, from).take(EXCHANGES).collect();
+            let exchanges = others.into_iter().map(|other| [(thread, to), (other, from)]);
             for both in exchanges.chain(along) {
                 let cost = self.change(&both);
                 if cost < least {
@@ -376,20 +422,6 @@ impl<'p> State<'p> {
         let partner = partners.reduce(|best, next| if next.1 > best.1 { next } else { best }).map(|partner| partner.0);
         let owners = || unknown.parts.iter().flat_map(|&part| &self.problem.shared[part].users).map(|user| user.0);
         partner.or_else(|| owners().find(|&owner| is_here(owner)))
-    }
-
-    /// Threads of `to` that lose least when they go to `from`.
-    fn exchanges(&self, from: usize, to: usize) -> Vec<usize> {
-        let loss = |thread: usize| self.problem.row(thread)[from] - self.problem.row(thread)[to];
-        let may = |thread: &usize| self.problem.threads[*thread].choices.contains(&from);
-        let mut others: Vec<(f64, usize)> =
-            self.residents[to].iter().copied().filter(may).map(|thread| (loss(thread), thread)).collect();
-        if others.len() > EXCHANGES {
-            others.select_nth_unstable_by(EXCHANGES, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            others.truncate(EXCHANGES);
-        }
-        others.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        others.into_iter().map(|(_, thread)| thread).collect()
     }
 
     /// Nodes on which a thread is tried.
@@ -422,6 +454,7 @@ impl<'p> State<'p> {
         if rounds == 0 {
             return;
         }
+        self.residents.forget_losers();
         let matter = self.matter();
         let cooling = libm::pow(LAST_TEMPERATURE / FIRST_TEMPERATURE, 1.0 / rounds as f64);
         let mut temperature = FIRST_TEMPERATURE * matter;
@@ -435,9 +468,9 @@ impl<'p> State<'p> {
             if from == to {
                 continue;
             }
-            let there = &self.residents[to];
+            let there = self.residents.on(to);
             // A node without room is entered by an exchange.
-            let crowded = self.problem.crowd(to, self.wanted[to] + self.problem.threads[thread].demand) > 0.0;
+            let crowded = self.would_crowd(thread, to);
             let other = if crowded && !there.is_empty() { Some(there[below(&mut rng, there.len())]) } else { None };
             let other = other.filter(|&other| self.problem.threads[other].choices.contains(&from));
             let both = [(thread, to), (other.unwrap_or(thread), from)];
@@ -452,9 +485,7 @@ impl<'p> State<'p> {
                 }
             }
         }
-        let steps = self.steps;
-        *self = Self::at(self.problem, best);
-        self.steps = steps;
+        *self = Self { steps: self.steps, next: self.next, ..Self::at(self.problem, best) };
     }
 
     /// How much the place of a thread matters in the mean.

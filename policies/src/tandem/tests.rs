@@ -8,9 +8,11 @@ use proptest::test_runner::TestRunner;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
+use super::cold::Cold;
 use super::owners::Owner;
 use super::problem::Problem;
-use super::search::{State, solve};
+use super::residents::{EXCHANGES, Residents};
+use super::search::{Effort, State, solve};
 use super::*;
 use crate::anneal::below;
 use crate::invariants;
@@ -51,6 +53,11 @@ fn problem(snapshot: &Snapshot) -> Problem {
     let defaults = POLICY.defaults();
     let seen = Seen::of(snapshot, &defaults);
     seen.facts(&seen.room, 10.0).problem()
+}
+
+/// So much effort, from the first thread on.
+fn effort(seed: u64, steps: u64) -> Effort {
+    Effort { seed, steps, first: 0 }
 }
 
 /// A placement's cost, worked out anew.
@@ -97,7 +104,7 @@ fn what_a_page_was_measured_to_cost_decides_and_not_what_was_assumed() {
         let snapshot = Snapshot { page_move_ns: measured_ns, ..memory_elsewhere() };
         let given = BTreeMap::from([("page_move_ns".to_owned(), assumed_ns)]);
         let parameters = POLICY.parameters(&given).unwrap();
-        decide_within(&snapshot, &parameters, 10.0, 1, u64::MAX).moves.len()
+        decide_within(&snapshot, &parameters, 10.0, effort(1, u64::MAX)).plan.moves.len()
     };
     assert_eq!([with(None, 2e6), with(None, 1e7)], [5, 0]);
     assert_eq!([with(Some(2e6), 1e7), with(Some(1e7), 2e6)], [5, 0]);
@@ -455,7 +462,7 @@ proptest! {
     fn a_placement_is_never_worse_than_that_of_now(snapshot in drawn(), seed: u64, steps in 0u64..3000) {
         let problem = problem(&snapshot);
         let now = State::new(&problem);
-        let found = cost(&problem, &solve(&problem, seed, steps));
+        let found = cost(&problem, &solve(&problem, effort(seed, steps)).place);
         prop_assert!(found <= now.cost() + 1e-9 * now.cost().abs());
     }
 
@@ -480,7 +487,7 @@ fn the_search_comes_close_to_the_best_placement() {
         gaps += state.cost() / least - 1.0;
         problems += 1;
         if are_few(&problem) {
-            let exact = cost(&problem, &solve(&problem, seed, u64::MAX));
+            let exact = cost(&problem, &solve(&problem, effort(seed, u64::MAX)).place);
             assert!(exact <= least * (1.0 + 1e-9), "seed {seed}: {exact} where {least} is possible");
         }
     }
@@ -491,6 +498,10 @@ fn the_search_comes_close_to_the_best_placement() {
 fn are_few(problem: &Problem) -> bool {
     problem.movable.iter().map(|&at| problem.threads[at].choices.len()).product::<usize>() <= 4096
 }
+
+mod cold;
+mod many;
+mod together;
 
 #[test]
 fn it_is_in_the_registry_as_a_joint_policy() {

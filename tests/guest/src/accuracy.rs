@@ -230,6 +230,7 @@ impl Accounts<'_> {
         Some(TaskAccount {
             id,
             process: ProcessId(pid),
+            cgroup: None,
             command: stat.comm,
             node,
             cpu,

@@ -25,6 +25,7 @@ use tracing::{debug, info};
 use crate::config::AgentConfig;
 use crate::cost::Work;
 use crate::leases::{self, busy};
+use crate::managed::ControlGroups;
 use crate::pace::{Pace, Step};
 use crate::reasons::Reasons;
 use crate::record::{self, Notes};
@@ -89,6 +90,7 @@ pub struct Agent {
     /// When that was, and how many tasks the scheduler had been told of.
     observed_ns: u64,
     tasks_made: u64,
+    control_groups: ControlGroups,
     trial: Option<Trial>,
     talk: Talk,
     pace: Pace,
@@ -141,6 +143,7 @@ impl Agent {
             ran_ns: BTreeMap::new(),
             observed_ns: monotonic_ns(),
             tasks_made: 0,
+            control_groups: ControlGroups::default(),
             trial: None,
             talk: Talk::new(monotonic_ns()),
             pace: Pace::new(config.interval, is_quick),
@@ -332,16 +335,18 @@ impl Agent {
             ran_ns.insert(id, task.run_ns.clone());
         }
         self.ran_ns = ran_ns;
+        self.control_groups.keep(|process| managed.contains(&process));
         Ok(accounts)
     }
 
-    fn account(&self, id: ThreadId, task: &TaskRecord, run_ns: PerNode<u64>) -> TaskAccount {
+    fn account(&mut self, id: ThreadId, task: &TaskRecord, run_ns: PerNode<u64>) -> TaskAccount {
         let most = run_ns.values().max().copied().unwrap_or(0);
         let ran_most = run_ns.iter().find(|&(_, &ns)| ns == most && most > 0).map(|(node, _)| node);
         let assigned = self.assignments.node_of(id);
         TaskAccount {
             id,
             process: ProcessId(task.process),
+            cgroup: self.control_groups.number(task.process),
             command: task.command.clone(),
             node: assigned.or(ran_most).unwrap_or(NodeIndex(task.home as usize)),
             cpu: CpuId(task.cpu),

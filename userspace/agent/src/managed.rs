@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The managed set: whose threads and pages the agent may place. Everything else is scheduled neutrally.
 
+mod control_groups;
 mod processes;
 
 use std::collections::BTreeSet;
@@ -8,6 +9,7 @@ use std::collections::BTreeSet;
 use tandem_bpf::TaskRecord;
 use tandem_config::Selector;
 
+pub use control_groups::ControlGroups;
 use processes::Processes;
 
 /// Whose threads and pages the agent may place: what one list chooses, without what the other does.

@@ -94,6 +94,7 @@ pub fn snapshot(threads: &[(usize, u64)]) -> Snapshot {
     let thread = |(at, &(node, cpu_time_ns)): (usize, &(usize, u64))| Thread {
         id: id(at as u32 + 1),
         process: ProcessId(1),
+        cgroup: None,
         command: "worker".to_owned(),
         node: NodeIndex(node),
         cpu: CpuId(2 * node as u32),

@@ -175,6 +175,7 @@ impl Observer {
         let account = TaskAccount {
             id,
             process: ProcessId(pid),
+            cgroup: None,
             command: stat.comm,
             node,
             cpu,

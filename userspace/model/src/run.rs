@@ -65,6 +65,10 @@ pub struct Outcome {
     pub thread_moves: u64,
     /// Base pages that changed node.
     pub page_moves: u64,
+    /// When a thread changed node last, in seconds since the start; 0 if none did.
+    pub last_thread_move_s: f64,
+    /// The same of pages.
+    pub last_page_move_s: f64,
     /// CPU time of threads that moves and faults took.
     pub overhead_s: f64,
     /// Decisions of policies, and of them those with moves.
@@ -205,6 +209,8 @@ fn outcome(sim: &Sim, driver: &Driver) -> Outcome {
         remote_share: if counts.memory_accesses > 0.0 { counts.remote_accesses / counts.memory_accesses } else { 0.0 },
         thread_moves: counts.thread_moves,
         page_moves: libm::round(counts.page_moves) as u64,
+        last_thread_move_s: counts.last_thread_move_ns * 1e-9,
+        last_page_move_s: counts.last_page_move_ns * 1e-9,
         overhead_s: counts.overhead_ns * 1e-9,
         decisions,
         plans,
@@ -228,5 +234,7 @@ fn time_ns(sim: &Sim) -> f64 {
 mod migration;
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod rest;
 #[cfg(test)]
 mod tests;

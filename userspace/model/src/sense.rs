@@ -309,6 +309,7 @@ impl Sensor {
         Thread {
             id: thread_id(thread),
             process: ProcessId(FIRST_PROCESS + spec.program as u32),
+            cgroup: None,
             command: sim.world.programs[spec.program].name.clone(),
             node: NodeIndex(node),
             cpu: cpus[state.cpu.min(cpus.len() - 1)],

@@ -60,6 +60,10 @@ pub struct Counts {
     pub thread_moves: u64,
     /// Base pages that changed node.
     pub page_moves: f64,
+    /// When a thread changed node last, and a page; 0 if none did.
+    pub last_thread_move_ns: f64,
+    /// See `last_thread_move_ns`.
+    pub last_page_move_ns: f64,
     /// CPU time that moves and faults took from threads.
     pub overhead_ns: f64,
     /// Steps of the model, and those that solved the speeds anew.
@@ -266,6 +270,7 @@ impl<'a> Sim<'a> {
         let cost_ns = self.machine.moves.thread_call_ns + self.refill_ns(thread, node);
         self.owe(thread, cost_ns);
         self.counts.thread_moves += 1;
+        self.counts.last_thread_move_ns = self.now_ns;
     }
 
     /// Time to fetch again what its second-level cache held, from where its pages are.

@@ -87,6 +87,7 @@ fn account_of(tid: u32) -> TaskAccount {
     TaskAccount {
         id: ThreadId { tid, start_boottime_ns: 1 },
         process: process(),
+        cgroup: None,
         command: "work".to_owned(),
         node: NodeIndex(0),
         cpu: CpuId(0),

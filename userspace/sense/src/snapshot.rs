@@ -31,6 +31,8 @@ pub struct TaskAccount {
     pub id: ThreadId,
     /// Its process.
     pub process: ProcessId,
+    /// The control group of its process, by the kernel's number.
+    pub cgroup: Option<u64>,
     /// Its command name.
     pub command: String,
     /// Its assignment if it has one, else where it ran most, else its home.
@@ -199,6 +201,7 @@ impl Parts<'_> {
         Thread {
             id: account.id,
             process: account.process,
+            cgroup: account.cgroup,
             command: account.command,
             node: account.node,
             cpu: account.cpu,

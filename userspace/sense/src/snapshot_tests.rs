@@ -17,6 +17,7 @@ fn account(tid: u32, run_ns: [u64; 2]) -> TaskAccount {
     TaskAccount {
         id: thread(tid),
         process: PROCESS,
+        cgroup: None,
         command: "work".to_owned(),
         node: NodeIndex(usize::from(run_ns[1] > run_ns[0])),
         cpu: CpuId(2 * u32::from(run_ns[1] > run_ns[0])),

@@ -237,6 +237,7 @@ fn snapshot_names_the_users_of_each_group() {
     let account = |&tid| TaskAccount {
         id: ThreadId { tid, start_boottime_ns: 1 },
         process: workload.process(),
+        cgroup: None,
         command: "workload".to_owned(),
         node: NodeIndex(0),
         cpu: CpuId(0),

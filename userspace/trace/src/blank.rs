@@ -50,6 +50,7 @@ pub(crate) fn thread() -> Thread {
     Thread {
         id: THREAD_ID,
         process: ProcessId(0),
+        cgroup: None,
         command: String::new(),
         node: NodeIndex(0),
         cpu: CpuId(0),

@@ -155,6 +155,7 @@ columns! {
     ThreadMemoryLines = 110,
     ThreadRemoteLines = 111,
     AccessRates = 112,
+    ThreadControlGroup = 113,
 }
 
 /// Both streams of a column.

@@ -254,6 +254,7 @@ impl Synthetic {
         Thread {
             id: thread_id(thread),
             process: ProcessId(1),
+            cgroup: None,
             command: format!("worker-{thread}"),
             node,
             cpu: self.topology.nodes[node].cpus[thread % self.topology.nodes[node].cpus.len()],

@@ -228,6 +228,7 @@ mod tests {
         Thread {
             id: id(tid),
             process: ProcessId(pid),
+            cgroup: None,
             command: format!("t{tid}"),
             node: NodeIndex(node),
             cpu: CpuId(0),

@@ -87,6 +87,7 @@ fn accounts() -> Vec<TaskAccount> {
         command: "worker".to_owned(),
         node: NodeIndex(1),
         cpu: CpuId(2),
+        cgroup: None,
         allowed: vec![false, true].into(),
         run_ns: vec![0, SECOND_NS].into(),
         on_cooldown: false,

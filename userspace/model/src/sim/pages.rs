@@ -94,6 +94,7 @@ impl Sim<'_> {
         self.free_pages[from] += moved;
         self.free_pages[to] -= moved;
         self.counts.page_moves += moved;
+        self.counts.last_page_move_ns = self.now_ns;
         self.dirty = true;
         moved
     }
