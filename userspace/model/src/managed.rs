@@ -82,7 +82,6 @@ impl Managed {
             next_ns: settings.interval_ns,
             settling: 0,
             page_move_ns: None,
-            access_rates: None,
             decisions: 0,
             plans: 0,
             policy_time: Duration::ZERO,
