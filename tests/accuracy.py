@@ -39,6 +39,8 @@ WORKLOADS = {
     # Beside far rows it reads lines that stay in the caches.
     "oltp": ["--threads", "4", "--requests", "1500000"],
 }
+# Programs in phases: in each they use other memory than in the one before, and what is true is forgotten with it.
+PHASED = ("phases",)
 SECONDS = 12
 # Samplers remember with this half-life, so what is true is remembered alike.
 HALF_LIFE_S = 3.0
@@ -138,6 +140,11 @@ class Truth:
         for one, other, shared in picture["sharing"]:
             self.pairs[one, other] = self.pairs.get((one, other), 0) + shared
 
+    def forget(self):
+        """The program goes on to its next phase."""
+        for rows in (self.threads, self.groups, self.pairs):
+            rows.clear()
+
     def hot_groups(self):
         """The groups that have most accesses."""
         by_heat = sorted(self.groups.items(), key=lambda item: -sum(item[1]))
@@ -180,18 +187,28 @@ def judged(truth, busy, said):
     }
 
 
+def threads_of(lines):
+    """All threads that truly use memory."""
+    return {tid for line in lines for tid in line["truth"]["threads"]}
+
+
+def turns(lines, tid):
+    """The intervals from which on a thread truly prefers another node, with that node, and with the one before for two intervals."""
+    true = [argmax(line["truth"]["threads"].get(tid, [])) for line in lines]
+    for at in range(2, len(lines) - 1):
+        before, now = true[at - 2:at], true[at:at + 2]
+        if None not in before + now and len(set(before)) == len(set(now)) == 1 and before[0] != now[0]:
+            yield at, now[0]
+
+
 def lags_s(lines, sampler):
     """From each change of a thread's truly preferred node until the sampler says so; None where it never did."""
     lags = []
-    for tid in {tid for line in lines for tid in line["truth"]["threads"]}:
-        true = [argmax(line["truth"]["threads"].get(tid, [])) for line in lines]
+    for tid in threads_of(lines):
         said = [argmax(line["samplers"][sampler]["threads"].get(tid, [])) for line in lines]
-        for at in range(2, len(lines) - 1):
-            before, now = true[at - 2:at], true[at:at + 2]
-            if None in before + now or len(set(before)) > 1 or len(set(now)) > 1 or before[0] == now[0]:
-                continue
+        for at, now in turns(lines, tid):
             begun_s = lines[at - 1]["time_s"]
-            follows = (line["time_s"] - begun_s for line, node in zip(lines[at:], said[at:]) if node == now[0])
+            follows = (line["time_s"] - begun_s for line, node in zip(lines[at:], said[at:]) if node == now)
             lags.append(next(follows, None))
     return lags
 
@@ -201,10 +218,13 @@ def busy_of(line):
     return {tid for tid, row in line["truth"]["threads"].items() if sum(row) >= BUSY}
 
 
-def measures(lines, sampler):
-    """What the table says of one sampler on one workload."""
+def measures(lines, sampler, phased=False):
+    """What the table says of one sampler on one workload, which goes through phases if it is `phased`."""
     truth, all_judged = Truth(), []
-    for line in lines:
+    begins = {at for tid in threads_of(lines) for at, _ in turns(lines, tid)} if phased else set()
+    for at, line in enumerate(lines):
+        if at in begins:
+            truth.forget()
         truth.add(line["time_s"], line["truth"])
         if line["time_s"] >= WARM_UP_S and busy_of(line):
             all_judged.append(judged(truth, busy_of(line), line["samplers"][sampler]))
@@ -244,20 +264,22 @@ def table(results):
 
 
 def per_1000_instructions(line):
-    """Second-level misses that the CPUs counted, accesses that lookahead kept, and those that it saw without its filter."""
+    """Second-level misses that the CPUs counted, accesses that lookahead kept, those that it saw without its filter, and misses of
+    the last level, which the CPUs counted too."""
     rates = [line["counted"]["lines"]["l2_misses"] / line["counted"]["instructions"]]
     for sampler in (FILTERED, UNFILTERED):
         counters = line["samplers"][sampler]["counters"]
         rates.append(counters["accesses"] / counters["instructions"])
+    rates.append(line["counted"]["lines"]["l3_misses"] / line["counted"]["instructions"])
     return [1000 * rate for rate in rates]
 
 
 def filter_table(last_lines):
     """What the cache filter does, from the last line of each workload's run."""
-    rows = ["| workload | second-level misses | `lookahead` | unfiltered |", "|---|---|---|---|"]
+    rows = ["| workload | second-level misses | of them last-level misses | `lookahead` | unfiltered |", "|---|---|---|---|---|"]
     for workload, line in last_lines.items():
-        true, kept, seen = per_1000_instructions(line)
-        rows.append(f"| `{workload}` | {true:.0f} | {kept:.0f} ({kept / true:.2f}x) | {seen:.0f} ({seen / true:.2f}x) |")
+        true, kept, seen, far = per_1000_instructions(line)
+        rows.append(f"| `{workload}` | {true:.0f} | {far:.0f} | {kept:.0f} ({kept / true:.2f}x) | {seen:.0f} ({seen / true:.2f}x) |")
     return "\n".join(rows)
 
 
@@ -281,7 +303,7 @@ def main():
             print(f"{name}...", file=sys.stderr, flush=True)
             file[name].write_text(json.dumps(observed(options.machine, name, WORKLOADS[name])))
     lines = {name: json.loads(file[name].read_text()) for name in WORKLOADS if file[name].exists()}
-    results = {name: {sampler: measures(seen, sampler) for sampler in SAMPLERS} for name, seen in lines.items()}
+    results = {name: {sampler: measures(seen, sampler, name in PHASED) for sampler in SAMPLERS} for name, seen in lines.items()}
     tables = {ACCURACY: table(results), FILTER: filter_table({name: seen[-1] for name, seen in lines.items()})}
     text = DOCUMENT.read_text()
     for markers, new in tables.items():

@@ -73,6 +73,14 @@ class Measures(unittest.TestCase):
         excursion = [line(at / 2, picture(rows[t]), picture(rows[0])) for at, t in enumerate([0, 0, 1, 0, 0, 0])]
         self.assertEqual(accuracy.lags_s(excursion, "x"), [])
 
+    def test_truth_forgets_a_phase_that_is_over_where_there_are_phases(self):
+        rows = [{"5": [900, 100]}, {"5": [100, 900]}]
+        nodes = [0] * 6 + [1] * 4
+        lines = [line(at / 2, picture(rows[node], [(7, node, rows[node]["5"])]), picture(rows[node], [(7, node, rows[node]["5"])])) for at, node in enumerate(nodes)]
+        self.assertEqual(list(accuracy.turns(lines, "5")), [(6, 1)])
+        self.assertEqual(accuracy.measures(lines, "x", phased=True)["threads"], 1)
+        self.assertLess(accuracy.measures(lines, "x")["threads"], 1)
+
     def test_a_run_is_judged_after_its_warm_up(self):
         rows, other = {"5": [900, 100]}, {"5": [100, 900]}
         groups = [(7, 0, [1000, 0])]
@@ -104,9 +112,9 @@ class Table(unittest.TestCase):
             return {"counters": {"accesses": accesses, "instructions": 5000}}
 
         samplers = {accuracy.FILTERED: seen(600), accuracy.UNFILTERED: seen(1500)}
-        last = {"counted": {"lines": {"l2_misses": 2000}, "instructions": 20000}, "samplers": samplers}
+        last = {"counted": {"lines": {"l2_misses": 2000, "l3_misses": 400}, "instructions": 20000}, "samplers": samplers}
         row = accuracy.filter_table({"w": last}).splitlines()[-1]
-        self.assertEqual(row, "| `w` | 100 | 120 (1.20x) | 300 (3.00x) |")
+        self.assertEqual(row, "| `w` | 100 | 20 | 120 (1.20x) | 300 (3.00x) |")
 
 
 if __name__ == "__main__":

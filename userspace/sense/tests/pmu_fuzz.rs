@@ -80,7 +80,14 @@ fn rings_of_any_records_are_walked_to_their_head() {
         let (mut taken, mut scratch) = (0, Vec::new());
         let walked = walk(&ring, tail, head, &mut scratch, |record| {
             taken += record.len() as u64;
-            for fields in [Fields::DECODED, Fields::DECODED_PHYSICAL, Fields::RAW, Fields::COMMON] {
+            for fields in [
+                Fields::DECODED,
+                Fields::DECODED_PHYSICAL,
+                Fields::RAW,
+                Fields::COMMON,
+                Fields::FAULT,
+                Fields::REGISTERS,
+            ] {
                 if let Record::Sample(sample) = parse(record, fields) {
                     data_source::decode(sample.data_source);
                     data_source::is_store(sample.data_source);
