@@ -7,7 +7,7 @@
  */
 #include "lab.h"
 
-#define LINES (1 << 19)
+#define LINES (3 << 17)
 #define PIECE 4096
 
 struct line {
@@ -48,7 +48,7 @@ static long odd(void)
 
 int main(int argc, char **argv)
 {
-	long passes = repetitions(argc, argv, 8);
+	long passes = repetitions(argc, argv, 14);
 	double begin = now_s();
 	int wrong = 0;
 

@@ -7,17 +7,21 @@
  */
 #include "lab.h"
 
-#define ROWS 1024
-#define COLUMNS 4096
+#define ROWS 768
+#define COLUMNS 512
 
-static double *all, of_row[ROWS], of_column[COLUMNS];
+static struct {
+	double value, rest[7];
+} *all;
+
+static double of_row[ROWS], of_column[COLUMNS];
 
 static void fill(void)
 {
 #pragma omp parallel for schedule(static)
 	for (int row = 0; row < ROWS; row++)
 		for (int column = 0; column < COLUMNS; column++)
-			all[row * COLUMNS + column] = row + 2 * column;
+			all[row * COLUMNS + column].value = row + 2 * column;
 }
 
 static void by_rows(void)
@@ -27,7 +31,7 @@ static void by_rows(void)
 		double sum = 0;
 
 		for (int column = 0; column < COLUMNS; column++)
-			sum += all[row * COLUMNS + column];
+			sum += all[row * COLUMNS + column].value;
 		of_row[row] = sum;
 	}
 }
@@ -43,7 +47,7 @@ static void by_columns(void)
 			of_column[column] = 0;
 		for (int row = 0; row < ROWS; row++)
 			for (int column = begin; column < end; column++)
-				of_column[column] += all[row * COLUMNS + column];
+				of_column[column] += all[row * COLUMNS + column].value;
 	}
 }
 
@@ -60,7 +64,7 @@ static int is_right(void)
 
 int main(int argc, char **argv)
 {
-	long passes = repetitions(argc, argv, 6);
+	long passes = repetitions(argc, argv, 16);
 	double begin = now_s();
 
 	all = array(sizeof(*all) * ROWS * COLUMNS);
