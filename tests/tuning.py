@@ -134,7 +134,7 @@ def written():
     files = [table_file(machine, program) for machine in MACHINES for program in PROGRAMS]
     found = judged([file for file in files if file.exists()])
     parts = []
-    for machine in MACHINES:
+    for machine in sorted({one["machine"] for one in found}):
         parts.append(f"\n{machine}:\n")
         parts.append("| program | configurations | as it is, ms | threads only | pages only | best | as it is / best | best configuration "
                      "| the search's choice | share of time | of long runs |")
