@@ -2,6 +2,7 @@
 //! Tests of a loaded scheduler, in a guest. They take turns: there is one kernel.
 
 mod agent;
+mod births;
 mod configuration;
 mod counting;
 mod dump;
@@ -39,6 +40,9 @@ fn main() {
     if let [tuning::PROGRAM, notes] = [words.first(), words.get(1)].map(|word| word.map_or("", String::as_str)) {
         return tuning::walk_parts(notes.as_ref());
     }
+    if words.first().is_some_and(|word| word == births::PROGRAM) {
+        return births::tell_homes();
+    }
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
     let topology = tandem_machine::read_running().expect("the guest has a topology").topology;
@@ -66,6 +70,7 @@ fn main() {
             configuration::tests(),
             toolbox::tests(),
             tuning::tests(),
+            births::tests(),
             service::tests(),
             tutorial::tests(),
         ]

@@ -41,8 +41,11 @@ pub struct Arguments {
     /// Runs of the best configurations
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeats: u16,
-    /// Page placements to try, comma-separated: first-touch, interleave, locality, balance, mix, dataset; scx_tandem is
-    /// loaded for the last four, which needs root [default: all that are possible]
+    /// Run every configuration so often, none stopped or dropped: to see what the search leaves out
+    #[arg(long)]
+    exhaustive: bool,
+    /// Page placements to try, comma-separated: first-touch, interleave, dataset, locality, balance, mix; scx_tandem is
+    /// loaded for the last three, which needs root [default: all that are possible]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = page_placement)]
     pages: Vec<PagePlacement>,
     /// Where and by what trials are run
@@ -124,7 +127,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         left_out: pages.left_out.as_deref(),
         command_has_threads: arguments.command.iter().any(|word| word.contains(trial::THREADS)),
         store: &store,
-        settings: Settings { repeats: arguments.repeats.into(), ..Settings::default() },
+        settings: Settings {
+            repeats: arguments.repeats.into(),
+            exhaustive: arguments.exhaustive,
+            ..Settings::default()
+        },
         budget: arguments.budget,
         stop: &stop,
         say: &say,

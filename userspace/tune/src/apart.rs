@@ -113,14 +113,15 @@ pub fn table(regions: &[RegionResult]) -> String {
 mod tests {
     use super::*;
     use crate::search::{End, Found, Runs};
-    use crate::session::AT_BIRTH;
     use crate::space::Space;
     use crate::testing::machine;
 
     /// Two regions that want different configurations, and one that is too small.
     fn outcome() -> Outcome {
         let topology = machine(2, 2);
-        let all = Space { threads: vec![2], page_placements: AT_BIRTH.to_vec() }.configurations(&topology);
+        let all =
+            Space { threads: vec![2], page_placements: vec![PagePlacement::FirstTouch, PagePlacement::Interleave] }
+                .configurations(&topology);
         let region = |name: &str, seconds: f64| Region { name: name.into(), entries: 3, seconds };
         let run = |at: usize, noise: f64| {
             let at = at as f64;

@@ -6,7 +6,7 @@
 //! Mechanism: the program is traced (ptrace). A new thread is stopped before its first instruction; then it gets the
 //! lowest seat of its process that is empty, and may run on the CPUs of that seat's node. Only births, ends and signals
 //! stop a thread, and where parallel regions begin and end ([`crate::regions`]). Pages follow by first touch, or by the memory policy that
-//! the program starts with. What is left when a measured program ends is ended with it.
+//! the program starts with, or are bound as they are allocated ([`crate::births`]). What is left when a measured program ends is ended with it.
 //!
 //! The main thread gets its seat when the program proper begins: until then libraries initialise, and the
 //! OpenMP runtimes count the CPUs they may use.
@@ -27,6 +27,7 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use tandem_ab::stop::Stop;
 
+use crate::births::Births;
 use crate::breakpoint::{Breakpoint, Stand, entry_point};
 use crate::regions::{Region, Regions};
 use crate::seat::{CpuSet, NodeSet};
@@ -70,6 +71,8 @@ pub struct Places {
     pub seats: Vec<CpuSet>,
     /// Nodes (the kernel's ids) over which pages are dealt in turn; by first touch if empty.
     pub page_nodes: Vec<u32>,
+    /// Nodes of the equal chunks into which each allocation is cut; not cut if empty ([`crate::births`]).
+    pub chunks: Vec<u32>,
 }
 
 /// How a run ended.
@@ -175,6 +178,8 @@ fn command(program: &Program, places: &Places) -> Result<Command> {
         .iter()
         .fold(None, |all: Option<CpuSet>, seat| Some(all.map_or_else(|| seat.clone(), |all| all.with(seat))));
     let page_nodes = (!places.page_nodes.is_empty()).then(|| NodeSet::of(&places.page_nodes));
+    #[cfg(target_arch = "x86_64")]
+    let binds = !places.chunks.is_empty();
     // SAFETY: between fork and exec only system calls are made, on what is there already.
     unsafe {
         command.pre_exec(move || {
@@ -183,6 +188,10 @@ fn command(program: &Program, places: &Places) -> Result<Command> {
             }
             if let Some(nodes) = &page_nodes {
                 nodes.interleave_from_now_on()?;
+            }
+            #[cfg(target_arch = "x86_64")]
+            if binds {
+                crate::call_filter::stop_at_births()?;
             }
             Ok(ptrace::traceme()?)
         });
@@ -252,6 +261,8 @@ struct Tracer<'a> {
     regions: BTreeMap<Pid, Regions>,
     /// Those of processes that have ended.
     past_regions: Vec<Region>,
+    /// Binds what is allocated, if anything is to be bound.
+    births: Option<Births>,
     start: Instant,
     /// How long the program stood while its runtimes were looked for.
     stood: Duration,
@@ -269,8 +280,11 @@ impl<'a> Tracer<'a> {
         let mut options = Options::PTRACE_O_TRACECLONE
             | Options::PTRACE_O_TRACEFORK
             | Options::PTRACE_O_TRACEVFORK
-            | Options::PTRACE_O_TRACEEXEC;
-        options.set(Options::PTRACE_O_EXITKILL, is_measured);
+            | Options::PTRACE_O_TRACEEXEC
+            | Options::PTRACE_O_TRACESECCOMP;
+        let births = Births::of(&places.chunks);
+        // Without its tracer a program whose calls are filtered would get no more memory.
+        options.set(Options::PTRACE_O_EXITKILL, is_measured || births.is_some());
         ptrace::setoptions(root, options).context("the program cannot be traced")?;
         let mut tracer = Self {
             root,
@@ -282,6 +296,7 @@ impl<'a> Tracer<'a> {
             entries: BTreeMap::new(),
             regions: BTreeMap::new(),
             past_regions: Vec::new(),
+            births,
             start: Instant::now(),
             stood: Duration::ZERO,
             most_threads: 1,
@@ -293,14 +308,23 @@ impl<'a> Tracer<'a> {
     }
 
     fn run(mut self) -> Result<Seen> {
+        let mut seen = None;
         loop {
+            // Those whose allocations are bound need a tracer to their end.
+            if let Some(seen) = seen.take_if(|_| self.births.is_none() || self.is_measured || self.processes.is_empty())
+            {
+                self.end_rest()?;
+                return Ok(seen);
+            }
             match next_event()? {
-                (pid, Event::Ended(end)) if pid == self.root => {
-                    let seen = self.seen(end);
-                    self.end_rest()?;
-                    return Ok(seen);
-                }
+                (pid, Event::Ended(end)) if pid == self.root => seen = Some(self.seen(end)),
                 (pid, Event::Ended(_)) => self.forget(pid),
+                (pid, Event::Call) => {
+                    if let Some(births) = &mut self.births {
+                        births.called(pid, process_of(pid).unwrap_or(pid))?;
+                    }
+                    go_on(pid, 0)?;
+                }
                 (pid, Event::Exec) => {
                     self.begin(pid)?;
                     go_on(pid, 0)?;
@@ -358,7 +382,10 @@ impl<'a> Tracer<'a> {
         seats.seat(process);
         self.processes.insert(process, seats);
         self.note_regions(process);
-        if self.is_measured || !self.places.seats.is_empty() {
+        if let Some(births) = &mut self.births {
+            births.forget(process);
+        }
+        if self.is_measured || !self.places.seats.is_empty() || self.births.is_some() {
             match entry_point(process).and_then(|address| Breakpoint::set(process, address)) {
                 Some(entry) => {
                     self.entries.insert(process, entry);
@@ -378,6 +405,9 @@ impl<'a> Tracer<'a> {
             self.entries.remove(&thread);
             entry.remove(thread)?;
             self.bind(thread, 0)?;
+            if let Some(births) = &mut self.births {
+                births.began(thread)?;
+            }
             if let Some(regions) = self.is_measured.then(|| Regions::of(thread)).flatten() {
                 self.regions.insert(thread, regions);
             }
@@ -401,6 +431,9 @@ impl<'a> Tracer<'a> {
         let process = process_of(new).unwrap_or(new);
         if process == new {
             self.all_processes += 1;
+            if let (Some(births), Some(parent)) = (&mut self.births, process_of(parent)) {
+                births.copied(parent, new);
+            }
             // Its memory is a copy, breakpoints included.
             let same = process_of(parent).and_then(|parent| self.regions.get(&parent)).map(Regions::of_a_copy);
             self.regions.extend(same.map(|regions| (new, regions)));
@@ -445,6 +478,9 @@ impl<'a> Tracer<'a> {
         self.stopped.remove(&pid);
         self.note_regions(pid);
         self.entries.remove(&pid);
+        if let Some(births) = &mut self.births {
+            births.forget(pid);
+        }
         self.processes.retain(|_, process| {
             process.0.remove(&pid);
             !process.0.is_empty()

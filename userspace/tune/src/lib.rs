@@ -7,15 +7,22 @@
 //! | `search` | which of them is the fastest, with few runs |
 //! | `store` | runs outlive the search |
 //! | `launch`, `wait`, `seat` | one run with threads and pages in their places from birth |
+//! | `births`, `call_filter`, `inject` | memory that is bound as it is allocated |
 //! | `regions`, `breakpoint`, `symbols`, `apart`, `conflicts` | how long a run is in each parallel region, and what they want |
 //! | `remote` | runs on other machines |
 //! | `session` | a search from its first run to its result |
 //! | `tuned`, `axes`, `report` | the result as a file, and for eyes |
+//! | `tables` | what a search makes of recorded runs |
 
 pub mod apart;
 pub mod axes;
+pub mod births;
 mod breakpoint;
+#[cfg(target_arch = "x86_64")]
+mod call_filter;
 pub mod conflicts;
+#[cfg(target_arch = "x86_64")]
+mod inject;
 pub mod launch;
 pub mod regions;
 pub mod remote;
@@ -26,6 +33,7 @@ pub mod session;
 pub mod space;
 pub mod store;
 mod symbols;
+pub mod tables;
 #[cfg(test)]
 mod testing;
 pub mod tuned;

@@ -108,7 +108,7 @@ mod tests {
     /// A result on two nodes in which one configuration failed and one was stopped.
     fn page() -> String {
         let topology = machine(2, 4);
-        let all = Space::of(&topology, 8, &AT_BIRTH).configurations(&topology);
+        let all = Space::of(&topology, 8, AT_BIRTH).configurations(&topology);
         let mut runs: Vec<Runs> = (0..=all.len())
             .map(|at| Runs { seconds: vec![3.0 - 0.1 * at as f64, 3.1 - 0.1 * at as f64], ..Runs::default() })
             .collect();
@@ -140,7 +140,7 @@ mod tests {
         }
         assert_eq!(
             page.matches(" threads scatter on ").count() + page.matches(" threads contiguous on ").count(),
-            19 + 17 + 1
+            26 + 24 + 1
         );
     }
 

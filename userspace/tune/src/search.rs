@@ -33,6 +33,8 @@ pub struct Settings {
     pub patience: f64,
     /// Candidates within this share of the best are equal to it.
     pub near: f64,
+    /// Everybody runs [`Settings::repeats`] times, to the end: what a search is compared with.
+    pub exhaustive: bool,
 }
 
 impl Settings {
@@ -44,7 +46,7 @@ impl Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { repeats: 10, few: 8, patience: 2.0, near: 0.02 }
+        Self { repeats: 10, few: 8, patience: 2.0, near: 0.02, exhaustive: false }
     }
 }
 
@@ -144,7 +146,7 @@ pub fn search(
 ) -> Result<Found> {
     let mut race = Race { runs: vec![Runs::default(); candidates], settings: *settings, reference };
     let mut survivors: Vec<usize> = (0..candidates).collect();
-    let mut goal = 1;
+    let mut goal = if settings.exhaustive { settings.repeats } else { 1 };
     loop {
         readings.ahead(&race.runs_to(&survivors, goal), race.limit_s())?;
         for &candidate in &survivors {
@@ -154,6 +156,9 @@ pub fn search(
         }
         survivors.retain(|&candidate| race.runs[candidate].sample().is_some());
         let Some(best) = race.best(&survivors) else { return Ok(race.found(End::NoneWorks)) };
+        if settings.exhaustive {
+            return Ok(race.found(End::Decided));
+        }
         if goal >= FEWEST {
             survivors = race.not_worse(&survivors, best);
         }
@@ -173,6 +178,9 @@ pub fn search(
 
 /// About how many runs a search takes: every round as far as halving lets it come.
 pub fn expected_runs(candidates: usize, settings: &Settings) -> usize {
+    if settings.exhaustive {
+        return candidates * settings.repeats;
+    }
     let (mut survivors, mut had, mut goal, mut runs) = (candidates, 0, 1, 0);
     while had < settings.repeats {
         runs += survivors * (goal - had);
@@ -221,6 +229,9 @@ impl Race {
 
     /// When a run is stopped, in s.
     fn limit_s(&self) -> Option<f64> {
+        if self.settings.exhaustive {
+            return None;
+        }
         let least = self.runs.iter().filter_map(Runs::median).min_by(f64::total_cmp);
         least.map(|median| self.settings.limit_s(median))
     }

@@ -55,6 +55,11 @@ impl NodeSet {
         Self(bits(nodes.iter().copied()))
     }
 
+    /// The set as the kernel reads it.
+    pub fn words(&self) -> Vec<u64> {
+        self.0.iter().map(|&word| word as u64).collect()
+    }
+
     /// From now on pages of the calling thread, and of what it starts, come from these nodes in turn.
     ///
     /// # Errors

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 use tandem_ab::stop::Stop;
-use tandem_policies::model::Topology;
+use tandem_policies::model::{NodeIndex, Topology};
 
+use crate::births;
 use crate::launch::{End, Places, Seen};
 use crate::regions::Region;
 use crate::search::{self, Found, Reading, Settings};
@@ -20,9 +21,13 @@ use crate::seat::CpuSet;
 use crate::space::{Configuration, PagePlacement, Space};
 use crate::store::{Row, Store};
 
-/// What can be applied while a program starts, without its help: where threads are born, and the kernel's own rules for
-/// pages.
-pub const AT_BIRTH: [PagePlacement; 2] = [PagePlacement::FirstTouch, PagePlacement::Interleave];
+/// What can be applied while a program starts, without its help and as anybody: where threads are born, the kernel's own rules
+/// for pages, and what memory can be bound by as it is allocated.
+pub const AT_BIRTH: &[PagePlacement] = if births::POSSIBLE {
+    &[PagePlacement::FirstTouch, PagePlacement::Interleave, PagePlacement::Dataset]
+} else {
+    &[PagePlacement::FirstTouch, PagePlacement::Interleave]
+};
 
 /// Programs that end sooner say nothing about placement: starting a process takes milliseconds.
 const SHORTEST_S: f64 = 0.02;
@@ -345,11 +350,13 @@ pub fn name(one: Option<&Configuration>) -> String {
 /// Where threads and pages of a configuration go.
 pub fn places(one: &Configuration, topology: &Topology) -> Places {
     let seats = one.seats(topology).into_iter().map(|node| CpuSet::of_node(topology, node)).collect();
-    let nodes = one.nodes_of_pages(topology).into_iter().map(|node| topology.nodes[node].id.0);
+    let ids = |nodes: Vec<NodeIndex>| nodes.into_iter().map(|node| topology.nodes[node].id.0).collect();
+    let in_chunks = one.page_placement == PagePlacement::Dataset && one.page_nodes > 1 && !one.needs_moving();
+    let chunks = if in_chunks { ids(one.chunks(topology)) } else { Vec::new() };
     // What is moved while the program runs is first where it is touched.
-    let by_touch = one.page_placement.follows_threads() || one.needs_moving();
-    let page_nodes = if by_touch { Vec::new() } else { nodes.collect() };
-    Places { threads: Some(one.threads), seats, page_nodes }
+    let by_touch = one.page_placement.follows_threads() || one.needs_moving() || in_chunks;
+    let page_nodes = if by_touch { Vec::new() } else { ids(one.nodes_of_pages(topology)) };
+    Places { threads: Some(one.threads), seats, page_nodes, chunks }
 }
 
 /// Whether a program that was asked for so many threads has followed. One more waits for the others in many programs.

@@ -19,6 +19,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use tandem_policies::model::{NodeIndex, Topology};
 
+use crate::births;
+
 /// How threads are dealt to their nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -41,7 +43,7 @@ pub enum PagePlacement {
     Balance,
     /// Locality until a node would be overloaded.
     Mix,
-    /// Each allocation in as many equal chunks as page nodes, chunk i on the i-th of these.
+    /// Each allocation in equal chunks ([`Configuration::chunks`]).
     Dataset,
     /// Page by page in turn: the source's dataset in blocks of one page.
     Interleave,
@@ -60,10 +62,10 @@ pub const PAPERS: [PagePlacement; 5] = [
 pub const ALL: [PagePlacement; 6] = [
     PagePlacement::FirstTouch,
     PagePlacement::Interleave,
+    PagePlacement::Dataset,
     PagePlacement::Locality,
     PagePlacement::Balance,
     PagePlacement::Mix,
-    PagePlacement::Dataset,
 ];
 
 impl PagePlacement {
@@ -74,7 +76,7 @@ impl PagePlacement {
 
     /// Whether somebody has to see who uses which pages, and move them, while the program runs.
     pub fn needs_moving(self) -> bool {
-        matches!(self, Self::Locality | Self::Balance | Self::Mix | Self::Dataset)
+        matches!(self, Self::Locality | Self::Balance | Self::Mix) || (self == Self::Dataset && !births::POSSIBLE)
     }
 
     /// Whether pages can only be where the threads are.
@@ -154,6 +156,14 @@ impl Configuration {
     /// The nodes that hold its pages: the first ones with memory.
     pub fn nodes_of_pages(&self, topology: &Topology) -> Vec<NodeIndex> {
         memory_nodes(topology).take(self.page_nodes).collect()
+    }
+
+    /// The node of each of the equal chunks into which `dataset` cuts an allocation: chunk i is with thread i, or, with another
+    /// number of page nodes than of thread nodes, on the i-th page node.
+    pub fn chunks(&self, topology: &Topology) -> Vec<NodeIndex> {
+        let seats = self.seats(topology);
+        let have_memory = seats.iter().all(|&node| topology.nodes[node].memory_pages > 0);
+        if self.page_nodes == self.thread_nodes && have_memory { seats } else { self.nodes_of_pages(topology) }
     }
 
     /// Whether its pages have to be moved while the program runs: on one node they are from the start.

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::Pid;
-use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
+use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, SectionKind, SymbolKind};
 
 /// A mapped part of a file that has code.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +65,40 @@ impl Code {
             .find(of)
             .map_or_else(|| format!("{file}+{offset:#x}"), |function| function.name)
     }
+}
+
+/// Begins and sizes of the arrays of `least` bytes or more that the program of `process` has from its start; all of such
+/// memory as one if the program has no symbols, and nothing if the process is gone.
+pub fn static_arrays(process: Pid, least: u64) -> Vec<(u64, u64)> {
+    let arrays = || {
+        let path = fs::read_link(format!("/proc/{process}/exe")).ok()?;
+        let maps = fs::read_to_string(format!("/proc/{process}/maps")).ok()?;
+        let first = maps.lines().find(|line| line.ends_with(&format!(" {}", path.display())))?;
+        let start = u64::from_str_radix(first.split('-').next()?, 16).ok()?;
+        let content = fs::read(&path).ok()?;
+        let file = object::File::parse(&content[..]).ok()?;
+        let lowest = file.segments().map(|segment| segment.address()).min()? & !0xfff;
+        let in_file = match file.symbols().next() {
+            Some(_) => file
+                .symbols()
+                .filter(|symbol| symbol.kind() == SymbolKind::Data && symbol.is_definition())
+                .map(|symbol| (symbol.address(), symbol.size()))
+                .collect(),
+            None => file
+                .sections()
+                .filter(|section| matches!(section.kind(), SectionKind::Data | SectionKind::UninitializedData))
+                .map(|section| (section.address(), section.size()))
+                .collect::<BTreeMap<u64, u64>>(),
+        };
+        Some(
+            in_file
+                .into_iter()
+                .filter(|array| array.1 >= least)
+                .map(|(at, bytes)| (at - lowest + start, bytes))
+                .collect(),
+        )
+    };
+    arrays().unwrap_or_default()
 }
 
 /// The parts in a text like that of /proc/PID/maps.

@@ -19,6 +19,8 @@ pub enum Event {
     Exec,
     /// It has a new thread or process.
     Birth,
+    /// It calls for what a filter of calls stops it at.
+    Call,
     /// It would get this signal.
     Signal(i32),
 }
@@ -51,6 +53,7 @@ fn event(status: i32) -> Event {
     }
     match status >> 16 {
         libc::PTRACE_EVENT_EXEC => Event::Exec,
+        libc::PTRACE_EVENT_SECCOMP => Event::Call,
         libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => Event::Birth,
         _ => Event::Signal(libc::WSTOPSIG(status)),
     }
@@ -123,5 +126,6 @@ mod tests {
         assert_eq!(event(0x7f | 33 << 8), Event::Signal(33), "of the C library's own");
         assert_eq!(event(0x7f | libc::SIGTRAP << 8 | libc::PTRACE_EVENT_EXEC << 16), Event::Exec);
         assert_eq!(event(0x7f | libc::SIGTRAP << 8 | libc::PTRACE_EVENT_CLONE << 16), Event::Birth);
+        assert_eq!(event(0x7f | libc::SIGTRAP << 8 | libc::PTRACE_EVENT_SECCOMP << 16), Event::Call);
     }
 }

@@ -141,7 +141,7 @@ mod tests {
             page_placement: Locality,
         };
         assert_eq!(words(&one), ["--policy=none+locality"]);
-        for page_placement in [Balance, PagePlacement::Mix, PagePlacement::Dataset] {
+        for page_placement in [Balance, PagePlacement::Mix] {
             let name = page_placement.name();
             let expected = [format!("--policy=none+{name}"), format!("--parameter={name}.page_nodes=3")];
             let all = Configuration { page_nodes: 3, page_placement, ..one };
@@ -160,7 +160,8 @@ mod tests {
         let no = || Some("that needs root".to_owned());
         let left = choose(&[], no()).unwrap();
         assert_eq!(left.placements, AT_BIRTH);
-        let expected = "pages are not placed by locality, balance, mix, dataset, for which scx_tandem moves pages: that needs root";
+        let expected =
+            "pages are not placed by locality, balance, mix, for which scx_tandem moves pages: that needs root";
         assert_eq!(left.left_out.unwrap(), expected);
         assert_eq!(choose(&[], None).unwrap(), Choice { placements: ALL.to_vec(), left_out: None });
         let asked = [Balance, Interleave, FirstTouch];

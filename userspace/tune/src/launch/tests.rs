@@ -102,7 +102,7 @@ int main(void) {
     let output = directory.path().join("output");
     let program = program(command, &output);
     let cpus: Vec<CpuId> = online_cpus().unwrap();
-    let places = Places { threads: Some(5), seats: single_cpus(), page_nodes: vec![] };
+    let places = Places { threads: Some(5), seats: single_cpus(), ..Places::default() };
     let seat = |thread: usize| cpus[thread % cpus.len()].0.to_string();
     let expected = format!("5 {}: {}\n", seat(0), (0..5).map(seat).collect::<Vec<_>>().join(" "));
     // Births and first stops are told in any order: many times, so that all are met.

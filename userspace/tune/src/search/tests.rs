@@ -99,6 +99,19 @@ fn few_candidates_are_searched_exhaustively_and_end_by_intervals() {
 }
 
 #[test]
+fn an_exhaustive_search_runs_everybody_to_the_end() {
+    let table = Table::around(&[1.0, 1.0, 30.0, 1.5, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0], 0.001, 3);
+    let settings = Settings { repeats: 5, exhaustive: true, ..Settings::default() };
+    let found = search(10, None, &settings, |candidate: usize, attempt: usize, limit: Option<f64>| {
+        assert_eq!(limit, None);
+        Ok(Reading::Seconds(table.0[candidate][attempt]))
+    });
+    let found = found.unwrap();
+    assert!(found.runs.iter().all(|runs| runs.seconds.len() == 5), "{found:?}");
+    assert_eq!((found.end, expected_runs(10, &settings)), (End::Decided, 50));
+}
+
+#[test]
 fn equal_candidates_end_before_they_have_all_their_runs() {
     let table = Table::around(&[1.0; 6], 0.005, 1);
     let (found, _) = table.search(None);

@@ -51,6 +51,7 @@ fn placed(topology: &Topology, one: &Configuration, seed: u64) -> Option<(Vec<us
             PagePlacement::Balance => lightest,
             PagePlacement::Mix if overloaded => lightest,
             PagePlacement::Mix => local,
+            PagePlacement::Dataset if one.page_nodes == one.thread_nodes => seats[page * one.threads / PAGES],
             PagePlacement::Dataset => page_nodes[page * page_nodes.len() / PAGES],
             PagePlacement::Interleave => page_nodes[page % page_nodes.len()],
         };

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+
+use tandem_ab::stop::Stop;
+
+use super::*;
+use crate::launch::{End, Places, Program, Seen, Streams, run};
+
+/// Tells for memory of every kind whether it has a policy (`bound`) or not (`free`), then the same of a copy of the process
+/// and of what that allocates, then of memory that has grown and shrunk.
+const PROGRAM: &str = r#"
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#define BYTES (1 << 20)
+static char zeros[3 * BYTES], filled[2 * BYTES] = { 1 }, little[16384];
+static void tell(const char *name, void *begin, size_t bytes)
+{
+	/* The pages that are whole. */
+	char *first = (char *)(((size_t)begin + 4095) & ~4095ul), *end = (char *)begin + bytes;
+	size_t pages = 0, bound = 0;
+	for (char *page = first; page + 4096 <= end; page += 4096) {
+		int mode = -1;
+		unsigned long nodes = 0;
+		if (syscall(SYS_get_mempolicy, &mode, &nodes, 64, page, 2 /* MPOL_F_ADDR */))
+			exit(3);
+		bound += mode == 1 /* MPOL_PREFERRED */ && nodes == 1;
+		pages++;
+	}
+	printf("%s %s\n", name, bound == pages ? "bound" : bound ? "mixed" : "free");
+	fflush(stdout);
+}
+static char *map(size_t bytes, int protection, int more)
+{
+	char *memory = mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | more, -1, 0);
+	if (memory == MAP_FAILED)
+		exit(4);
+	return memory;
+}
+int main(void)
+{
+	int both = PROT_READ | PROT_WRITE;
+	char *mapped = map(BYTES, both, 0), *heap = sbrk(BYTES), *grown, *moved;
+	tell("zeros", zeros, sizeof zeros);
+	tell("filled", filled, sizeof filled);
+	tell("little", little, sizeof little);
+	tell("mapped", mapped, BYTES);
+	tell("heap", heap, BYTES);
+	tell("malloc", malloc(2 * BYTES), 2 * BYTES);
+	tell("small", map(65536, both, 0), 65536);
+	tell("stack", map(BYTES, both, MAP_STACK), BYTES);
+	tell("reserved", map(BYTES, PROT_NONE, 0), BYTES);
+	if (!fork()) {
+		tell("copy", mapped, BYTES);
+		tell("of-copy", map(BYTES, both, 0), BYTES);
+		_exit(0);
+	}
+	wait(NULL);
+	memset(mapped, 7, BYTES);
+	grown = mremap(mapped, BYTES, 4 * BYTES, MREMAP_MAYMOVE);
+	tell("grown", grown, 4 * BYTES);
+	moved = mremap(grown, 4 * BYTES, 2 * BYTES, 0);
+	if (moved != grown || moved[BYTES - 1] != 7)
+		exit(5);
+	tell("shrunk", moved, 2 * BYTES);
+	if (mremap(moved, 2 * BYTES, 3 * BYTES, 1024) != MAP_FAILED)
+		exit(6);
+	tell("refused", moved, 2 * BYTES);
+	if (munmap(moved, 2 * BYTES))
+		exit(7);
+	return 0;
+}
+"#;
+
+const EXPECTED: &str = "zeros bound\nfilled bound\nlittle free\nmapped bound\nheap bound\nmalloc bound\nsmall free\nstack free\n\
+    reserved free\ncopy bound\nof-copy bound\ngrown bound\nshrunk bound\nrefused bound\n";
+
+fn build(directory: &Path, options: &[&str]) -> OsString {
+    let (file, program) = (directory.join("program.c"), directory.join("program"));
+    std::fs::write(&file, PROGRAM).unwrap();
+    assert!(Command::new("gcc").args(options).arg("-o").arg(&program).arg(&file).status().unwrap().success());
+    program.into_os_string()
+}
+
+fn bound(command: Vec<OsString>, chunks: &[u32], output: &Path) -> Result<Seen> {
+    let streams = Streams::Files { input: None, output: output.to_owned() };
+    let places = Places { chunks: chunks.to_vec(), ..Places::default() };
+    run(&Program { command, streams }, &places, None, &Stop::default(), |_| ())
+}
+
+#[test]
+fn every_page_is_on_the_node_of_its_chunk() {
+    for pages in [0, 1, 2, 3, 7, 64, 1000] {
+        for chunks in [vec![0], vec![0, 1], vec![0, 0, 1, 1], vec![0, 1, 0, 1, 2], vec![5; 8]] {
+            let many = chunks.len() as u64;
+            // Chunk i begins where i of so many equal parts end.
+            let expected: Vec<u32> = (0..pages)
+                .map(|page| chunks[(0..many).rfind(|chunk| pages * chunk / many <= page).unwrap() as usize])
+                .collect();
+            let runs = in_chunks(pages, &chunks);
+            let found: Vec<u32> = runs.iter().flat_map(|run| vec![run.node; run.pages as usize]).collect();
+            assert_eq!(found, expected, "{pages} pages, {chunks:?}");
+            let begins: Vec<u64> = runs.iter().map(|run| run.first_page).collect();
+            let lengths = runs.iter().scan(0, |sum, run| Some(std::mem::replace(sum, *sum + run.pages)));
+            assert_eq!(begins, lengths.collect::<Vec<u64>>());
+            assert!(runs.windows(2).all(|two| two[0].node != two[1].node), "{runs:?}");
+        }
+    }
+}
+
+#[test]
+fn memory_of_every_kind_is_bound_before_it_is_used_wherever_it_is() {
+    for options in [&["-O1"][..], &["-O1", "-static"], &["-O1", "-s"]] {
+        let directory = tempfile::tempdir().unwrap();
+        let program = build(directory.path(), options);
+        let output = directory.path().join("output");
+        // Without symbols all that is static is one array.
+        let expected =
+            if options.contains(&"-s") { EXPECTED.replace("little free", "little bound") } else { EXPECTED.into() };
+        for _ in 0..3 {
+            let seen = bound(vec![program.clone()], &[0, 0], &output).unwrap();
+            assert_eq!((seen.end, std::fs::read_to_string(&output).unwrap()), (End::Code(0), expected.clone()));
+        }
+        let streams = Streams::Files { input: None, output: output.clone() };
+        run(&Program { command: vec![program], streams }, &Places::default(), None, &Stop::default(), |_| ()).unwrap();
+        assert!(!std::fs::read_to_string(&output).unwrap().contains("bound"), "only when it is asked for");
+    }
+}
+
+#[test]
+fn signals_and_threads_go_on_while_memory_is_bound() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = r#"
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+static volatile long ticks;
+static void tick(int signal) { ticks++; }
+static void *allocate(void *none)
+{
+	for (int i = 0; i < 200; i++) {
+		char *memory = malloc(1 << 20);
+		memset(memory, i, 1 << 20);
+		memory = realloc(memory, 2 << 20);
+		if (memory[(1 << 20) - 1] != (char)i)
+			exit(3);
+		free(memory);
+	}
+	return NULL;
+}
+int main(void)
+{
+	struct itimerval every = { { 0, 1000 }, { 0, 1000 } };
+	pthread_t threads[3];
+	signal(SIGALRM, tick);
+	setitimer(ITIMER_REAL, &every, NULL);
+	for (int i = 0; i < 3; i++)
+		pthread_create(threads + i, NULL, allocate, NULL);
+	for (int i = 0; i < 3; i++)
+		pthread_join(threads[i], NULL);
+	return ticks > 5 ? 0 : 9;
+}
+"#;
+    let (file, program) = (directory.path().join("threads.c"), directory.path().join("threads"));
+    std::fs::write(&file, source).unwrap();
+    assert!(Command::new("gcc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(&file).status().unwrap().success());
+    let seen = bound(vec![program.into_os_string()], &[0, 0], "/dev/null".as_ref()).unwrap();
+    assert_eq!((seen.end, seen.threads), (End::Code(0), 4));
+}
+
+#[test]
+fn what_outlives_a_program_is_bound_to_its_own_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = build(directory.path(), &["-O1"]);
+    let output = directory.path().join("output");
+    let script = format!("(sleep 0.2; exec {} > {}) & exit 3", program.display(), output.display());
+    let command = ["sh", "-c", &script].map(OsString::from).to_vec();
+    let places = Places { chunks: vec![0], ..Places::default() };
+    let seen = run(&Program { command, streams: Streams::Ours }, &places, None, &Stop::default(), |_| ()).unwrap();
+    assert_eq!((seen.end, std::fs::read_to_string(&output).unwrap().as_str()), (End::Code(3), EXPECTED));
+}
+
+#[test]
+fn a_node_that_is_not_there_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = build(directory.path(), &["-O1"]);
+    let said = format!("{:#}", bound(vec![program], &[0, 900], "/dev/null".as_ref()).unwrap_err());
+    assert!(said.starts_with("pages of the program cannot be bound to node 900: "), "{said}");
+}
