@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The emulator's view of other processes' memory: copied where it is needed, never written back.
 //!
-//! Data is copied in small pieces that serve one run only: it changes all the time. What a run stores is kept beside, by
+//! Data is copied page by page and serves one run only: it changes all the time. What a run stores is kept beside, by
 //! words, and is gone with the run. Code changes rarely, and running a stale instruction costs at worst one wrong sample, so
 //! code pages are kept longer; after their time to live they are read again and compared.
 
@@ -10,9 +10,8 @@ use tandem_policies::model::{PAGE_BYTES, ProcessId};
 
 use super::values::{Cause, Value};
 
+/// What is copied at once: a system call costs as much as copying some KiB, and who needs a word often needs others beside.
 const PAGE: usize = PAGE_BYTES as usize;
-/// What is copied at once. A system call costs as much as copying some KiB, but whoever copies more waits for more lines.
-const PIECE_BYTES: usize = 512;
 const WORD_BYTES: u64 = 8;
 
 /// Limits of what is copied.
@@ -62,7 +61,9 @@ pub(super) struct Memory {
     process: ProcessId,
     now_ns: u64,
     code: HashMap<(u32, u64), CodePage>,
-    pieces: Vec<(u64, [u8; PIECE_BYTES])>,
+    pieces: Vec<(u64, Box<[u8; PAGE]>)>,
+    /// Room of pieces that are of no use any more.
+    spare: Vec<Box<[u8; PAGE]>>,
     stored: HashMap<u64, Word>,
     /// Pieces of data and pages of code copied so far.
     pub(super) copies: u64,
@@ -76,6 +77,7 @@ impl Memory {
             now_ns: 0,
             code: HashMap::new(),
             pieces: Vec::with_capacity(limits.pieces_per_run),
+            spare: Vec::new(),
             stored: HashMap::new(),
             copies: 0,
         }
@@ -84,7 +86,7 @@ impl Memory {
     /// Makes ready for a run at `now_ns`. Whether code that was kept has changed or went.
     pub(super) fn begin(&mut self, process: ProcessId, now_ns: u64) -> bool {
         (self.process, self.now_ns) = (process, now_ns);
-        self.pieces.clear();
+        self.spare.extend(self.pieces.drain(..).map(|(_, piece)| piece));
         self.forget_stores();
         let before = self.code.len();
         if before > self.limits.code_pages {
@@ -139,7 +141,7 @@ impl Memory {
         let mut copied = 0;
         while copied < into.len() {
             let at = address.wrapping_add(copied as u64);
-            let start = at & !(PIECE_BYTES as u64 - 1);
+            let start = at & !(PAGE as u64 - 1);
             let piece = match self.pieces.iter().position(|(known, _)| *known == start) {
                 Some(piece) => piece,
                 None => self.copy_piece(start)?,
@@ -156,8 +158,8 @@ impl Memory {
         if self.pieces.len() >= self.limits.pieces_per_run {
             return Err(NoData::TooMuch);
         }
-        let mut piece = [0; PIECE_BYTES];
-        if !read_memory(self.process, start, &mut piece) {
+        let mut piece = self.spare.pop().unwrap_or_else(|| Box::new([0; PAGE]));
+        if !read_memory(self.process, start, &mut *piece) {
             return Err(NoData::Unreadable);
         }
         self.copies += 1;
