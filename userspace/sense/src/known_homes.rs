@@ -138,12 +138,13 @@ impl KnownHomes {
         }
         let mut new: BTreeMap<GroupId, Entry> = BTreeMap::new();
         for (id, pages) in homes {
-            let entry = new.entry(id).insert_entry(Entry::new(id, now_ns, &pages)).get().home;
-            if entry == SEVERAL {
+            let entry = Entry::new(id, now_ns, &pages);
+            if entry.home == SEVERAL {
                 self.several.insert(id, pages.values().map(|&pages| few(pages)).collect());
             } else {
                 self.several.remove(&id);
             }
+            new.insert(id, entry);
         }
         let old = std::mem::take(&mut self.entries);
         let kept = || old.iter().filter(|entry| !new.contains_key(&entry.id()));

@@ -20,7 +20,7 @@ impl ControlGroups {
     pub fn number(&mut self, process: u32) -> Option<u64> {
         *self.0.entry(process).or_insert_with(|| {
             let mut processes = Processes::default();
-            let path = processes.control_group(process).filter(|path| path.trim_matches('/') != "")?;
+            let path = processes.control_group(process).filter(|path| !path.trim_matches('/').is_empty())?;
             // A group's number is that of its directory.
             Some(fs::metadata(format!("{MOUNT}{path}")).ok()?.ino())
         })

@@ -30,7 +30,7 @@ pub(super) fn signed(value: u64, bytes: usize) -> i64 {
 fn status(bytes: usize, value: u64) -> u32 {
     when(value & mask(bytes) == 0, RflagsBits::ZF)
         | when(value & sign(bytes) != 0, RflagsBits::SF)
-        | when((value as u8).count_ones() % 2 == 0, RflagsBits::PF)
+        | when((value as u8).count_ones().is_multiple_of(2), RflagsBits::PF)
 }
 
 /// a + b + carry.

@@ -74,9 +74,9 @@ impl Thread {
             M::Shrx => self.shift_apart(i, Shift::Right)?,
             M::Sarx => self.shift_apart(i, Shift::Arithmetic)?,
             M::Rorx => self.shift_apart(i, Shift::RotateRight)?,
-            M::Andn => self.from_two(i, 1, 2, |bytes, a, b| arithmetic::logic(bytes, !a & b))?,
-            M::Imul if i.op_count() == 2 => self.from_two(i, 0, 1, arithmetic::multiply)?,
-            M::Imul if i.op_count() == 3 => self.from_two(i, 1, 2, arithmetic::multiply)?,
+            M::Andn => self.join(i, 1, 2, |bytes, a, b| arithmetic::logic(bytes, !a & b))?,
+            M::Imul if i.op_count() == 2 => self.join(i, 0, 1, arithmetic::multiply)?,
+            M::Imul if i.op_count() == 3 => self.join(i, 1, 2, arithmetic::multiply)?,
             M::Imul | M::Mul => return self.multiply_wide(i),
             M::Div | M::Idiv => return self.divide(i),
             M::Cbw => self.extend(Register::AL, Register::AX),
@@ -154,7 +154,7 @@ impl Thread {
     }
 
     /// Operand 0 becomes what `how` makes of two operands.
-    fn from_two(
+    fn join(
         &mut self,
         i: &Instruction,
         one: u32,

@@ -41,10 +41,10 @@ impl Thread {
             M::Sqrtsd => self.double(i, |_, b| b.sqrt())?,
             M::Ucomiss | M::Comiss => self.compare(i, 4)?,
             M::Ucomisd | M::Comisd => self.compare(i, 8)?,
-            M::Cvtsi2sd => self.from_integer(i, 8, |integer| (integer as f64).to_bits())?,
-            M::Cvtsi2ss => self.from_integer(i, 4, |integer| u64::from((integer as f32).to_bits()))?,
-            M::Cvttsd2si => self.to_integer(i, 8)?,
-            M::Cvttss2si => self.to_integer(i, 4)?,
+            M::Cvtsi2sd => self.convert_integer(i, 8, |integer| (integer as f64).to_bits())?,
+            M::Cvtsi2ss => self.convert_integer(i, 4, |integer| u64::from((integer as f32).to_bits()))?,
+            M::Cvttsd2si => self.truncate(i, 8)?,
+            M::Cvttss2si => self.truncate(i, 4)?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -186,14 +186,14 @@ impl Thread {
         Ok(())
     }
 
-    fn from_integer(&mut self, i: &Instruction, bytes: usize, how: impl Fn(i64) -> u64) -> Result<(), Halt> {
+    fn convert_integer(&mut self, i: &Instruction, bytes: usize, how: impl Fn(i64) -> u64) -> Result<(), Halt> {
         let width = Self::bytes(i, 1);
         let value = self.read(i, 1)?.map(|value| how(arithmetic::signed(value, width)));
         self.set_low(i, bytes, value);
         Ok(())
     }
 
-    fn to_integer(&mut self, i: &Instruction, bytes: usize) -> Result<(), Halt> {
+    fn truncate(&mut self, i: &Instruction, bytes: usize) -> Result<(), Halt> {
         let width = Self::bytes(i, 0);
         let value = self.read_low(i, 1, bytes)?.map(|value| {
             let number = number(value, bytes).trunc();
