@@ -271,14 +271,14 @@ fn traces_until_it_is_killed() {
 #include <stdio.h>
 #include <unistd.h>
 int main(int count, char **arguments) {
+	#pragma omp parallel
+	usleep(1000);
 	FILE *file = fopen("pid", "w");
 	fprintf(file, "%d", getpid());
 	fclose(file);
 	rename("pid", "ready");
-	for (;;) {
-		#pragma omp parallel
-		usleep(1000);
-	}
+	for (;;)
+		pause();
 }
 "#;
     std::env::set_current_dir(&place).unwrap();
@@ -294,6 +294,7 @@ fn a_program_with_breakpoints_is_killed_with_whoever_deals_with_them() {
         .args(["--exact", "launch::tests_by_region::traces_until_it_is_killed"])
         .env("TANDEM_TEST_KILLED", directory.path())
         .stdout(Stdio::null())
+        .stderr(Stdio::null())
         .spawn()
         .unwrap();
     let until = |is: &dyn Fn() -> bool| {
