@@ -15,9 +15,10 @@ stamp=$cache/packages.done
 build=(clang-19 llvm-19 libclang-19-dev clang-format-19 libelf-dev zlib1g-dev libzstd-dev pkg-config
 	cmake make gcc g++ libc6-dev meson ninja-build python3 python3-venv git ca-certificates)
 lab=(busybox-static cpio zstd xz-utils kmod libnuma1 numactl procps)
-# Tests look at reports as a browser shows them, install the package into a small Debian, and hand trials to Slurm and ssh.
+# Tests look at reports as a browser shows them, install the package into a small Debian, hand trials to Slurm and ssh, and
+# tune programs of both OpenMP runtimes.
 tests=(chromium chromium-driver fonts-dejavu-core dpkg-dev mmdebstrap slurmctld slurmd slurm-client munge openssh-server
-	openssh-client)
+	openssh-client libomp-19-dev)
 backports=(qemu-system-x86 bpftool)
 
 want=$(sha256sum "$0" "$here/apt-view.sh" | sha256sum)

@@ -85,7 +85,7 @@ pub fn values(experiment: &Experiment) -> Result<String> {
 /// The plot cannot be drawn.
 pub fn dots(all: &[Row], x_name: &str, reference: Option<f64>) -> Result<String> {
     let (rows, height) = (all.len() as i32, 66 + 34 * all.len() as u32);
-    let greatest = all.iter().flat_map(|row| &row.values).copied().fold(0.0, f64::max);
+    let greatest = all.iter().flat_map(|row| row.values.iter().chain(&row.tick)).copied().fold(0.0, f64::max);
     if greatest <= 0.0 {
         return Ok(String::new());
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `tandem tune`: the best numbers and places of threads and pages for a program, found by running it.
 
+mod checkpoints;
 pub mod elsewhere;
 pub mod movers;
 pub mod trial;
@@ -10,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use clap::Args;
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
 use tandem_ab::stop::Stop;
 use tandem_ab::store::write_whole;
 use tandem_tune::report;
@@ -48,6 +49,13 @@ pub struct Arguments {
     /// loaded for the last three, which needs root [default: all that are possible]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = page_placement)]
     pages: Vec<PagePlacement>,
+    /// A function that counts as a parallel region, for programs without OpenMP: the main thread's calls of it are measured,
+    /// and threads get places for it (repeatable)
+    #[arg(long = "region", value_name = "FUNCTION")]
+    regions: Vec<String>,
+    /// How single regions are measured
+    #[arg(long, value_name = "WAY", value_enum, default_value_t = Codelets::Auto)]
+    codelets: Codelets,
     /// Where and by what trials are run
     #[command(flatten)]
     elsewhere: elsewhere::Arguments,
@@ -69,6 +77,19 @@ pub struct Arguments {
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<String>,
+}
+
+/// How single regions are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Codelets {
+    /// In place if the region is entered often enough, by whole runs otherwise
+    Auto,
+    /// The same
+    InPlace,
+    /// From checkpoints by CRIU
+    Criu,
+    /// Not at all: one configuration for the whole program
+    Off,
 }
 
 fn page_placement(text: &str) -> Result<PagePlacement, String> {
@@ -94,6 +115,9 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// The program cannot be tuned, or a file cannot be read or written.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     arguments.files.check()?;
+    if arguments.codelets == Codelets::Criu {
+        bail!("--codelets criu: {}", checkpoints::obstacle());
+    }
     let stop = Stop::default();
     let wish = stop.clone();
     ctrlc::set_handler(move || wish.wish()).context("signals cannot be handled")?;
@@ -105,6 +129,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     let pages = movers::choose(&arguments.pages, machine.obstacle.clone())?;
     let subject = Subject::of(&arguments.command, arguments.stdin.as_deref(), &machine.topology)?;
+    let subject = Subject { functions: arguments.regions.clone(), ..subject };
     let name = Path::new(&subject.program).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let file =
         |given: &Option<PathBuf>, kind: &str| given.clone().unwrap_or_else(|| format!("{name}.tandem.{kind}").into());
@@ -116,6 +141,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         say(&format!("{known} runs are known already"));
     }
     let (command, input) = (&arguments.command, arguments.stdin.as_deref());
+    let what = trial::What { command, input, functions: &arguments.regions };
     let far = executor.as_deref().map(|executor| {
         elsewhere::Far::new(executor, &stop, command, input, &subject).context("the present directory is not known")
     });
@@ -125,6 +151,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         cores: machine.cores,
         page_placements: &pages.placements,
         left_out: pages.left_out.as_deref(),
+        functions: &arguments.regions,
+        one_by_one: arguments.codelets != Codelets::Off,
         command_has_threads: arguments.command.iter().any(|word| word.contains(trial::THREADS)),
         store: &store,
         settings: Settings {
@@ -137,7 +165,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         say: &say,
         run: &|one, places, limit| match &far {
             Some(far) => far.one(one, limit),
-            None => trial::here(command, input, one, places, limit, &stop),
+            None => trial::here(&what, one, places, limit, &stop),
         },
         run_many: far.as_ref().map(|far| far.many()).as_deref(),
     }
@@ -165,7 +193,9 @@ fn show(arguments: &Arguments, tuned: &Tuned, output: &Path) -> Result<()> {
         let regions = tuned.regions_in_words();
         let between = if regions.is_empty() { "" } else { "\n" };
         let table = report::table(&tuned.measured);
-        format!("{table}\n{regions}{between}{}\n{notes}{apply}", tuned.in_words())
+        let predictions =
+            if tuned.predictions.is_empty() { String::new() } else { report::predictions(&tuned.predictions) + "\n" };
+        format!("{table}\n{regions}{between}{predictions}{}\n{notes}{apply}", tuned.in_words())
     };
     std::io::stdout().write_all(text.as_bytes()).context("standard output cannot be written")
 }

@@ -76,7 +76,7 @@ fn the_result_is_written_shown_and_applied() {
     assert!(output.status.success(), "{output:?}");
     let (shown, said) = (text(&output.stdout), text(&output.stderr));
     assert!(said.contains("configurations (") && said.contains("runs of 0."), "{said}");
-    assert!(shown.contains("as it is") && shown.contains("1 threads scatter on 1 node"), "{shown}");
+    assert!(shown.contains("as it is") && shown.contains("1 thread scatter on 1 node"), "{shown}");
     assert!(shown.contains("note: the program has 1 thread at a time"), "{shown}");
     assert!(shown.contains("nor does {threads} in its command change it"), "{shown}");
     assert!(fs::read_to_string(bench.path("r.html")).unwrap().contains("<h1>tandem tune: ./prog</h1>"));
@@ -109,6 +109,68 @@ fn what_differs_from_the_tuned_program_is_warned_of_and_its_exit_code_is_passed_
     fs::write(bench.path("prog.tandem.toml"), result.replace("node 0: CPUs ", "node 0: CPUs 70-")).unwrap();
     let said = text(&bench.tandem(&["run", "--tuned", "prog.tandem.toml", "--", "./prog"]).stderr);
     assert!(said.contains("it was tuned on another machine (node 0: CPUs 70-"), "{said}");
+}
+
+/// Two regions; says how many threads each has.
+const TEAMS: &str = r#"
+#include <omp.h>
+#include <stdio.h>
+#include <unistd.h>
+__attribute__((noinline)) void few(void) {
+	#pragma omp parallel
+	#pragma omp single
+	printf("few %d\n", omp_get_num_threads());
+}
+__attribute__((noinline)) void many(void) {
+	#pragma omp parallel
+	#pragma omp single
+	printf("many %d\n", omp_get_num_threads());
+}
+int main(void) {
+	few(), many(), usleep(30000);
+	return 5;
+}
+"#;
+
+#[test]
+fn seats_of_single_regions_in_a_result_are_applied() {
+    let bench = Bench::new("sleep 0.03");
+    assert!(bench.tandem(&["tune", "--repeats", "4", "--", "./prog"]).status.success());
+    fs::write(bench.path("teams.c"), TEAMS).unwrap();
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O1", "-fopenmp", "-o", "teams", "teams.c"]).current_dir(bench.directory.path());
+    assert!(gcc.status().unwrap().success());
+    let mut result: toml::Table = fs::read_to_string(bench.path("prog.tandem.toml")).unwrap().parse().unwrap();
+    let seats = "threads = 1\nthread_nodes = 1\nthread_placement = \"scatter\"\n";
+    let base = format!("{seats}page_nodes = 1\npage_placement = \"first-touch\"\n").parse::<toml::Table>().unwrap();
+    let of_many = seats.replace("threads = 1", "threads = 2").parse::<toml::Table>().unwrap();
+    result.insert("configuration".into(), base.into());
+    result.insert("seats".into(), toml::Table::from_iter([("many._omp_fn.0".to_owned(), of_many.into())]).into());
+    fs::write(bench.path("teams.toml"), result.to_string()).unwrap();
+    let output = bench.tandem(&["run", "--tuned", "teams.toml", "--", "./teams"]);
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(5), "few 1\nmany 2\n"), "{output:?}");
+}
+
+#[test]
+fn checkpoints_are_refused_with_what_criu_says() {
+    let bench = Bench::new("");
+    let arguments = ["tune", "--codelets", "criu", "--", "./prog"];
+    let said = |path: &Path| {
+        let output = bench.command(&arguments).env("PATH", path).output().unwrap();
+        assert_eq!((output.status.code(), bench.runs()), (Some(2), 0), "{output:?}");
+        text(&output.stderr)
+    };
+    assert!(said("/nowhere".as_ref()).contains("--codelets criu: criu does not start"));
+    let criu = bench.path("criu");
+    for (script, words) in [
+        ("echo 'Error (a.c:1): vdso: oh no' >&2; exit 1", "it says: Error (a.c:1): vdso: oh no; regions can be"),
+        ("exit 0", "nothing replays regions from them"),
+    ] {
+        fs::write(&criu, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&criu, fs::Permissions::from_mode(0o755)).unwrap();
+        let said = said(bench.directory.path());
+        assert!(said.contains(words) && said.contains("--codelets in-place"), "{said}");
+    }
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn seconds(outcome: &Outcome, region: &str) -> Vec<Option<f64>> {
 }
 
 /// What decides where pages are: with first touch, where threads are too.
-fn pages(one: &Configuration) -> (PagePlacement, usize, Option<Configuration>) {
+pub(crate) fn pages(one: &Configuration) -> (PagePlacement, usize, Option<Configuration>) {
     (one.page_placement, one.page_nodes, one.page_placement.follows_threads().then_some(*one))
 }
 
@@ -122,7 +122,7 @@ mod tests {
         let all =
             Space { threads: vec![2], page_placements: vec![PagePlacement::FirstTouch, PagePlacement::Interleave] }
                 .configurations(&topology);
-        let region = |name: &str, seconds: f64| Region { name: name.into(), entries: 3, seconds };
+        let region = |name: &str, seconds: f64| Region { name: name.into(), entries: 3, seconds, ..Region::default() };
         let run = |at: usize, noise: f64| {
             let at = at as f64;
             vec![region("a", 1.0 + at + noise), region("b", 3.0 - 0.5 * at + noise), region("small", 0.1)]
@@ -134,6 +134,7 @@ mod tests {
             regions: (0..4).map(|at| [0.0, 0.5, -0.25].map(|noise| run(at, noise)).to_vec()).collect(),
             candidates,
             notes: vec![],
+            one_by_one: None,
         }
     }
 

@@ -75,6 +75,7 @@ mod tests {
             },
             regions: vec![],
             notes: vec![],
+            one_by_one: None,
         };
         let axes = axes(&outcome);
         assert_eq!(axes[0].name, "nodes of pages");

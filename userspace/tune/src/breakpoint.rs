@@ -105,6 +105,31 @@ pub struct Stand {
 }
 
 impl Stand {
+    /// The same with another third argument.
+    pub fn with_third(self, third: u64) -> Self {
+        Self { third, ..self }
+    }
+
+    /// Gives `thread`, which stands so, these arguments.
+    ///
+    /// # Errors
+    /// The process cannot be changed any more.
+    #[cfg(target_arch = "x86_64")]
+    pub fn write(&self, thread: Pid) -> Result<()> {
+        let registers = ptrace::getregs(thread).context("the program's registers cannot be read")?;
+        let registers = libc::user_regs_struct { rdi: self.first, rdx: self.third, ..registers };
+        ptrace::setregs(thread, registers).context("the program's registers cannot be written")
+    }
+
+    /// Gives `thread`, which stands so, these arguments.
+    ///
+    /// # Errors
+    /// Always.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub fn write(&self, _: Pid) -> Result<()> {
+        anyhow::bail!("the program's registers are not known here")
+    }
+
     /// Where `thread`, which is stopped, stands; `None` if it is gone.
     #[cfg(target_arch = "x86_64")]
     pub fn of(thread: Pid) -> Option<Self> {

@@ -10,6 +10,9 @@
 //!
 //! The main thread gets its seat when the program proper begins: until then libraries initialise, and the
 //! OpenMP runtimes count the CPUs they may use.
+//!
+//! While regions are measured, or have seats of their own, the program has breakpoints, which would end it if nobody dealt
+//! with them: it is killed when this process is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -29,6 +32,8 @@ use tandem_ab::stop::Stop;
 
 use crate::births::Births;
 use crate::breakpoint::{Breakpoint, Stand, entry_point};
+use crate::plan::Turn;
+use crate::process::{Process, Seating, bind};
 use crate::regions::{Region, Regions};
 use crate::seat::{CpuSet, NodeSet};
 use crate::wait::{Event, go_on, next_event};
@@ -37,7 +42,10 @@ use crate::wait::{Event, go_on, next_event};
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What the OpenMP runtimes read that would contradict seats.
-const CONTRADICTIONS: [&str; 5] = ["OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_DYNAMIC"];
+const CONTRADICTIONS: [&str; 4] = ["OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "OMP_DYNAMIC"];
+
+/// libomp binds each new thread to the CPUs that its main thread has when the first region begins, unless it is told not to.
+const LEFT_ALONE: (&str, &str) = ("KMP_AFFINITY", "disabled");
 
 /// What is run.
 #[derive(Clone, Debug)]
@@ -46,6 +54,8 @@ pub struct Program {
     pub command: Vec<OsString>,
     /// What it reads and writes.
     pub streams: Streams,
+    /// Functions that count as parallel regions.
+    pub functions: Vec<String>,
 }
 
 /// What a program reads and writes.
@@ -73,6 +83,59 @@ pub struct Places {
     pub page_nodes: Vec<u32>,
     /// Nodes of the equal chunks into which each allocation is cut; not cut if empty ([`crate::births`]).
     pub chunks: Vec<u32>,
+    /// Where threads are put while they are in parallel regions, if that is not all the same.
+    pub by_region: Option<ByRegion>,
+}
+
+/// Where threads are put region by region.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ByRegion {
+    /// In regions without seats of their own.
+    pub home: Seating,
+    /// By the region's function.
+    pub regions: BTreeMap<String, Seating>,
+    /// A region that takes seats in turns, which the run is there to measure: it ends when each was measured often enough.
+    pub turns: Option<InTurns>,
+}
+
+/// A region that takes seats in turns.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct InTurns {
+    /// Its function.
+    pub region: String,
+    /// The seats.
+    pub choices: Vec<Seating>,
+    /// The turn to begin with.
+    pub first: usize,
+}
+
+impl Places {
+    /// Whether regions have seats of their own.
+    pub fn is_by_region(&self) -> bool {
+        self.by_region.is_some()
+    }
+
+    /// What an entry (from 0) of this region gets, and what for if it takes seats in turns. Nothing for all of them unless
+    /// [regions have seats](Self::is_by_region).
+    pub fn seating(&self, region: &str, entry: usize) -> (&Seating, Option<Turn>) {
+        static NONE: Seating = Seating { threads: 0, seats: Vec::new() };
+        let Some(all) = &self.by_region else { return (&NONE, None) };
+        if let Some(turns) = all.turns.as_ref().filter(|turns| turns.region == region) {
+            let turn = Turn::of(entry, turns.first, turns.choices.len());
+            return (&turns.choices[turn.choice], Some(turn));
+        }
+        (all.regions.get(region).unwrap_or(&all.home), None)
+    }
+
+    /// All CPUs that any thread may get; `None` if none is bound.
+    fn all_cpus(&self) -> Option<CpuSet> {
+        let regions = self.by_region.iter().flat_map(|all| {
+            let turns = all.turns.iter().flat_map(|turns| &turns.choices);
+            all.regions.values().chain(turns).flat_map(|seating| &seating.seats)
+        });
+        let seats = self.seats.iter().chain(regions);
+        seats.fold(None, |all: Option<CpuSet>, seat| Some(all.map_or_else(|| seat.clone(), |all| all.with(seat))))
+    }
 }
 
 /// How a run ended.
@@ -87,6 +150,8 @@ pub enum End {
     TooLong,
     /// It was stopped because the user wished so.
     Stopped,
+    /// It was stopped because what it was there to measure was measured.
+    Measured,
 }
 
 /// What was seen of a run.
@@ -141,7 +206,7 @@ fn traced(
     let (ended, wait_for_end) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
         let watch = scope.spawn(move || watch(&handle, limit, stop, &wait_for_end));
-        let seen = Tracer::new(root, places, is_measured).and_then(Tracer::run);
+        let seen = Tracer::new(root, places, &program.functions, is_measured).and_then(Tracer::run);
         drop(ended);
         let stopped = watch.join().expect("watching does not panic");
         let mut seen = seen?;
@@ -172,11 +237,9 @@ fn command(program: &Program, places: &Places) -> Result<Command> {
         for name in CONTRADICTIONS {
             command.env_remove(name);
         }
+        command.env(LEFT_ALONE.0, LEFT_ALONE.1);
     }
-    let start = places
-        .seats
-        .iter()
-        .fold(None, |all: Option<CpuSet>, seat| Some(all.map_or_else(|| seat.clone(), |all| all.with(seat))));
+    let start = places.all_cpus();
     let page_nodes = (!places.page_nodes.is_empty()).then(|| NodeSet::of(&places.page_nodes));
     #[cfg(target_arch = "x86_64")]
     let binds = !places.chunks.is_empty();
@@ -229,30 +292,22 @@ fn watch(process: &OwnedFd, limit: Option<Duration>, stop: &Stop, ended: &mpsc::
     }
 }
 
-/// The seats of a process: by thread, its seat.
-#[derive(Default)]
-struct Process(BTreeMap<Pid, usize>);
-
-impl Process {
-    /// Gives `thread` the lowest seat that is empty.
-    fn seat(&mut self, thread: Pid) -> usize {
-        let taken: BTreeSet<usize> = self.0.values().copied().collect();
-        let seat = (0..).find(|seat| !taken.contains(seat)).expect("seats are endless");
-        self.0.insert(thread, seat);
-        seat
-    }
-}
-
 /// Follows all threads of a program.
 struct Tracer<'a> {
     root: Pid,
     places: &'a Places,
-    /// Whether the program is measured: its regions are, and what it left is ended with it.
-    is_measured: bool,
+    /// Functions that count as regions.
+    functions: &'a [String],
+    /// Whether there are breakpoints at regions while it runs: what it leaves behind is ended with it then.
+    has_breakpoints: bool,
     /// By the process's id.
     processes: BTreeMap<Pid, Process>,
-    /// New threads with their seats, whose first stop is to come.
-    unborn: BTreeMap<Pid, usize>,
+    /// The process of each thread.
+    owners: BTreeMap<Pid, Pid>,
+    /// All that it was there for was measured.
+    is_complete: bool,
+    /// New threads with their CPUs, whose first stop is to come.
+    unborn: BTreeMap<Pid, Option<CpuSet>>,
     /// New threads that are stopped, whose parents' words are to come.
     stopped: BTreeSet<Pid>,
     /// By process, where the program proper begins.
@@ -272,7 +327,7 @@ struct Tracer<'a> {
 
 impl<'a> Tracer<'a> {
     /// Takes over `root`, which stops at its exec.
-    fn new(root: Pid, places: &'a Places, is_measured: bool) -> Result<Self> {
+    fn new(root: Pid, places: &'a Places, functions: &'a [String], is_measured: bool) -> Result<Self> {
         match next_event()? {
             (pid, Event::Signal(libc::SIGTRAP)) if pid == root => {}
             (_, other) => bail!("the program did not stop at its start: {other:?}"),
@@ -283,14 +338,18 @@ impl<'a> Tracer<'a> {
             | Options::PTRACE_O_TRACEEXEC
             | Options::PTRACE_O_TRACESECCOMP;
         let births = Births::of(&places.chunks);
+        let has_breakpoints = is_measured || places.is_by_region();
         // Without its tracer a program whose calls are filtered would get no more memory.
-        options.set(Options::PTRACE_O_EXITKILL, is_measured || births.is_some());
+        options.set(Options::PTRACE_O_EXITKILL, has_breakpoints || births.is_some());
         ptrace::setoptions(root, options).context("the program cannot be traced")?;
         let mut tracer = Self {
             root,
             places,
-            is_measured,
+            functions,
+            has_breakpoints,
             processes: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            is_complete: false,
             unborn: BTreeMap::new(),
             stopped: BTreeSet::new(),
             entries: BTreeMap::new(),
@@ -311,7 +370,8 @@ impl<'a> Tracer<'a> {
         let mut seen = None;
         loop {
             // Those whose allocations are bound need a tracer to their end.
-            if let Some(seen) = seen.take_if(|_| self.births.is_none() || self.is_measured || self.processes.is_empty())
+            if let Some(seen) =
+                seen.take_if(|_| self.births.is_none() || self.has_breakpoints || self.processes.is_empty())
             {
                 self.end_rest()?;
                 return Ok(seen);
@@ -343,9 +403,9 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Ends what is left of a program that is measured. Otherwise what outlives the program does so untraced from now on.
+    /// Ends what is left of a program with breakpoints. Otherwise what outlives the program does so untraced from now on.
     fn end_rest(mut self) -> Result<()> {
-        while self.is_measured && !self.processes.is_empty() {
+        while self.has_breakpoints && !self.processes.is_empty() {
             for &process in self.processes.keys() {
                 // SAFETY: a plain system call; the process was not waited for yet, so its id is its own.
                 unsafe { libc::kill(process.as_raw(), libc::SIGKILL) };
@@ -364,12 +424,13 @@ impl<'a> Tracer<'a> {
     }
 
     fn is_new(&self, thread: Pid) -> bool {
-        self.unborn.contains_key(&thread) || !self.processes.values().any(|process| process.0.contains_key(&thread))
+        self.unborn.contains_key(&thread) || !self.owners.contains_key(&thread)
     }
 
     /// What was seen, as the program ends now.
     fn seen(&mut self, end: End) -> Seen {
         let seconds = self.start.elapsed().saturating_sub(self.stood).as_secs_f64();
+        let end = if self.is_complete && end == End::Signal(libc::SIGKILL) { End::Measured } else { end };
         self.forget(self.root);
         let open = self.regions.values().flat_map(Regions::regions);
         let regions = together(self.past_regions.drain(..).chain(open));
@@ -378,19 +439,19 @@ impl<'a> Tracer<'a> {
 
     /// A process has a new program: one thread, with the first seat.
     fn begin(&mut self, process: Pid) -> Result<()> {
-        let mut seats = Process::default();
-        seats.seat(process);
-        self.processes.insert(process, seats);
+        self.owners.retain(|_, owner| *owner != process);
+        self.owners.insert(process, process);
+        self.processes.insert(process, Process::of(process));
         self.note_regions(process);
         if let Some(births) = &mut self.births {
             births.forget(process);
         }
-        if self.is_measured || !self.places.seats.is_empty() || self.births.is_some() {
+        if self.has_breakpoints || !self.places.seats.is_empty() || self.births.is_some() {
             match entry_point(process).and_then(|address| Breakpoint::set(process, address)) {
                 Some(entry) => {
                     self.entries.insert(process, entry);
                 }
-                None => self.bind(process, 0)?,
+                None => self.bind_main(process)?,
             }
         }
         Ok(())
@@ -404,21 +465,33 @@ impl<'a> Tracer<'a> {
             let since = Instant::now();
             self.entries.remove(&thread);
             entry.remove(thread)?;
-            self.bind(thread, 0)?;
+            self.bind_main(thread)?;
             if let Some(births) = &mut self.births {
                 births.began(thread)?;
             }
-            if let Some(regions) = self.is_measured.then(|| Regions::of(thread)).flatten() {
+            if let Some(regions) = self.has_breakpoints.then(|| Regions::of(thread, self.functions)).flatten() {
                 self.regions.insert(thread, regions);
             }
             self.stood += since.elapsed();
             return Ok(true);
         }
-        let process = process_of(thread).unwrap_or(thread);
-        match self.regions.get_mut(&process) {
-            Some(regions) => regions.stopped(thread, thread == process),
-            None => Ok(false),
+        let owner = self.owners.get(&thread).copied().unwrap_or(thread);
+        let (Some(regions), Some(process)) = (self.regions.get_mut(&owner), self.processes.get_mut(&owner)) else {
+            return Ok(false);
+        };
+        let is_ours = regions.stopped(thread, thread == owner, self.places, process)?;
+        self.stood += regions.take_stood();
+        if !self.is_complete && self.choices().is_some_and(|choices| self.regions[&owner].are_measured(choices)) {
+            self.is_complete = true;
+            // SAFETY: a plain system call; the program was not waited for yet, so its id is its own.
+            unsafe { libc::kill(self.root.as_raw(), libc::SIGKILL) };
         }
+        Ok(is_ours)
+    }
+
+    /// How many seats a region takes in turns.
+    fn choices(&self) -> Option<usize> {
+        self.places.by_region.as_ref()?.turns.as_ref().map(|turns| turns.choices.len())
     }
 
     /// Keeps the regions of a process that has ended or has a new program.
@@ -428,49 +501,55 @@ impl<'a> Tracer<'a> {
 
     /// A new thread or process, in its parent's words: they come in the order of births, so seats are given now.
     fn born(&mut self, parent: Pid, new: Pid) -> Result<()> {
-        let process = process_of(new).unwrap_or(new);
-        if process == new {
+        let owner = process_of(new).unwrap_or(new);
+        let of_parent = self.owners.get(&parent).copied();
+        self.owners.insert(new, owner);
+        if owner == new {
             self.all_processes += 1;
             if let (Some(births), Some(parent)) = (&mut self.births, process_of(parent)) {
                 births.copied(parent, new);
             }
             // Its memory is a copy, breakpoints included.
-            let same = process_of(parent).and_then(|parent| self.regions.get(&parent)).map(Regions::of_a_copy);
+            let same = of_parent.and_then(|parent| self.regions.get(&parent)).map(Regions::of_a_copy);
             self.regions.extend(same.map(|regions| (new, regions)));
+            self.processes.insert(new, Process::of(new));
         }
-        let threads = self.processes.entry(process).or_default();
-        let seat = threads.seat(new);
-        self.most_threads = self.most_threads.max(threads.0.len());
+        let process = self.processes.entry(owner).or_default();
+        let seat = if owner == new { 0 } else { process.seat(new) };
+        self.most_threads = self.most_threads.max(process.threads());
+        // The runtimes' teams are born of the main thread.
+        let in_team = (parent == owner && owner != new).then(|| process.join(new)).flatten();
+        let cpus = in_team.or_else(|| self.home(seat));
         if self.stopped.remove(&new) {
-            return self.let_in(new, seat);
+            return self.let_in(new, cpus.as_ref());
         }
-        self.unborn.insert(new, seat);
+        self.unborn.insert(new, cpus);
         Ok(())
     }
 
     /// The first stop of a new thread or process, which comes before or after its parent's words.
     fn first_stop(&mut self, new: Pid) -> Result<()> {
-        if let Some(seat) = self.unborn.remove(&new) {
-            return self.let_in(new, seat);
+        if let Some(cpus) = self.unborn.remove(&new) {
+            return self.let_in(new, cpus.as_ref());
         }
         self.stopped.insert(new);
         Ok(())
     }
 
     /// Puts a new thread that is stopped onto its seat, and lets it run.
-    fn let_in(&self, new: Pid, seat: usize) -> Result<()> {
-        self.bind(new, seat)?;
+    fn let_in(&self, new: Pid, cpus: Option<&CpuSet>) -> Result<()> {
+        cpus.map_or(Ok(()), |cpus| bind(new, cpus))?;
         go_on(new, 0)
     }
 
-    fn bind(&self, thread: Pid, seat: usize) -> Result<()> {
-        let Some(at) = seat.checked_rem(self.places.seats.len()) else { return Ok(()) };
-        match self.places.seats[at].allow(thread.as_raw()) {
-            Err(error) if error.raw_os_error() != Some(libc::ESRCH) => {
-                Err(error).with_context(|| format!("thread {thread} cannot be bound to its node"))
-            }
-            _ => Ok(()),
-        }
+    /// The CPUs of a seat outside of regions.
+    fn home(&self, seat: usize) -> Option<CpuSet> {
+        seat.checked_rem(self.places.seats.len()).map(|at| self.places.seats[at].clone())
+    }
+
+    /// Puts the main thread of a process onto its seat.
+    fn bind_main(&self, process: Pid) -> Result<()> {
+        self.home(0).map_or(Ok(()), |cpus| bind(process, &cpus))
     }
 
     fn forget(&mut self, pid: Pid) {
@@ -481,10 +560,10 @@ impl<'a> Tracer<'a> {
         if let Some(births) = &mut self.births {
             births.forget(pid);
         }
-        self.processes.retain(|_, process| {
-            process.0.remove(&pid);
-            !process.0.is_empty()
-        });
+        let owner = self.owners.remove(&pid).unwrap_or(pid);
+        if self.processes.get_mut(&owner).is_some_and(|process| process.forget(pid)) {
+            self.processes.remove(&owner);
+        }
     }
 }
 
@@ -496,6 +575,9 @@ fn together(regions: impl Iterator<Item = Region>) -> Vec<Region> {
             Some(known) => {
                 known.entries += region.entries;
                 known.seconds += region.seconds;
+                known.own_threads = known.own_threads.or(region.own_threads);
+                known.samples.resize(known.samples.len().max(region.samples.len()), Vec::new());
+                known.samples.iter_mut().zip(region.samples).for_each(|(all, new)| all.extend(new));
             }
             None => all.push(region),
         }
@@ -513,3 +595,5 @@ fn process_of(thread: Pid) -> Option<Pid> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_by_region;

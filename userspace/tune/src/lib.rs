@@ -6,24 +6,30 @@
 //! | `space` | which configurations there are |
 //! | `search` | which of them is the fastest, with few runs |
 //! | `store` | runs outlive the search |
-//! | `launch`, `wait`, `seat` | one run with threads and pages in their places from birth |
+//! | `plan` | what one run is under, region by region |
+//! | `launch`, `wait`, `process`, `seat` | one run with threads and pages in their places from birth |
 //! | `births`, `call_filter`, `inject` | memory that is bound as it is allocated |
-//! | `regions`, `breakpoint`, `symbols`, `apart`, `conflicts` | how long a run is in each parallel region, and what they want |
+//! | `regions`, `breakpoint`, `call`, `symbols` | where its parallel regions begin and end, and what is done there |
+//! | `apart`, `conflicts`, `one_by_one` | what each region wants, and what all of them together get |
 //! | `remote` | runs on other machines |
 //! | `session` | a search from its first run to its result |
-//! | `tuned`, `axes`, `report` | the result as a file, and for eyes |
+//! | `tuned`, `surroundings`, `axes`, `report` | the result as a file, and for eyes |
 //! | `tables` | what a search makes of recorded runs |
 
 pub mod apart;
 pub mod axes;
 pub mod births;
 mod breakpoint;
+mod call;
 #[cfg(target_arch = "x86_64")]
 mod call_filter;
 pub mod conflicts;
 #[cfg(target_arch = "x86_64")]
 mod inject;
 pub mod launch;
+pub mod one_by_one;
+pub mod plan;
+pub mod process;
 pub mod regions;
 pub mod remote;
 pub mod report;
@@ -32,6 +38,7 @@ pub mod seat;
 pub mod session;
 pub mod space;
 pub mod store;
+mod surroundings;
 mod symbols;
 pub mod tables;
 #[cfg(test)]

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! How long a traced program is in each of its parallel regions.
+//! How long a traced program is in each of its parallel regions, and what happens at their beginnings.
 //!
 //! Problem: a program is as fast as its regions, and what is best for one may be bad for another. Mechanism: the OpenMP
 //! runtimes enter every region through few functions, with the region's own function as an argument. There are breakpoints
 //! at these when the program proper begins, and one where the call returns while a region runs: two stops a region. What
 //! the main thread enters counts; regions within regions count as part of the outer one. Static programs and
-//! runtimes that are loaded later have no regions.
+//! runtimes that are loaded later have no regions. Functions that are named count like regions.
+//!
+//! Where regions have seats of their own ([`Places::is_by_region`]), the stop at the beginning seats the threads that are
+//! there, and gives the number of threads: libgomp has it as an argument, in libomp the function that a `num_threads`
+//! clause calls is called in the stopped thread (`call`). A number that the program gives itself is left alone.
 //!
 //! Two stops take some 20 us. A program of which half of each [`LOOK_AFTER`] regions are shorter than [`SHORTEST`] is let run
 //! without breakpoints from then on: its regions cannot be told without disturbing them.
@@ -19,16 +23,20 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::breakpoint::{Breakpoint, Stand};
+use crate::call::Call;
+use crate::launch::Places;
+use crate::plan::ENOUGH;
+use crate::process::{Process, Seating};
 use crate::symbols::Code;
 
 /// Regions of which half are shorter are not looked at.
-const SHORTEST: Duration = Duration::from_micros(500);
+pub const SHORTEST: Duration = Duration::from_micros(500);
 
 /// Entries after which that is judged.
 const LOOK_AFTER: u64 = 1000;
 
 /// A region of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Region {
     /// Its function.
     pub name: String,
@@ -36,21 +44,43 @@ pub struct Region {
     pub entries: u64,
     /// Time from its entries to its ends.
     pub seconds: f64,
+    /// The number of threads that the program itself gave it last, against what it was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_threads: Option<usize>,
+    /// If it took seats in turns, by choice: seconds of each entry that was measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<Vec<f64>>,
 }
 
-/// Where a runtime's function has the region's own.
+/// What a breakpoint is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Argument {
-    First,
-    Third,
+enum Meaning {
+    /// A function of libgomp that runs the region which is its first argument, with as many threads as its third says.
+    Gomp,
+    /// libomp's that runs the region which is its third argument.
+    Kmp,
+    /// A function that counts like a region.
+    Named,
+    /// The program sets the number of threads of all further regions: the first argument.
+    SetsNumber,
+    /// It gives the next region of libomp a number of threads: the third argument.
+    PushesNumber,
 }
 
-/// The runtimes' functions that run a region and return after it.
-fn runs_a_region(name: &str) -> Option<Argument> {
+/// What libomp's function for `num_threads` is called.
+const PUSH: &str = "__kmpc_push_num_threads";
+
+/// What libomp's function is called that tells a thread's number, which that one wants.
+const THREAD_NUMBER: &str = "__kmpc_global_thread_num";
+
+fn meaning(name: &str, named: &[String]) -> Option<Meaning> {
     let gomp = name.starts_with("GOMP_parallel") && !name.ends_with("_start") && !name.ends_with("_end");
     match name {
-        "__kmpc_fork_call" => Some(Argument::Third),
-        _ if gomp => Some(Argument::First),
+        "__kmpc_fork_call" => Some(Meaning::Kmp),
+        "omp_set_num_threads" => Some(Meaning::SetsNumber),
+        PUSH => Some(Meaning::PushesNumber),
+        _ if gomp => Some(Meaning::Gomp),
+        _ if named.iter().any(|one| one == name) => Some(Meaning::Named),
         _ => None,
     }
 }
@@ -60,99 +90,343 @@ fn runs_a_region(name: &str) -> Option<Argument> {
 struct Open {
     function: u64,
     end: Breakpoint,
+    /// The stack at its entry.
+    stack: u64,
     start: Instant,
+    /// The choice that is measured.
+    choice: Option<usize>,
+}
+
+/// All entries of a region.
+#[derive(Clone, Debug, Default)]
+struct Times {
+    entries: u64,
+    time: Duration,
+    own_threads: Option<usize>,
+    samples: Vec<Vec<f64>>,
+}
+
+/// A call that is on its way in the main thread, which stands at the entry of a region.
+#[derive(Clone, Debug)]
+enum Asking {
+    ThreadNumber(Call),
+    Push(Call),
 }
 
 /// The regions of a process.
 #[derive(Clone, Debug)]
 pub struct Regions {
     code: Code,
-    forks: BTreeMap<u64, (Breakpoint, Argument)>,
+    points: BTreeMap<u64, (Breakpoint, Meaning)>,
+    /// libomp's functions that are called.
+    push: Option<u64>,
+    thread_number: Option<u64>,
+    /// Names of functions that were entered.
+    names: BTreeMap<u64, String>,
     open: Option<Open>,
-    times: BTreeMap<u64, (u64, Duration)>,
+    times: BTreeMap<u64, Times>,
     /// Entries that were short.
     short: u64,
+    /// Number of threads that the program set for all further regions.
+    set: Option<usize>,
+    /// The same for the next one.
+    pushed: Option<usize>,
+    asking: Option<Asking>,
+    /// What libomp calls the main thread.
+    main_number: Option<u64>,
+    /// How long the process stood while names were looked for.
+    stood: Duration,
 }
 
 impl Regions {
     /// Sets the breakpoints in a process whose main thread stands where the program proper begins; `None` if it has no
-    /// OpenMP runtime.
-    pub fn of(process: Pid) -> Option<Self> {
+    /// OpenMP runtime, and none of the functions that are `named`.
+    pub fn of(process: Pid, named: &[String]) -> Option<Self> {
         let code = Code::of(process);
-        let mut forks = BTreeMap::new();
-        for (address, name) in code.find(|name| runs_a_region(name).is_some()) {
-            if let (Some(argument), Some(breakpoint)) = (runs_a_region(&name), Breakpoint::set(process, address)) {
-                forks.insert(address, (breakpoint, argument));
+        let mut points = BTreeMap::new();
+        let (mut push, mut thread_number) = (None, None);
+        for (address, name) in code.find(|name| meaning(name, named).is_some() || name == THREAD_NUMBER) {
+            match meaning(&name, named) {
+                Some(meaning) => {
+                    push = push.or((meaning == Meaning::PushesNumber).then_some(address));
+                    points.extend(Breakpoint::set(process, address).map(|point| (address, (point, meaning))));
+                }
+                None => thread_number = Some(address),
             }
         }
-        (!forks.is_empty()).then_some(Self { code, forks, open: None, times: BTreeMap::new(), short: 0 })
+        let is_region = |meaning| matches!(meaning, Meaning::Gomp | Meaning::Kmp | Meaning::Named);
+        if !points.values().any(|point| is_region(point.1)) {
+            // Nothing but what belongs to regions was found, so there is nothing to take out.
+            return None;
+        }
+        Some(Self {
+            code,
+            points,
+            push,
+            thread_number,
+            names: BTreeMap::new(),
+            open: None,
+            times: BTreeMap::new(),
+            short: 0,
+            set: None,
+            pushed: None,
+            asking: None,
+            main_number: None,
+            stood: Duration::ZERO,
+        })
     }
 
     /// Deals with `thread` if it stands at one of the breakpoints; false if it does not. It may go on then.
     ///
     /// # Errors
-    /// The process cannot be changed.
-    pub fn stopped(&mut self, thread: Pid, is_main: bool) -> Result<bool> {
+    /// The process cannot be changed, or a thread not be bound.
+    pub fn stopped(&mut self, thread: Pid, is_main: bool, places: &Places, process: &mut Process) -> Result<bool> {
         let Some(stand) = Stand::of(thread) else { return Ok(false) };
-        if let Some(open) = self.open.take_if(|open| open.end.address == stand.at && is_main) {
-            let took = open.start.elapsed();
-            self.short += u64::from(took < SHORTEST);
-            let time = self.times.entry(open.function).or_default();
-            *time = (time.0 + 1, time.1 + took);
-            open.end.remove(thread)?;
-            if self.are_too_short() {
-                self.take_out(thread)?;
-            }
+        if is_main && self.asking.as_ref().is_some_and(|asking| asking.call().has_returned(&stand)) {
+            return self.answered(thread, places, process).map(|()| true);
+        }
+        if let Some(open) = self.open.take_if(|open| is_main && open.has_ended(&stand)) {
+            self.ends(thread, &open, places)?;
+            process.is_formed();
             return Ok(true);
         }
         if let Some(open) = self.open.as_ref().filter(|open| open.end.address == stand.at) {
             open.end.step_over(thread)?;
             return Ok(true);
         }
-        let Some(&(breakpoint, argument)) = self.forks.get(&stand.at) else { return Ok(false) };
-        let opens = is_main && self.open.is_none();
-        if opens {
-            let function = if argument == Argument::First { stand.first } else { stand.third };
-            // At the first instruction of a function its return address is on top of the stack.
-            if let Ok(back) = ptrace::read(thread, stand.stack as AddressType) {
-                let end = Breakpoint::set(thread, back as u64);
-                self.open = end.map(|end| Open { function, end, start: Instant::now() });
+        let Some(&(point, meaning)) = self.points.get(&stand.at) else { return Ok(false) };
+        match meaning {
+            Meaning::SetsNumber => self.set = Some(stand.first as u32 as usize),
+            // Called by ourselves it says nothing of the program.
+            Meaning::PushesNumber if is_main && self.asking.is_none() => {
+                self.pushed = Some(stand.third as u32 as usize);
+            }
+            Meaning::PushesNumber => {}
+            Meaning::Gomp | Meaning::Kmp | Meaning::Named => {
+                return self.enters(thread, is_main, &stand, places, process).map(|()| true);
             }
         }
-        breakpoint.step_over(thread)?;
-        if let Some(open) = self.open.as_mut().filter(|_| opens) {
+        point.step_over(thread)?;
+        Ok(true)
+    }
+
+    /// `thread` stands at the entry of a region.
+    fn enters(
+        &mut self,
+        thread: Pid,
+        is_main: bool,
+        stand: &Stand,
+        places: &Places,
+        process: &mut Process,
+    ) -> Result<()> {
+        let (point, meaning) = self.points[&stand.at];
+        if is_main && let Some(open) = self.open.take_if(|open| stand.stack >= open.stack) {
+            // Left by a jump or an exception.
+            open.end.take_out(thread)?;
+        }
+        if !is_main || self.open.is_some() {
+            if is_main {
+                process.is_formed();
+            }
+            point.step_over(thread)?;
+            return Ok(());
+        }
+        let own = self.own_number(meaning, stand, places);
+        let wanted = places.is_by_region().then(|| self.wanted(meaning, stand, places).0.threads);
+        if let Some(wanted) = wanted.filter(|&wanted| own.is_none() && Some(wanted) != places.threads) {
+            match meaning {
+                Meaning::Gomp => stand.with_third(wanted as u64).write(thread)?,
+                Meaning::Kmp if self.ask(thread, stand, wanted)? => return Ok(()),
+                _ => {}
+            }
+        }
+        self.begins(thread, stand, own, places, process)
+    }
+
+    /// The region that `thread` stands at the entry of begins, with its number of threads told.
+    fn begins(
+        &mut self,
+        thread: Pid,
+        stand: &Stand,
+        own: Option<usize>,
+        places: &Places,
+        process: &mut Process,
+    ) -> Result<()> {
+        let (point, meaning) = self.points[&stand.at];
+        let function = function(meaning, stand);
+        self.pushed = None;
+        let mut choice = None;
+        if places.is_by_region() {
+            let (seating, turn) = self.wanted(meaning, stand, places);
+            choice = turn.filter(|turn| turn.is_measured).map(|turn| turn.choice);
+            match meaning {
+                Meaning::Named => process.enter_function(seating)?,
+                _ => process.enter(own.unwrap_or(seating.threads), seating, self.surplus_ends())?,
+            }
+        }
+        let times = self.times.entry(function).or_default();
+        times.own_threads = own.or(times.own_threads);
+        // At the first instruction of a function its return address is on top of the stack.
+        if let Ok(back) = ptrace::read(thread, stand.stack as AddressType) {
+            let end = Breakpoint::set(thread, back as u64);
+            let start = Instant::now();
+            self.open = end.map(|end| Open { function, end, stack: stand.stack, start, choice });
+        }
+        point.step_over(thread)?;
+        if let Some(open) = self.open.as_mut() {
             open.start = Instant::now();
         }
+        Ok(())
+    }
+
+    /// The number of threads of a region if the program gave that itself.
+    fn own_number(&self, meaning: Meaning, stand: &Stand, places: &Places) -> Option<usize> {
+        let argument = match meaning {
+            Meaning::Gomp => Some(stand.third as u32 as usize).filter(|&number| number != 0),
+            Meaning::Kmp => self.pushed,
+            _ => return None,
+        };
+        argument.or(self.set.filter(|&set| Some(set) != places.threads))
+    }
+
+    /// What the region that is entered gets, and what for if it takes seats in turns.
+    fn wanted<'a>(
+        &mut self,
+        meaning: Meaning,
+        stand: &Stand,
+        places: &'a Places,
+    ) -> (&'a Seating, Option<crate::plan::Turn>) {
+        let function = function(meaning, stand);
+        if !self.names.contains_key(&function) {
+            let since = Instant::now();
+            self.names.insert(function, self.code.name(function));
+            self.stood += since.elapsed();
+        }
+        let name = &self.names[&function];
+        let entries = self.times.get(&function).map_or(0, |times| times.entries as usize);
+        places.seating(name, entries)
+    }
+
+    /// Has libomp told how many threads the next region has; false if it has no function for that.
+    fn ask(&mut self, thread: Pid, stand: &Stand, threads: usize) -> Result<bool> {
+        let (Some(push), Some(thread_number)) = (self.push, self.thread_number) else { return Ok(false) };
+        let location = stand.first;
+        self.asking = Some(match self.main_number {
+            Some(number) => Asking::Push(Call::begin(thread, push, [location, number, threads as u64])?),
+            None => Asking::ThreadNumber(Call::begin(thread, thread_number, [location, 0, 0])?),
+        });
         Ok(true)
+    }
+
+    /// A call has returned to the entry of the region.
+    fn answered(&mut self, thread: Pid, places: &Places, process: &mut Process) -> Result<()> {
+        match self.asking.take() {
+            Some(Asking::ThreadNumber(call)) => {
+                self.main_number = Some(call.end(thread)?);
+                let stand = call.stand();
+                let wanted = self.wanted(Meaning::Kmp, &stand, places).0.threads;
+                self.ask(thread, &stand, wanted).map(drop)
+            }
+            Some(Asking::Push(call)) => {
+                call.end(thread)?;
+                self.begins(thread, &call.stand(), None, places, process)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn ends(&mut self, thread: Pid, open: &Open, places: &Places) -> Result<()> {
+        let took = open.start.elapsed();
+        self.short += u64::from(took < SHORTEST);
+        let times = self.times.entry(open.function).or_default();
+        times.entries += 1;
+        times.time += took;
+        if let Some(choice) = open.choice {
+            times.samples.resize(times.samples.len().max(choice + 1), Vec::new());
+            times.samples[choice].push(took.as_secs_f64());
+        }
+        open.end.remove(thread)?;
+        if !places.is_by_region() && self.are_too_short() {
+            self.take_out(thread)?;
+            self.times.clear();
+        }
+        Ok(())
+    }
+
+    /// Whether the runtime ends threads that a team does not need. libomp has libgomp's functions as well.
+    fn surplus_ends(&self) -> bool {
+        self.points.values().all(|point| point.1 != Meaning::Kmp)
+    }
+
+    /// Whether each of `choices` was measured often enough.
+    pub fn are_measured(&self, choices: usize) -> bool {
+        let enough = |times: &Times| {
+            times.samples.len() == choices && times.samples.iter().all(|samples| samples.len() >= ENOUGH)
+        };
+        self.times.values().any(enough)
+    }
+
+    /// How long the process stood for nothing but this since the last time.
+    pub fn take_stood(&mut self) -> Duration {
+        std::mem::take(&mut self.stood)
     }
 
     /// Those of a process that is a copy of this one.
     pub fn of_a_copy(&self) -> Self {
-        Self { times: BTreeMap::new(), short: 0, ..self.clone() }
+        Self { times: BTreeMap::new(), short: 0, asking: None, ..self.clone() }
     }
 
     fn are_too_short(&self) -> bool {
-        let entries: u64 = self.times.values().map(|time| time.0).sum();
+        let entries: u64 = self.times.values().map(|times| times.entries).sum();
         entries.is_multiple_of(LOOK_AFTER) && 2 * self.short >= entries
     }
 
-    fn take_out(&mut self, thread: Pid) -> Result<()> {
-        for (breakpoint, _) in std::mem::take(&mut self.forks).values() {
-            breakpoint.take_out(thread)?;
+    /// Takes all breakpoints out of the process of `thread`, which is stopped anywhere.
+    ///
+    /// # Errors
+    /// The process cannot be changed.
+    pub fn take_out(&mut self, thread: Pid) -> Result<()> {
+        for (point, _) in std::mem::take(&mut self.points).values() {
+            point.take_out(thread)?;
         }
-        self.times.clear();
-        Ok(())
+        self.open.take().map_or(Ok(()), |open| open.end.take_out(thread))
     }
 
     /// The regions, those with the most time first.
     pub fn regions(&self) -> Vec<Region> {
-        let region = |(&function, time): (&u64, &(u64, Duration))| Region {
-            name: self.code.name(function),
-            entries: time.0,
-            seconds: time.1.as_secs_f64(),
+        let region = |(&function, times): (&u64, &Times)| Region {
+            name: self.names.get(&function).cloned().unwrap_or_else(|| self.code.name(function)),
+            entries: times.entries,
+            seconds: times.time.as_secs_f64(),
+            own_threads: times.own_threads,
+            samples: times.samples.clone(),
         };
         let mut regions: Vec<Region> = self.times.iter().map(region).collect();
         regions.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
         regions
+    }
+}
+
+impl Open {
+    fn has_ended(&self, stand: &Stand) -> bool {
+        // Its return address is off the stack then. The same code may be run further down.
+        stand.at == self.end.address && stand.stack > self.stack
+    }
+}
+
+impl Asking {
+    fn call(&self) -> &Call {
+        match self {
+            Self::ThreadNumber(call) | Self::Push(call) => call,
+        }
+    }
+}
+
+/// The function of the region that is entered.
+fn function(meaning: Meaning, stand: &Stand) -> u64 {
+    match meaning {
+        Meaning::Kmp => stand.third,
+        Meaning::Named => stand.at,
+        _ => stand.first,
     }
 }

@@ -8,6 +8,8 @@ use tandem_ab::charts::{Row, dots};
 use tandem_ab::page::{Page, STYLE, escaped, figure, head};
 
 use crate::axes::{Axis, axes};
+use crate::one_by_one::{Contender, Prediction};
+use crate::search::Runs;
 use crate::session::{Outcome, name};
 use crate::tuned::{Measured, Tuned};
 
@@ -33,9 +35,14 @@ pub fn page(tuned: &Tuned, outcome: &Outcome) -> Result<Page> {
     if !axes.is_empty() {
         writeln!(page, "<h2>Which axes mattered</h2>\n<pre>{}</pre>", escaped(&axes_table(&axes, tuned)))?;
         writeln!(page, "<p class=\"caption\">{AXES}</p>")?;
+        figure(&mut page, "Speed-ups by axis", SPEED_UPS, &speed_ups(&axes, outcome)?, &[])?;
     }
     if !tuned.regions.is_empty() {
         writeln!(page, "<h2>Parallel regions</h2>\n<pre>{}</pre>", escaped(&tuned.regions_in_words()))?;
+    }
+    if !tuned.predictions.is_empty() {
+        figure(&mut page, "Predicted against real", PREDICTED, &predicted(outcome)?, &[])?;
+        writeln!(page, "<pre>{}</pre>", escaped(&predictions(&tuned.predictions)))?;
     }
     writeln!(page, "<h2>All configurations</h2>\n<pre>{}</pre>", escaped(&table(&tuned.measured)))?;
     page += "</section>\n";
@@ -46,6 +53,54 @@ const RANKED: &str = "Dots: runs. Tick: median. The line from top to bottom is t
 
 const AXES: &str = "For each value of an axis, the best configuration that has it. Weight: how many times slower the best \
     configuration is with the axis' worst value.";
+
+const SPEED_UPS: &str = "For each value of an axis, how many times as fast as the program as it is the best configuration is \
+    that has it. The line from top to bottom is the program as it is.";
+
+const PREDICTED: &str = "Plans with seats of their own for single regions. Tick: time that was predicted from their regions. \
+    Dots: runs. The line from top to bottom is the median of the best that has none.";
+
+/// Predictions and what became of them, as text.
+pub fn predictions(all: &[Prediction]) -> String {
+    let mut text =
+        format!("{:<4}  {:>11}  {:>8}  {:>4}  {:<20}  plan\n", "plan", "predicted s", "real s", "runs", "way");
+    for (at, one) in all.iter().enumerate() {
+        let real = one.real_s.map_or("-".to_owned(), |seconds| format!("{seconds:.3}"));
+        let (number, predicted, runs, way, plan) = (at + 1, one.predicted_s, one.runs, &one.way, &one.plan);
+        text += &format!("{number:<4}  {predicted:>11.3}  {real:>8}  {runs:>4}  {way:<20}  {plan}\n");
+    }
+    text
+}
+
+/// Runs of the plans that were run, with the times predicted of them.
+fn predicted(outcome: &Outcome) -> Result<String> {
+    let Some(all) = &outcome.one_by_one else { return Ok(String::new()) };
+    let plans = all.contenders.iter().zip(&all.found.runs).filter(|(one, _)| one.predicted_s.is_some());
+    let row = |(at, (one, runs)): (usize, (&Contender, &Runs))| Row {
+        name: format!("plan {}", at + 1),
+        values: runs.seconds.clone(),
+        tick: one.predicted_s,
+        bar: None,
+    };
+    let rows: Vec<Row> = plans.enumerate().map(row).collect();
+    dots(&rows, "time [s]", all.found.runs[0].median())
+}
+
+/// What each value of each axis can do, against the program as it is.
+fn speed_ups(axes: &[Axis], outcome: &Outcome) -> Result<String> {
+    let Some(as_it_is) = outcome.found.runs[0].median() else { return Ok(String::new()) };
+    let of_axis = |axis: &Axis| -> Vec<Row> {
+        let row = |(words, seconds): &(String, f64)| Row {
+            name: format!("{}: {words}", axis.name),
+            values: vec![as_it_is / seconds],
+            tick: None,
+            bar: None,
+        };
+        axis.best_s.iter().map(row).collect()
+    };
+    let rows: Vec<Row> = axes.iter().flat_map(of_axis).collect();
+    dots(&rows, "times as fast", Some(1.0))
+}
 
 /// All configurations that ran, the fastest first, as text.
 pub fn table(measured: &[Measured]) -> String {
@@ -99,7 +154,9 @@ fn ranked(outcome: &Outcome) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::search::{End, Found, Runs};
+    use crate::one_by_one::OneByOne;
+    use crate::plan::{Plan, RegionSeats};
+    use crate::search::{End, Found};
     use crate::session::AT_BIRTH;
     use crate::space::Space;
     use crate::testing::machine;
@@ -115,11 +172,18 @@ mod tests {
         runs[2] = Runs { failure: Some("exit code 3, its last words: <b>oh".into()), ..Runs::default() };
         runs[3] = Runs { slower_than: Some(6.0), ..Runs::default() };
         let best = all.len();
+        let one = all[0];
+        let plan = Plan { regions: [("a<b>".to_owned(), RegionSeats::from(one))].into(), ..one.into() };
+        let single = Contender { plan: None, predicted_s: None, way: String::new() };
+        let contenders = vec![single, Contender { plan: Some(plan), predicted_s: Some(2.5), way: "in place".into() }];
+        let of_plans = vec![runs[best].clone(), Runs { seconds: vec![2.25, 2.75], ..Runs::default() }];
+        let found = Found { best: Some(0), runs: of_plans, end: End::Decided };
         let outcome = Outcome {
             candidates: std::iter::once(None).chain(all.into_iter().map(Some)).collect(),
             found: Found { best: Some(best), runs, end: End::Decided },
             regions: vec![],
             notes: vec!["a note with <i>".into()],
+            one_by_one: Some(OneByOne { contenders, found, chosen: None }),
         };
         let subject = Subject::of(&["sh".into(), "<x>".into()], None, &topology).unwrap();
         super::page(&Tuned::new(subject, &outcome), &outcome).unwrap().into_html()
@@ -128,9 +192,12 @@ mod tests {
     #[test]
     fn the_page_has_the_ranking_the_axes_and_every_configuration() {
         let page = page();
-        assert_eq!(page.matches("<svg").count(), 1);
+        assert_eq!(page.matches("<svg").count(), 3);
         for words in [
             "Which axes mattered",
+            "Speed-ups by axis",
+            "Predicted against real",
+            "1           2.500     2.500     2  in place ",
             "number of threads",
             "stopped after 6.000 s",
             "failed: exit code 3",
@@ -140,7 +207,8 @@ mod tests {
         }
         assert_eq!(
             page.matches(" threads scatter on ").count() + page.matches(" threads contiguous on ").count(),
-            26 + 24 + 1
+            26 + 24 + 1 + 2 * 2,
+            "a plan says two in both tables"
         );
     }
 

@@ -14,7 +14,10 @@ use tandem_ab::stop::Stop;
 use tandem_policies::model::{NodeIndex, Topology};
 
 use crate::births;
-use crate::launch::{End, Places, Seen};
+use crate::launch::{ByRegion, End, InTurns, Places, Seen};
+use crate::one_by_one::{OneByOne, Tuning};
+use crate::plan::{Plan, RegionSeats};
+use crate::process::Seating;
 use crate::regions::Region;
 use crate::search::{self, Found, Reading, Settings};
 use crate::seat::CpuSet;
@@ -47,14 +50,14 @@ pub struct Trial {
     pub moved_pages: Option<Result<u64, String>>,
 }
 
-/// Runs the program: under this configuration, in these places, for so long at most. Moves its pages while it runs if the
-/// configuration [needs that](Configuration::needs_moving).
-pub type Runner<'a> = dyn Fn(Option<&Configuration>, &Places, Option<Duration>) -> Result<Trial> + 'a;
+/// Runs the program: under this plan, in these places, for so long at most. Moves its pages while it runs if the
+/// plan's configuration [needs that](Configuration::needs_moving).
+pub type Runner<'a> = dyn Fn(Option<&Plan>, &Places, Option<Duration>) -> Result<Trial> + 'a;
 
-/// Runs the program under many configurations, for so long at most each, on as many machines as there are, and hands over what
+/// Runs the program under many plans, for so long at most each, on as many machines as there are, and hands over what
 /// each gave with its index as soon as it has ended. When the user stops it, some may be missing.
 pub type ManyRunner<'a> =
-    dyn Fn(&[Option<Configuration>], Option<Duration>, &mut dyn FnMut(usize, Trial) -> Result<()>) -> Result<()> + 'a;
+    dyn Fn(&[Option<Plan>], Option<Duration>, &mut dyn FnMut(usize, Trial) -> Result<()>) -> Result<()> + 'a;
 
 /// What a session needs.
 pub struct Session<'a> {
@@ -66,6 +69,10 @@ pub struct Session<'a> {
     pub page_placements: &'a [PagePlacement],
     /// Which are left out though nobody asked for that, and why: one sentence.
     pub left_out: Option<&'a str>,
+    /// Whether regions are tuned one by one.
+    pub one_by_one: bool,
+    /// Functions that count as regions.
+    pub functions: &'a [String],
     /// Whether the command has `{threads}`, so that it is told the number of threads.
     pub command_has_threads: bool,
     /// Where runs are kept.
@@ -95,6 +102,8 @@ pub struct Outcome {
     pub regions: Vec<Vec<Vec<Region>>>,
     /// What the user should know, one sentence each.
     pub notes: Vec<String>,
+    /// What came of tuning regions one by one.
+    pub one_by_one: Option<OneByOne>,
 }
 
 impl Trial {
@@ -105,7 +114,7 @@ impl Trial {
             (End::Stopped, _) => return None,
             // The program ran on, but not under its configuration.
             (_, Some(Err(why))) => Reading::Failed(why.clone()),
-            (End::Code(0), _) => Reading::Seconds(self.seen.seconds),
+            (End::Code(0) | End::Measured, _) => Reading::Seconds(self.seen.seconds),
             (End::TooLong, _) => Reading::SlowerThan(limit_s.unwrap_or(self.seen.seconds)),
             (End::Code(code), _) => failed(&format!("exit code {code}")),
             (End::Signal(signal), _) => failed(&format!("ended by signal {signal}")),
@@ -114,6 +123,15 @@ impl Trial {
 }
 
 impl Outcome {
+    /// What is best of all, with its runs: a plan with regions of their own or the best configuration; `None` when the program
+    /// as it is is the best.
+    pub fn plan(&self) -> Option<(Plan, &search::Runs)> {
+        let by_region = self.one_by_one.as_ref().and_then(OneByOne::plan);
+        by_region
+            .map(|(plan, runs)| (plan.clone(), runs))
+            .or_else(|| self.best().map(|(one, best)| (one.into(), &self.found.runs[best])))
+    }
+
     /// The best configuration, and the index of its runs; `None` when the program as it is is the best.
     pub fn best(&self) -> Option<(Configuration, usize)> {
         let best = self.found.best?;
@@ -143,14 +161,33 @@ impl Session<'_> {
             notes
                 .push("it has no parallel regions of an OpenMP runtime, or too short ones to be told apart".to_owned());
         }
+        for function in self.functions {
+            if first.regions.iter().all(|region| region.name != *function) {
+                notes.push(format!("{function} was not called by the main thread, or is no symbol of the program"));
+            }
+        }
         let candidates: Vec<Option<Configuration>> =
             std::iter::once(None).chain(configurations.into_iter().map(Some)).collect();
         let deadline = self.budget.map(|budget| start + budget);
         let mut regions = vec![Vec::new(); candidates.len()];
-        let race = RaceOf { session: self, candidates: &candidates, usual_s, deadline, regions: &mut regions };
+        let plans: Vec<Option<Plan>> = candidates.iter().map(|one| one.map(Plan::from)).collect();
+        let race = RaceOf { session: self, candidates: &plans, usual_s, deadline, regions: &mut regions };
         let found = search::search(candidates.len(), Some(0), &self.settings, race)?;
         notes.extend(self.notes_of(&candidates, &found));
-        Ok(Some(Outcome { candidates, found, regions, notes }))
+        let outcome = Outcome { candidates, found, regions, notes, one_by_one: None };
+        self.with_regions(outcome, &space, deadline).map(Some)
+    }
+
+    /// The same with what came of tuning its regions one by one.
+    fn with_regions(&self, outcome: Outcome, space: &Space, deadline: Option<Instant>) -> Result<Outcome> {
+        let is_over = matches!(outcome.found.end, search::End::Decided | search::End::Near);
+        if !self.one_by_one || !is_over {
+            return Ok(outcome);
+        }
+        let mut tuning = Tuning { session: self, outcome: &outcome, space, deadline, notes: Vec::new() };
+        let one_by_one = tuning.tune()?;
+        let notes = outcome.notes.iter().cloned().chain(tuning.notes).collect();
+        Ok(Outcome { notes, one_by_one, ..outcome })
     }
 
     /// Seconds of the first run, if the program can be tuned.
@@ -180,7 +217,7 @@ impl Session<'_> {
         });
         let Some(probe) = probe else { return Ok(Some(space)) };
         let limit = self.settings.limit_s(first.seconds) * first.threads.max(1) as f64;
-        let Some(row) = self.row(Some(&probe), 0, Some(limit))? else { return Ok(None) };
+        let Some(row) = self.row(Some(&probe.into()), 0, Some(limit))? else { return Ok(None) };
         if fits(probe.threads, row.threads) {
             return Ok(Some(space));
         }
@@ -216,7 +253,7 @@ impl Session<'_> {
     }
 
     /// A run from the store, or else of the program; `None` when the user stopped.
-    fn row(&self, one: Option<&Configuration>, attempt: usize, limit_s: Option<f64>) -> Result<Option<Row>> {
+    pub(crate) fn row(&self, one: Option<&Plan>, attempt: usize, limit_s: Option<f64>) -> Result<Option<Row>> {
         if let Some(row) = self.known(one, attempt, limit_s)? {
             return Ok(Some(row));
         }
@@ -229,23 +266,17 @@ impl Session<'_> {
     }
 
     /// A run from the store, unless it was stopped sooner than it would be now: it says too little then.
-    fn known(&self, one: Option<&Configuration>, attempt: usize, limit_s: Option<f64>) -> Result<Option<Row>> {
+    fn known(&self, one: Option<&Plan>, attempt: usize, limit_s: Option<f64>) -> Result<Option<Row>> {
         let says_enough = |row: &Row| match row.reading {
             Reading::SlowerThan(at) => limit_s.is_some_and(|limit| limit <= at * 1.001),
             _ => true,
         };
-        Ok(self.store.run(&name(one), attempt)?.filter(says_enough))
+        Ok(self.store.run(&plan_name(one), attempt)?.filter(says_enough))
     }
 
     /// Says what a run gave and keeps it; `None` if the user stopped it.
-    fn keep(
-        &self,
-        one: Option<&Configuration>,
-        attempt: usize,
-        limit_s: Option<f64>,
-        trial: Trial,
-    ) -> Result<Option<Row>> {
-        let name = name(one);
+    fn keep(&self, one: Option<&Plan>, attempt: usize, limit_s: Option<f64>, trial: Trial) -> Result<Option<Row>> {
+        let name = plan_name(one);
         let Some(reading) = trial.reading(limit_s) else { return Ok(None) };
         let Trial { seen, moved_pages, .. } = trial;
         let moved = moved_pages.and_then(Result::ok).map(|pages| format!(", {pages} pages moved"));
@@ -292,13 +323,13 @@ impl Session<'_> {
 }
 
 /// The search of one session: reads from its store what is there.
-struct RaceOf<'a> {
-    session: &'a Session<'a>,
-    candidates: &'a [Option<Configuration>],
-    usual_s: f64,
-    deadline: Option<Instant>,
+pub(crate) struct RaceOf<'a> {
+    pub session: &'a Session<'a>,
+    pub candidates: &'a [Option<Plan>],
+    pub usual_s: f64,
+    pub deadline: Option<Instant>,
     /// Parallel regions by candidate and run.
-    regions: &'a mut [Vec<Vec<Region>>],
+    pub regions: &'a mut [Vec<Vec<Region>>],
 }
 
 impl RaceOf<'_> {
@@ -311,12 +342,12 @@ impl RaceOf<'_> {
 impl search::Readings for RaceOf<'_> {
     fn read(&mut self, candidate: usize, attempt: usize, limit_s: Option<f64>) -> Result<Reading> {
         let one = self.candidates[candidate].as_ref();
-        if self.is_late() && self.session.store.run(&name(one), attempt)?.is_none() {
+        if self.is_late() && self.session.store.run(&plan_name(one), attempt)?.is_none() {
             return Ok(Reading::Stop);
         }
         let Some(row) = self.session.row(one, attempt, limit_s)? else { return Ok(Reading::Stop) };
-        if matches!(row.reading, Reading::Seconds(_)) {
-            self.regions[candidate].push(row.regions);
+        if let (Reading::Seconds(_), Some(of_runs)) = (&row.reading, self.regions.get_mut(candidate)) {
+            of_runs.push(row.regions);
         }
         Ok(row.reading)
     }
@@ -334,8 +365,8 @@ impl search::Readings for RaceOf<'_> {
         if missing.is_empty() || self.session.stop.wished() {
             return Ok(());
         }
-        let configurations: Vec<_> = missing.iter().map(|&(candidate, _)| self.candidates[candidate]).collect();
-        run_many(&configurations, limit_s.map(Duration::from_secs_f64), &mut |at, trial| {
+        let plans: Vec<_> = missing.iter().map(|&(candidate, _)| self.candidates[candidate].clone()).collect();
+        run_many(&plans, limit_s.map(Duration::from_secs_f64), &mut |at, trial| {
             let (candidate, attempt) = missing[at];
             self.session.keep(self.candidates[candidate].as_ref(), attempt, limit_s, trial).map(drop)
         })
@@ -347,16 +378,36 @@ pub fn name(one: Option<&Configuration>) -> String {
     one.map_or(AS_IT_IS.to_owned(), Configuration::to_string)
 }
 
-/// Where threads and pages of a configuration go.
-pub fn places(one: &Configuration, topology: &Topology) -> Places {
-    let seats = one.seats(topology).into_iter().map(|node| CpuSet::of_node(topology, node)).collect();
+/// The name of a plan in the store and in tables.
+pub fn plan_name(plan: Option<&Plan>) -> String {
+    plan.map_or(AS_IT_IS.to_owned(), Plan::to_string)
+}
+
+/// Where threads and pages of a plan go.
+pub fn places(plan: &Plan, topology: &Topology) -> Places {
+    let one = &plan.base;
     let ids = |nodes: Vec<NodeIndex>| nodes.into_iter().map(|node| topology.nodes[node].id.0).collect();
     let in_chunks = one.page_placement == PagePlacement::Dataset && one.page_nodes > 1 && !one.needs_moving();
     let chunks = if in_chunks { ids(one.chunks(topology)) } else { Vec::new() };
     // What is moved while the program runs is first where it is touched.
     let by_touch = one.page_placement.follows_threads() || one.needs_moving() || in_chunks;
     let page_nodes = if by_touch { Vec::new() } else { ids(one.nodes_of_pages(topology)) };
-    Places { threads: Some(one.threads), seats, page_nodes, chunks }
+    let seating = |seats: &RegionSeats| Seating {
+        threads: seats.threads,
+        seats: seats.nodes(topology).into_iter().map(|node| CpuSet::of_node(topology, node)).collect(),
+    };
+    let home = seating(&plan.base.into());
+    let seats = home.seats.clone();
+    let by_region = plan.is_by_region().then(|| ByRegion {
+        home,
+        regions: plan.regions.iter().map(|(region, seats)| (region.clone(), seating(seats))).collect(),
+        turns: plan.turns.as_ref().map(|turns| InTurns {
+            region: turns.region.clone(),
+            choices: turns.choices.iter().map(seating).collect(),
+            first: turns.first,
+        }),
+    });
+    Places { threads: Some(plan.most_threads()), seats, page_nodes, chunks, by_region }
 }
 
 /// Whether a program that was asked for so many threads has followed. One more waits for the others in many programs.

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use tandem_policies::model::{NodeIndex, Topology};
 
 use crate::births;
+use crate::plan::RegionSeats;
 
 /// How threads are dealt to their nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -125,37 +126,27 @@ pub struct Configuration {
 
 impl fmt::Display for Configuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nodes = |count: usize| if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") };
-        let (threads, pages) = (self.thread_placement.name(), self.page_placement.name());
-        let (thread_nodes, page_nodes) = (nodes(self.thread_nodes), nodes(self.page_nodes));
-        write!(f, "{} threads {threads} on {thread_nodes}, pages {pages} on {page_nodes}", self.threads)
+        let nodes = if self.page_nodes == 1 { "node" } else { "nodes" };
+        let (seats, pages) = (RegionSeats::from(*self), self.page_placement.name());
+        write!(f, "{seats}, pages {pages} on {} {nodes}", self.page_nodes)
     }
 }
 
 impl Configuration {
     /// The node of each of its threads, by their order.
     pub fn seats(&self, topology: &Topology) -> Vec<NodeIndex> {
-        let nodes = nodes_of_threads(topology, self.thread_nodes);
-        let cpus = |node: NodeIndex| topology.nodes[node].cpus.len();
-        match self.thread_placement {
-            ThreadPlacement::Scatter => {
-                let most = nodes.iter().map(|&node| cpus(node)).max().unwrap_or(0);
-                let round = |round: usize| nodes.iter().copied().filter(move |&node| cpus(node) > round);
-                (0..most).flat_map(round).take(self.threads).collect()
-            }
-            ThreadPlacement::Contiguous => {
-                let room: usize = nodes.iter().map(|&node| cpus(node)).sum();
-                let in_order = nodes.iter().flat_map(|&node| std::iter::repeat_n(node, cpus(node)));
-                let in_order: Vec<NodeIndex> = in_order.collect();
-                let last = self.threads.min(room);
-                (0..last).map(|thread| in_order[thread * room / last]).collect()
-            }
-        }
+        RegionSeats::from(*self).nodes(topology)
     }
 
-    /// The nodes that hold its pages: the first ones with memory.
+    /// The nodes that hold its pages: those of its threads, then always the one nearest to those taken. Whoever moves pages
+    /// takes the first ones with memory.
     pub fn nodes_of_pages(&self, topology: &Topology) -> Vec<NodeIndex> {
-        memory_nodes(topology).take(self.page_nodes).collect()
+        if self.needs_moving() {
+            return memory_nodes(topology).take(self.page_nodes).collect();
+        }
+        let of_threads = nodes_of_threads(topology, self.thread_nodes);
+        let with_memory = of_threads.into_iter().filter(|&node| topology.nodes[node].memory_pages > 0);
+        nearest(topology, with_memory.take(self.page_nodes).collect(), memory_nodes(topology), self.page_nodes)
     }
 
     /// The node of each of the equal chunks into which `dataset` cuts an allocation: chunk i is with thread i, or, with another
@@ -251,9 +242,18 @@ impl Space {
 
 /// So many nodes with CPUs: the first one, then always the one nearest to those taken, as policies `scatter` and
 /// `contiguous` take them.
-fn nodes_of_threads(topology: &Topology, count: usize) -> Vec<NodeIndex> {
-    let mut left: Vec<NodeIndex> = topology.nodes_with_cpus().collect();
-    let mut taken: Vec<NodeIndex> = Vec::new();
+pub(crate) fn nodes_of_threads(topology: &Topology, count: usize) -> Vec<NodeIndex> {
+    nearest(topology, Vec::new(), topology.nodes_with_cpus(), count)
+}
+
+/// `count` nodes: those `taken`, then always the one of `among` that is nearest to them; the first one if none is taken.
+fn nearest(
+    topology: &Topology,
+    mut taken: Vec<NodeIndex>,
+    among: impl Iterator<Item = NodeIndex>,
+    count: usize,
+) -> Vec<NodeIndex> {
+    let mut left: Vec<NodeIndex> = among.filter(|node| !taken.contains(node)).collect();
     while taken.len() < count && !left.is_empty() {
         let away = |to: NodeIndex| taken.iter().map(|&from| u64::from(topology.distance(from, to))).sum::<u64>();
         let nearest = (0..left.len()).min_by_key(|&at| away(left[at])).expect("not empty");

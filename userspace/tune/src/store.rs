@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     fn ended(seconds: f64) -> Row {
-        let regions = vec![Region { name: "main._omp_fn.0".into(), entries: 3, seconds: 0.5 }];
+        let regions = vec![Region { name: "main._omp_fn.0".into(), entries: 3, seconds: 0.5, ..Region::default() }];
         Row { reading: Reading::Seconds(seconds), seconds, threads: 8, processes: 1, regions }
     }
 

@@ -1,23 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The result as a file: the best configuration with its evidence, for people to read and `tandem run --tuned` to apply.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use tandem_ab::statistics::{Better, Comparison};
 use tandem_machine::format_cpu_list;
 use tandem_policies::model::Topology;
 
 use crate::apart::{self, RegionResult, regions};
+use crate::one_by_one::{OneByOne, Prediction};
+use crate::plan::{Plan, RegionSeats};
 use crate::session::{Outcome, name};
 use crate::space::Configuration;
+use crate::surroundings::{libraries, sha256, variables, what_differs};
 
 /// Version of the file.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+
+/// The oldest version that is read: it knew no seats of single regions.
+const OLDEST: u32 = 2;
 
 /// The machine and the program that a result is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +38,15 @@ pub struct Subject {
     /// Hash of the file that it read as its standard input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_sha256: Option<String>,
+    /// Functions that count as parallel regions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<String>,
+    /// Its shared libraries, each with the hash of its file; not known of programs that are no dynamic ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub libraries: Option<Vec<String>>,
+    /// What the OpenMP runtimes find in the environment; not known to files of version 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variables: Option<Vec<String>>,
     /// The machine's nodes with CPUs, memory sizes and distances, one a line.
     pub machine: Vec<String>,
 }
@@ -46,6 +61,9 @@ impl Subject {
         let path = find(program)?;
         Ok(Self {
             program_sha256: sha256(&path)?,
+            functions: Vec::new(),
+            libraries: libraries(&path)?,
+            variables: Some(variables(std::env::vars_os())),
             program: path.display().to_string(),
             arguments: arguments.to_vec(),
             input_sha256: input.map(sha256).transpose()?,
@@ -70,6 +88,18 @@ impl Subject {
             let (then, now) = (self.arguments.join(" "), now.arguments.join(" "));
             differences.push(format!("it was tuned with the arguments `{then}`, not `{now}`"));
         }
+        match (&self.input_sha256, &now.input_sha256) {
+            (then, now) if then == now => {}
+            (Some(_), None) => {
+                differences.push("it was tuned with a file to read, which is not what it reads now".into())
+            }
+            (None, Some(_)) => differences.push("it was tuned with nothing to read, and reads a file now".into()),
+            _ => differences.push("it was tuned with another input".into()),
+        }
+        if self.program_sha256 == now.program_sha256 {
+            differences.extend(what_differs("shared libraries", &self.libraries, &now.libraries));
+        }
+        differences.extend(what_differs("variables for OpenMP", &self.variables, &now.variables));
         differences
     }
 }
@@ -127,6 +157,9 @@ pub struct Tuned {
     /// The best one; the program as it is when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configuration: Option<Configuration>,
+    /// Regions with seats of their own, by their functions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub seats: BTreeMap<String, RegionSeats>,
     /// What it brings, when both were measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Evidence>,
@@ -135,6 +168,9 @@ pub struct Tuned {
     /// Its parallel regions above 5 % of its time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub regions: Vec<RegionResult>,
+    /// What was predicted of plans for single regions, and what became of it.
+    #[serde(default, rename = "prediction", skip_serializing_if = "Vec::is_empty")]
+    pub predictions: Vec<Prediction>,
     /// All configurations that ran, the fastest first.
     pub measured: Vec<Measured>,
 }
@@ -143,37 +179,45 @@ impl Tuned {
     /// What `outcome` found about `subject`.
     pub fn new(subject: Subject, outcome: &Outcome) -> Self {
         let runs = &outcome.found.runs;
-        let best = outcome.best();
-        let evidence = best.and_then(|(_, best)| {
-            let (as_it_is, tuned) = (runs[0].sample()?, runs[best].sample()?);
+        let best = outcome.plan();
+        let evidence = best.as_ref().and_then(|(_, best)| {
+            let (as_it_is, tuned) = (runs[0].sample()?, best.sample()?);
             let known = Comparison::of(&as_it_is, &tuned);
             Some(Evidence {
                 as_it_is_s: as_it_is.median(),
                 tuned_s: tuned.median(),
                 speed_up: known.ratio,
                 interval: known.interval.into(),
-                runs: [0, best].map(|one| runs[one].seconds.len()),
+                runs: [&runs[0], best].map(|runs| runs.seconds.len()),
                 complete: matches!(outcome.found.end, crate::search::End::Decided | crate::search::End::Near),
             })
         });
         let ran = outcome.candidates.iter().zip(runs).filter(|(_, runs)| **runs != crate::search::Runs::default());
-        let mut measured: Vec<Measured> = ran.map(|(one, runs)| measured(one.as_ref(), runs)).collect();
+        let mut measured: Vec<Measured> = ran.map(|(one, runs)| measured(name(one.as_ref()), runs)).collect();
+        measured.extend(outcome.one_by_one.iter().flat_map(measured_plans));
         let key = |one: &Measured| one.median_s.or(one.slower_than_s).unwrap_or(f64::INFINITY);
         measured.sort_by(|one, other| key(one).total_cmp(&key(other)));
         Self {
             version: VERSION,
             subject,
-            configuration: best.map(|(configuration, _)| configuration),
+            configuration: best.as_ref().map(|(plan, _)| plan.base),
+            seats: best.map(|(plan, _)| plan.regions).unwrap_or_default(),
             evidence,
             notes: outcome.notes.clone(),
             regions: regions(outcome),
+            predictions: outcome.one_by_one.as_ref().map(OneByOne::predictions).unwrap_or_default(),
             measured,
         }
     }
 
+    /// What a run is under that applies it; `None` if that is the program as it is.
+    pub fn plan(&self) -> Option<Plan> {
+        Some(Plan { regions: self.seats.clone(), ..self.configuration?.into() })
+    }
+
     /// What was found, in one sentence.
     pub fn in_words(&self) -> String {
-        let (Some(configuration), Some(evidence)) = (&self.configuration, &self.evidence) else {
+        let (Some(plan), Some(evidence)) = (self.plan(), &self.evidence) else {
             return "the program as it is is the fastest that was found".to_owned();
         };
         let [low, high] = evidence.interval;
@@ -183,7 +227,7 @@ impl Tuned {
             _ => "",
         };
         format!(
-            "{configuration}: {:.3} s, as it is {:.3} s: {:.2} times as fast (95 %: {low:.2} to {high:.2}, {} and {} runs){so}",
+            "{plan}: {:.3} s, as it is {:.3} s: {:.2} times as fast (95 %: {low:.2} to {high:.2}, {} and {} runs){so}",
             evidence.tuned_s, evidence.as_it_is_s, evidence.speed_up, evidence.runs[1], evidence.runs[0]
         )
     }
@@ -222,18 +266,27 @@ impl Tuned {
         let text = fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()))?;
         let tuned: Self =
             toml::from_str(&text).with_context(|| format!("{}: is no result of tandem tune", path.display()))?;
-        if tuned.version != VERSION {
+        if !(OLDEST..=VERSION).contains(&tuned.version) {
             bail!("{}: is of version {}, this is version {VERSION}: tune again", path.display(), tuned.version);
         }
         Ok(tuned)
     }
 }
 
-fn measured(one: Option<&Configuration>, runs: &crate::search::Runs) -> Measured {
+/// Plans for single regions that ran.
+fn measured_plans(all: &OneByOne) -> Vec<Measured> {
+    let ran = all.contenders.iter().zip(&all.found.runs);
+    let ran = ran.filter_map(|(one, runs)| Some((one.plan.as_ref().filter(|plan| plan.is_by_region())?, runs)));
+    ran.filter(|(_, runs)| **runs != crate::search::Runs::default())
+        .map(|(plan, runs)| measured(plan.to_string(), runs))
+        .collect()
+}
+
+fn measured(configuration: String, runs: &crate::search::Runs) -> Measured {
     let ended = tandem_ab::statistics::Sample::new(&runs.seconds);
     let range = ended.as_ref().map(tandem_ab::statistics::Sample::range);
     Measured {
-        configuration: name(one),
+        configuration,
         runs: runs.seconds.len(),
         median_s: ended.as_ref().map(tandem_ab::statistics::Sample::median),
         least_s: range.map(|range| range.0),
@@ -267,14 +320,10 @@ fn find(program: &str) -> Result<PathBuf> {
     found.with_context(|| format!("{program}: there is no such program in the path"))
 }
 
-fn sha256(path: &Path) -> Result<String> {
-    let content = fs::read(path).with_context(|| format!("{}: cannot be read", path.display()))?;
-    Ok(Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::one_by_one::Contender;
     use crate::search::{End, Found, Runs};
     use crate::space::{PagePlacement, ThreadPlacement};
     use crate::testing::machine;
@@ -301,6 +350,7 @@ mod tests {
             },
             regions: vec![],
             notes: vec!["careful".into()],
+            one_by_one: None,
         }
     }
 
@@ -319,6 +369,53 @@ mod tests {
             fs::write(&path, tuned.text().unwrap()).unwrap();
             assert_eq!(Tuned::read(&path).unwrap(), tuned);
         }
+    }
+
+    #[test]
+    fn a_plan_for_single_regions_is_read_back_with_its_evidence_and_predictions() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.tandem.toml");
+        let mut outcome = outcome();
+        let base = outcome.candidates[1].unwrap();
+        let seats = RegionSeats { threads: 2, ..base.into() };
+        let plan = Plan { regions: [("main._omp_fn.0".to_owned(), seats)].into(), ..base.into() };
+        let contender =
+            |plan: &Plan, predicted_s| Contender { plan: Some(plan.clone()), predicted_s, way: "in place".into() };
+        let contenders = vec![contender(&base.into(), None), contender(&plan, Some(1.05))];
+        let seconds = vec![1.0, 1.1, 1.025];
+        let runs = vec![outcome.found.runs[1].clone(), Runs { seconds, ..Runs::default() }];
+        let found = Found { best: Some(1), runs, end: End::Decided };
+        outcome.one_by_one = Some(OneByOne { contenders, found, chosen: Some(1) });
+        let tuned = Tuned::new(subject(), &outcome);
+        fs::write(&path, tuned.text().unwrap()).unwrap();
+        let read = Tuned::read(&path).unwrap();
+        assert_eq!((read.plan(), &read), (Some(plan.clone()), &tuned));
+        let words = tuned.in_words();
+        assert!(
+            words.contains("; main._omp_fn.0: 2 threads scatter on 2 nodes: 1.025 s") && words.contains("4.00 times")
+        );
+        let [prediction] = &tuned.predictions[..] else { panic!("{tuned:?}") };
+        assert_eq!((prediction.real_s, prediction.predicted_s, prediction.runs), (Some(1.025), 1.05, 3));
+        assert_eq!(tuned.measured[0].configuration, plan.to_string(), "the fastest of all");
+        // One that these runs did not show to be better is evidence, not the result.
+        outcome.one_by_one.as_mut().unwrap().chosen = None;
+        let tuned = Tuned::new(subject(), &outcome);
+        assert_eq!((tuned.plan(), tuned.predictions.len()), (Some(base.into()), 1));
+    }
+
+    #[test]
+    fn a_file_of_version_2_is_read_and_what_it_does_not_know_is_no_difference() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("old.toml");
+        let tuned = Tuned::new(subject(), &outcome());
+        let mut old: toml::Table = tuned.text().unwrap().parse().unwrap();
+        old.insert("version".into(), 2.into());
+        let of_subject = old["subject"].as_table_mut().unwrap();
+        assert!(of_subject.remove("libraries").is_some() && of_subject.remove("variables").is_some());
+        fs::write(&path, old.to_string()).unwrap();
+        let read = Tuned::read(&path).unwrap();
+        assert_eq!(read.plan(), tuned.plan());
+        assert!(read.subject.differences(&subject()).is_empty());
     }
 
     #[test]
@@ -341,6 +438,19 @@ mod tests {
             said[0].contains("another machine") && said[0].contains("node 1: CPUs 2-3, 1 GiB, distances 20 10"),
             "{said:?}"
         );
+        let other = Subject {
+            input_sha256: Some("12".into()),
+            libraries: Some(vec!["/lib/other.so 12".into()]),
+            variables: Some(vec!["OMP_SCHEDULE=static".into()]),
+            ..tuned.clone()
+        };
+        let more = tuned.differences(&other);
+        assert_eq!(more[0], "it was tuned with nothing to read, and reads a file now");
+        assert!(more[1].contains("shared libraries") && more[1].ends_with("here: /lib/other.so)"), "{more:?}");
+        assert!(more[2].ends_with("here: OMP_SCHEDULE=static)") && more.len() == 3, "{more:?}");
+        assert_eq!(other.differences(&tuned)[0], "it was tuned with a file to read, which is not what it reads now");
+        let third = Subject { input_sha256: Some("34".into()), ..other.clone() };
+        assert_eq!(other.differences(&third), ["it was tuned with another input"]);
         assert!(said[1].contains("/ls is not the program that was tuned") && said[2].contains("`-c true`"), "{said:?}");
     }
 
@@ -351,7 +461,7 @@ mod tests {
         fs::write(&path, "interval_ms = 5\n").unwrap();
         let said = format!("{:#}", Tuned::read(&path).unwrap_err());
         assert!(said.contains("x.toml: is no result of tandem tune"), "{said}");
-        let newer = Tuned::new(subject(), &outcome()).text().unwrap().replace("version = 2", "version = 9");
+        let newer = Tuned::new(subject(), &outcome()).text().unwrap().replace("version = 3", "version = 9");
         fs::write(&path, newer).unwrap();
         assert!(Tuned::read(&path).unwrap_err().to_string().contains("version 9"));
     }

@@ -24,15 +24,16 @@ pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
     let tuned = Tuned::read(file)?;
     let topology = read_running().context("the machine's topology cannot be read")?.topology;
     let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    for difference in tuned.subject.differences(&Subject::of(&words, None, &topology)?) {
+    for difference in tuned.subject.differences(&Subject::of(&words, input(), &topology)?) {
         eprintln!("tandem: warning: {}: {difference}", file.display());
     }
-    let configuration = tuned.configuration.as_ref();
-    if configuration.is_none() {
+    let plan = tuned.plan();
+    if plan.is_none() {
         eprintln!("tandem: {}: {}", file.display(), tuned.in_words());
     }
-    let places = configuration.map_or_else(Places::default, |one| places(one, &topology));
-    let program = Program { command: crate::tune::trial::words(&words, configuration), streams: Streams::Ours };
+    let places = plan.as_ref().map_or_else(Places::default, |plan| places(plan, &topology));
+    let command = crate::tune::trial::words(&words, plan.as_ref());
+    let program = Program { command, streams: Streams::Ours, functions: tuned.subject.functions.clone() };
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals cannot be handled")?;
     let handle = signals.handle();
     let forward = |pid: i32| {
@@ -44,7 +45,7 @@ pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
             }
         });
     };
-    let ran = movers::run(&program, configuration, &places, None, &Stop::default(), forward)?;
+    let ran = movers::run(&program, plan.as_ref().map(|plan| &plan.base), &places, None, &Stop::default(), forward)?;
     handle.close();
     if let Some(Err(why)) = &ran.moved_pages {
         eprintln!("tandem: warning: {}: its pages were not moved to the end: {why}", file.display());
@@ -52,7 +53,13 @@ pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
     let code = match ran.seen.end {
         End::Code(code) => code,
         End::Signal(signal) => 128 + signal,
-        End::TooLong | End::Stopped => 1,
+        End::TooLong | End::Stopped | End::Measured => 1,
     };
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+}
+
+/// What the program will read, if that is a file: a terminal or a pipe cannot be looked at beforehand.
+fn input() -> Option<&'static Path> {
+    let path = Path::new("/proc/self/fd/0");
+    std::fs::metadata(path).is_ok_and(|file| file.is_file()).then_some(path)
 }

@@ -8,11 +8,11 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use tandem_ab::stop::Stop;
 use tandem_tune::launch::{End, Seen};
+use tandem_tune::plan::Plan;
 use tandem_tune::remote::slurm::Slurm;
 use tandem_tune::remote::ssh::SshHosts;
 use tandem_tune::remote::{Description, Executor, Job, Reply, Request};
 use tandem_tune::session::{ManyRunner, Trial};
-use tandem_tune::space::Configuration;
 use tandem_tune::tuned::Subject;
 
 /// What runs trials.
@@ -141,7 +141,7 @@ impl<'a> Far<'a> {
             directory: std::env::current_dir()?,
             command: command.to_vec(),
             input: input.map(Path::to_owned),
-            configuration: None,
+            plan: None,
             limit_s: None,
             subject: subject.clone(),
         };
@@ -150,15 +150,14 @@ impl<'a> Far<'a> {
 
     fn run(
         &self,
-        configurations: &[Option<Configuration>],
+        plans: &[Option<Plan>],
         limit: Option<Duration>,
         ended: &mut dyn FnMut(usize, Trial) -> Result<()>,
     ) -> Result<()> {
         let limit_s = limit.map(|limit| limit.as_secs_f64());
-        let request = |configuration: &Option<Configuration>| {
-            Request::Run(Box::new(Job { configuration: *configuration, limit_s, ..self.job.clone() }))
-        };
-        let requests: Vec<Request> = configurations.iter().map(request).collect();
+        let request =
+            |plan: &Option<Plan>| Request::Run(Box::new(Job { plan: plan.clone(), limit_s, ..self.job.clone() }));
+        let requests: Vec<Request> = plans.iter().map(request).collect();
         self.executor.carry_out(&requests, self.stop, &mut |at, reply| match reply {
             Reply::Trial(trial) => ended(at, trial),
             other => unexpected(&other),
@@ -169,9 +168,9 @@ impl<'a> Far<'a> {
     ///
     /// # Errors
     /// No machine runs it.
-    pub fn one(&self, one: Option<&Configuration>, limit: Option<Duration>) -> Result<Trial> {
+    pub fn one(&self, one: Option<&Plan>, limit: Option<Duration>) -> Result<Trial> {
         let mut ended = None;
-        self.run(&[one.copied()], limit, &mut |_, trial| {
+        self.run(&[one.cloned()], limit, &mut |_, trial| {
             ended = Some(trial);
             Ok(())
         })?;
@@ -181,6 +180,6 @@ impl<'a> Far<'a> {
 
     /// Many trials.
     pub fn many(&self) -> Box<ManyRunner<'_>> {
-        Box::new(|configurations, limit, ended| self.run(configurations, limit, ended))
+        Box::new(|plans, limit, ended| self.run(plans, limit, ended))
     }
 }

@@ -23,7 +23,7 @@ pub struct Ran {
     pub moved_pages: Option<Result<u64, String>>,
 }
 
-/// Runs `program` as [`launch::run`] does, beside a scx_tandem if `one` needs that. Nothing is loaded when this returns.
+/// Runs `program` as [`launch::run`] does, beside a scx_tandem if `one`, its configuration, needs that. Nothing is loaded when this returns.
 ///
 /// # Errors
 /// scx_tandem cannot be loaded (then the program is not started), or the program cannot be started or traced.

@@ -13,9 +13,9 @@ use tandem_ab::stop::Stop;
 use tandem_ab::store::write_whole;
 use tandem_machine::read_running;
 use tandem_tune::launch::{End, Places, Program, Streams};
+use tandem_tune::plan::Plan;
 use tandem_tune::remote::{Description, Job, Reply, Request};
 use tandem_tune::session::{Trial, places};
-use tandem_tune::space::Configuration;
 use tandem_tune::tuned::Subject;
 
 use super::{INTERRUPTED, movers};
@@ -104,40 +104,44 @@ fn carry_out(job: &Job, stop: &Stop) -> Result<Reply> {
     let in_words = || format!("{}: cannot be used as directory", job.directory.display());
     std::env::set_current_dir(&job.directory).with_context(in_words)?;
     let topology = describe()?.topology;
-    let differences = job.subject.differences(&Subject::of(&job.command, job.input.as_deref(), &topology)?);
+    let here_it_is = Subject::of(&job.command, job.input.as_deref(), &topology)?;
+    let differences = job.subject.differences(&here_it_is);
     if !differences.is_empty() {
         return Ok(Reply::Refused(differences.join(", ")));
     }
-    let one = job.configuration.as_ref();
-    let places = one.map_or_else(Places::default, |one| places(one, &topology));
-    let limit = job.limit_s.map(Duration::from_secs_f64);
-    here(&job.command, job.input.as_deref(), one, &places, limit, stop).map(Reply::Trial)
+    let plan = job.plan.as_ref();
+    let places = plan.map_or_else(Places::default, |plan| places(plan, &topology));
+    let what = What { command: &job.command, input: job.input.as_deref(), functions: &job.subject.functions };
+    here(&what, plan, &places, job.limit_s.map(Duration::from_secs_f64), stop).map(Reply::Trial)
+}
+
+/// What is run.
+pub struct What<'a> {
+    /// The program and its arguments.
+    pub command: &'a [String],
+    /// What it reads.
+    pub input: Option<&'a Path>,
+    /// Functions that count as parallel regions.
+    pub functions: &'a [String],
 }
 
 /// Runs the program on this machine.
 ///
 /// # Errors
 /// It cannot be run.
-pub fn here(
-    command: &[String],
-    input: Option<&Path>,
-    one: Option<&Configuration>,
-    places: &Places,
-    limit: Option<Duration>,
-    stop: &Stop,
-) -> Result<Trial> {
+pub fn here(what: &What, plan: Option<&Plan>, places: &Places, limit: Option<Duration>, stop: &Stop) -> Result<Trial> {
     let scratch = tempfile::tempdir().context("there is no place for what the program writes")?;
     let output = scratch.path().join("output");
-    let streams = Streams::Files { input: input.map(Path::to_owned), output: output.clone() };
-    let program = Program { command: words(command, one), streams };
-    let ran = movers::run(&program, one, places, limit, stop, |_| ())?;
+    let streams = Streams::Files { input: what.input.map(Path::to_owned), output: output.clone() };
+    let program = Program { command: words(what.command, plan), streams, functions: what.functions.to_vec() };
+    let ran = movers::run(&program, plan.map(|plan| &plan.base), places, limit, stop, |_| ())?;
     Ok(Trial { seen: ran.seen, last_words: last_line(&output)?, moved_pages: ran.moved_pages })
 }
 
-/// The command with its number of threads; as many as there are CPUs for the program as it is.
-pub fn words(command: &[String], one: Option<&Configuration>) -> Vec<OsString> {
+/// The command with its number of threads, the most that any region has; as many as there are CPUs for the program as it is.
+pub fn words(command: &[String], plan: Option<&Plan>) -> Vec<OsString> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = one.map_or(cpus, |one| one.threads).to_string();
+    let threads = plan.map_or(cpus, Plan::most_threads).to_string();
     command.iter().map(|word| word.replace(THREADS, &threads).into()).collect()
 }
 

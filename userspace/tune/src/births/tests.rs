@@ -93,7 +93,7 @@ fn build(directory: &Path, options: &[&str]) -> OsString {
 fn bound(command: Vec<OsString>, chunks: &[u32], output: &Path) -> Result<Seen> {
     let streams = Streams::Files { input: None, output: output.to_owned() };
     let places = Places { chunks: chunks.to_vec(), ..Places::default() };
-    run(&Program { command, streams }, &places, None, &Stop::default(), |_| ())
+    run(&Program { command, streams, functions: Vec::new() }, &places, None, &Stop::default(), |_| ())
 }
 
 #[test]
@@ -130,7 +130,14 @@ fn memory_of_every_kind_is_bound_before_it_is_used_wherever_it_is() {
             assert_eq!((seen.end, std::fs::read_to_string(&output).unwrap()), (End::Code(0), expected.clone()));
         }
         let streams = Streams::Files { input: None, output: output.clone() };
-        run(&Program { command: vec![program], streams }, &Places::default(), None, &Stop::default(), |_| ()).unwrap();
+        run(
+            &Program { command: vec![program], streams, functions: Vec::new() },
+            &Places::default(),
+            None,
+            &Stop::default(),
+            |_| (),
+        )
+        .unwrap();
         assert!(!std::fs::read_to_string(&output).unwrap().contains("bound"), "only when it is asked for");
     }
 }
@@ -186,7 +193,14 @@ fn what_outlives_a_program_is_bound_to_its_own_end() {
     let script = format!("(sleep 0.2; exec {} > {}) & exit 3", program.display(), output.display());
     let command = ["sh", "-c", &script].map(OsString::from).to_vec();
     let places = Places { chunks: vec![0], ..Places::default() };
-    let seen = run(&Program { command, streams: Streams::Ours }, &places, None, &Stop::default(), |_| ()).unwrap();
+    let seen = run(
+        &Program { command, streams: Streams::Ours, functions: Vec::new() },
+        &places,
+        None,
+        &Stop::default(),
+        |_| (),
+    )
+    .unwrap();
     assert_eq!((seen.end, std::fs::read_to_string(&output).unwrap().as_str()), (End::Code(3), EXPECTED));
 }
 

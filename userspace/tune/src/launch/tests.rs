@@ -8,30 +8,35 @@ use tandem_policies::model::CpuId;
 use super::*;
 
 /// A program in C, built into `directory`.
-fn build(directory: &Path, source: &str) -> Vec<OsString> {
+pub(super) fn build(directory: &Path, source: &str) -> Vec<OsString> {
+    build_by("gcc", directory, source)
+}
+
+/// The same by this compiler, which brings its own OpenMP runtime.
+pub(super) fn build_by(compiler: &str, directory: &Path, source: &str) -> Vec<OsString> {
     let (file, program) = (directory.join("program.c"), directory.join("program"));
     std::fs::write(&file, source).unwrap();
     let status =
-        Command::new("gcc").args(["-O1", "-pthread", "-fopenmp", "-o"]).arg(&program).arg(&file).status().unwrap();
+        Command::new(compiler).args(["-O1", "-pthread", "-fopenmp", "-o"]).arg(&program).arg(&file).status().unwrap();
     assert!(status.success());
     vec![program.into_os_string()]
 }
 
 /// A program without input, whose output goes to a file.
-fn program(command: Vec<OsString>, output: &Path) -> Program {
-    Program { command, streams: Streams::Files { input: None, output: output.to_owned() } }
+pub(super) fn program(command: Vec<OsString>, output: &Path) -> Program {
+    Program { command, streams: Streams::Files { input: None, output: output.to_owned() }, functions: vec![] }
 }
 
 fn shell(script: &str) -> Program {
     program(["sh", "-c", script].map(OsString::from).to_vec(), "/dev/null".as_ref())
 }
 
-fn launch(program: &Program, places: &Places) -> Seen {
+pub(super) fn launch(program: &Program, places: &Places) -> Seen {
     run(program, places, None, &Stop::default(), |_| ()).unwrap()
 }
 
 /// One set for each online CPU.
-fn single_cpus() -> Vec<CpuSet> {
+pub(super) fn single_cpus() -> Vec<CpuSet> {
     online_cpus().unwrap().iter().map(|&cpu| CpuSet::of(&[cpu])).collect()
 }
 

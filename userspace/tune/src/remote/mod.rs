@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use tandem_ab::stop::Stop;
 use tandem_policies::model::Topology;
 
+use crate::plan::Plan;
 use crate::session::Trial;
-use crate::space::Configuration;
 use crate::tuned::Subject;
 
 /// How often a request is carried out until one that is lost again ends the session.
@@ -45,7 +45,7 @@ pub struct Job {
     /// What it reads.
     pub input: Option<PathBuf>,
     /// Under what; as it is if none.
-    pub configuration: Option<Configuration>,
+    pub plan: Option<Plan>,
     /// After how long it is stopped, in s.
     pub limit_s: Option<f64>,
     /// What worker and asker must agree about: other machines and programs are not comparable.

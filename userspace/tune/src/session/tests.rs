@@ -52,7 +52,8 @@ fn session_on(
     let (topology, stop) = (machine(2, 4), Stop::default());
     let store = Store::open(store, &"experiment").unwrap();
     let (ran, said, left) = (RefCell::new(BTreeMap::new()), RefCell::new(Vec::new()), Cell::new(last));
-    let run = |one: Option<&Configuration>, places: &Places, limit: Option<Duration>| {
+    let run = |plan: Option<&Plan>, places: &Places, limit: Option<Duration>| {
+        let one = plan.map(|plan| &plan.base);
         assert_eq!(places.seats.len(), one.map_or(0, |one| one.threads));
         if left.get() == 0 {
             stop.wish();
@@ -72,12 +73,10 @@ fn session_on(
     let many = rounds.map(|rounds| {
         let run = &run;
         let topology = &topology;
-        move |configurations: &[Option<Configuration>],
-              limit: Option<Duration>,
-              ended: &mut dyn FnMut(usize, Trial) -> Result<()>| {
-            rounds.borrow_mut().push(configurations.len());
-            (0..configurations.len()).rev().try_for_each(|at| {
-                let one = configurations[at].as_ref();
+        move |plans: &[Option<Plan>], limit: Option<Duration>, ended: &mut dyn FnMut(usize, Trial) -> Result<()>| {
+            rounds.borrow_mut().push(plans.len());
+            (0..plans.len()).rev().try_for_each(|at| {
+                let one = plans[at].as_ref();
                 let places = one.map_or_else(Places::default, |one| places(one, topology));
                 ended(at, run(one, &places, limit)?)
             })
@@ -88,6 +87,8 @@ fn session_on(
         cores: 8,
         page_placements: pages,
         left_out: Some("some are left out"),
+        one_by_one: true,
+        functions: &[],
         command_has_threads,
         store: &store,
         settings: Settings::default(),
@@ -241,7 +242,7 @@ fn places_are_those_of_the_configuration() {
     let all = Space::of(&topology, 4, &ALL).configurations(&topology);
     assert!(ALL.iter().all(|&placement| all.iter().any(|one| one.page_placement == placement)), "{all:?}");
     for one in &all {
-        let places = places(one, &topology);
+        let places = places(&(*one).into(), &topology);
         assert_eq!((places.threads, places.seats.len()), (Some(one.threads), one.threads));
         let bound = one.page_placement == PagePlacement::Interleave;
         assert_eq!(places.page_nodes, if bound { (0..one.page_nodes as u32).collect() } else { vec![] });
@@ -258,8 +259,9 @@ fn pages_of_one_node_are_there_from_the_start_whatever_their_rule() {
     for placement in [PagePlacement::Balance, PagePlacement::Mix, PagePlacement::Dataset] {
         let all = Space::of(&topology, 4, &[placement]).configurations(&topology);
         let (on_one, on_two): (Vec<&Configuration>, Vec<_>) = all.iter().partition(|one| one.page_nodes == 1);
-        assert!(on_one.iter().all(|one| !one.needs_moving() && places(one, &topology).page_nodes == [0]));
-        assert!(on_two.iter().all(|one| places(one, &topology).page_nodes.is_empty()));
+        let placed = |one: &Configuration| places(&(*one).into(), &topology);
+        assert!(on_one.iter().all(|one| !one.needs_moving() && placed(one).page_nodes == [0]));
+        assert!(on_two.iter().all(|one| placed(one).page_nodes.is_empty()));
         assert!(on_two.iter().all(|one| one.needs_moving() != (placement == PagePlacement::Dataset)));
         assert!(!on_one.is_empty() && !on_two.is_empty());
     }

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Regions with seats of their own, in programs of both runtimes.
+
+use std::path::Path;
+
+use super::tests::{build, build_by, launch, program, single_cpus};
+use super::*;
+
+/// Says of each region how many threads it has and which CPU each may use, and goes on with the next; `rounds` times, of
+/// which only what differs from the first round is said.
+const TEAMS: &str = r#"
+#define _GNU_SOURCE
+#include <omp.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+static int only_cpu(void) {
+	cpu_set_t set;
+	sched_getaffinity(0, sizeof set, &set);
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+		if (CPU_ISSET(cpu, &set))
+			return CPU_COUNT(&set) == 1 && sched_getcpu() == cpu ? cpu : -1;
+	return -1;
+}
+static char now[400], before[400];
+static int at[64], team;
+static void note(const char *name) {
+	char text[100], *end = text;
+	end += sprintf(end, "%s %d:", name, team);
+	for (int i = 0; i < team; i++)
+		end += sprintf(end, " %d", at[i]);
+	strcat(strcat(now, text), "\n");
+}
+#define RECORD at[omp_get_thread_num()] = only_cpu(), team = omp_get_num_threads()
+__attribute__((noinline)) void few(void) {
+	#pragma omp parallel
+	RECORD;
+	note("few");
+}
+__attribute__((noinline)) void many(void) {
+	#pragma omp parallel
+	RECORD;
+	note("many");
+}
+__attribute__((noinline)) void one(void) {
+	#pragma omp parallel
+	RECORD;
+	note("one");
+}
+__attribute__((noinline)) void own(void) {
+	#pragma omp parallel num_threads(3)
+	RECORD;
+	note("own");
+}
+__attribute__((noinline)) void other(void) {
+	#pragma omp parallel
+	RECORD;
+	note("other");
+}
+int main(int count, char **arguments) {
+	int rounds = count > 1 ? 1000 : 1;
+	printf("told %d\n", omp_get_max_threads());
+	for (int i = 0; i < rounds; i++) {
+		now[0] = 0;
+		many(), few(), own(), one(), few(), other(), one(), many();
+		if (strcmp(now, before))
+			printf("%s", now);
+		strcpy(before, now);
+	}
+}
+"#;
+
+fn seating(threads: usize, cpus: &[usize]) -> Seating {
+    let all = single_cpus();
+    Seating { threads, seats: cpus.iter().map(|&at| all[at % all.len()].clone()).collect() }
+}
+
+/// Seats by region, whose functions' names end so.
+fn by_region(kind: &str) -> Places {
+    let regions = [("few", seating(2, &[1, 0])), ("many", seating(5, &[0, 1, 1, 0, 0])), ("one", seating(1, &[1]))];
+    let own = ("own", seating(5, &[1, 1, 0]));
+    let regions = regions.into_iter().chain([own]).map(|(name, seating)| (format!("{name}{kind}"), seating)).collect();
+    let home = seating(4, &[0, 0, 1, 1]);
+    let seats = home.seats.clone();
+    Places { threads: Some(5), seats, by_region: Some(ByRegion { home, regions, turns: None }), ..Places::default() }
+}
+
+/// What the program says then: the CPU of each rank.
+fn expected() -> String {
+    let cpus: Vec<u32> = tandem_machine::online_cpus().unwrap().iter().map(|cpu| cpu.0).collect();
+    let team = |name: &str, seats: &[usize]| {
+        let at: Vec<String> = seats.iter().map(|&seat| cpus[seat % cpus.len()].to_string()).collect();
+        format!("{name} {}: {}\n", seats.len(), at.join(" "))
+    };
+    let (few, many, one) = (team("few", &[1, 0]), team("many", &[0, 1, 1, 0, 0]), team("one", &[1]));
+    let (own, other) = (team("own", &[1, 1, 0]), team("other", &[0, 0, 1, 1]));
+    format!("told 5\n{many}{few}{own}{one}{few}{other}{one}{many}")
+}
+
+/// Runs it once, and with a thousand times growing and shrinking teams.
+fn assert_every_region_has_its_team(command: Vec<OsString>, kind: &str, directory: &Path) {
+    let output = directory.join("output");
+    let once = program(command.clone(), &output);
+    for _ in 0..5 {
+        let seen = launch(&once, &by_region(kind));
+        assert_eq!(seen.end, End::Code(0));
+        assert_eq!(std::fs::read_to_string(&output).unwrap(), expected());
+        let own = |region: &Region| (region.own_threads, region.name.starts_with("own"));
+        assert!(seen.regions.iter().map(own).all(|own| own == (None, false) || own == (Some(3), true)), "{seen:?}");
+    }
+    let often = program(command.into_iter().chain(["often".into()]).collect(), &output);
+    let seen = launch(&often, &by_region(kind));
+    assert_eq!((seen.end, seen.regions.iter().map(|region| region.entries).sum::<u64>()), (End::Code(0), 8000));
+    assert_eq!(std::fs::read_to_string(&output).unwrap(), expected());
+}
+
+#[test]
+fn each_region_has_its_own_team_and_seats() {
+    let directory = tempfile::tempdir().unwrap();
+    let command = build(directory.path(), TEAMS);
+    assert_every_region_has_its_team(command, "._omp_fn.0", directory.path());
+}
+
+#[test]
+fn each_region_of_llvms_runtime_has_its_own_team_and_seats() {
+    let directory = tempfile::tempdir().unwrap();
+    let command = build_by("clang-19", directory.path(), TEAMS);
+    assert_every_region_has_its_team(command, ".omp_outlined", directory.path());
+}
+
+#[test]
+fn a_number_of_threads_that_the_program_sets_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = r#"
+#include <omp.h>
+#include <stdio.h>
+__attribute__((noinline)) void region(void) {
+	#pragma omp parallel
+	#pragma omp single
+	printf("%d\n", omp_get_num_threads());
+}
+int main(void) {
+	region();
+	omp_set_num_threads(3);
+	region();
+	omp_set_num_threads(5);
+	region();
+}
+"#;
+    let output = directory.path().join("output");
+    for (compiler, kind) in [("gcc", "._omp_fn.0"), ("clang-19", ".omp_outlined")] {
+        let program = program(build_by(compiler, directory.path(), source), &output);
+        let regions = [(format!("region{kind}"), seating(2, &[0]))].into();
+        let by_region = Some(ByRegion { home: seating(5, &[0]), regions, turns: None });
+        let seen = launch(&program, &Places { threads: Some(5), by_region, ..Places::default() });
+        assert_eq!(std::fs::read_to_string(&output).unwrap(), "2\n3\n2\n", "5 is what it was told");
+        assert_eq!((seen.regions.len(), seen.regions[0].own_threads), (1, Some(3)), "{seen:?}");
+    }
+}
+
+#[test]
+fn a_named_function_gives_all_threads_their_seats() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = r#"
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+static pthread_barrier_t before, after;
+static int at[4];
+static int only_cpu(void) {
+	cpu_set_t set;
+	sched_getaffinity(0, sizeof set, &set);
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+		if (CPU_ISSET(cpu, &set))
+			return CPU_COUNT(&set) == 1 ? cpu : -1;
+	return -1;
+}
+static void *work(void *mine) {
+	for (int i = 0; i < 6; i++) {
+		pthread_barrier_wait(&before);
+		*(int *)mine = only_cpu();
+		pthread_barrier_wait(&after);
+	}
+	return NULL;
+}
+static void step(const char *name) {
+	pthread_barrier_wait(&before);
+	pthread_barrier_wait(&after);
+	printf("%s %d %d %d\n", name, at[1], at[2], at[3]);
+}
+__attribute__((noinline)) void first(void) { step("first"); }
+__attribute__((noinline)) void second(void) { step("second"); }
+int main(void) {
+	pthread_t threads[4];
+	pthread_barrier_init(&before, NULL, 4);
+	pthread_barrier_init(&after, NULL, 4);
+	for (int i = 1; i < 4; i++)
+		pthread_create(&threads[i], NULL, work, &at[i]);
+	for (int i = 0; i < 3; i++)
+		first(), second();
+	for (int i = 1; i < 4; i++)
+		pthread_join(threads[i], NULL);
+}
+"#;
+    let output = directory.path().join("output");
+    let functions = vec!["first".to_owned(), "second".to_owned()];
+    let program = Program { functions, ..program(build(directory.path(), source), &output) };
+    let regions = [("second".to_owned(), seating(4, &[0, 1, 0, 1]))].into();
+    let by_region = Some(ByRegion { home: seating(4, &[0, 0, 0, 0]), regions, turns: None });
+    let seen = launch(&program, &Places { seats: seating(4, &[0, 0, 0, 0]).seats, by_region, ..Places::default() });
+    let cpus: Vec<u32> = tandem_machine::online_cpus().unwrap().iter().map(|cpu| cpu.0).collect();
+    let cpu = |at: usize| cpus[at % cpus.len()];
+    let round = format!("first {0} {0} {0}\nsecond {1} {0} {1}\n", cpu(0), cpu(1));
+    assert_eq!(std::fs::read_to_string(&output).unwrap(), round.repeat(3));
+    let mut regions: Vec<(&str, u64)> = seen.regions.iter().map(|one| (one.name.as_str(), one.entries)).collect();
+    regions.sort_unstable();
+    assert_eq!(regions, [("first", 3), ("second", 3)]);
+}
+
+/// A region whose work takes a fixed time of every thread, all of it shared among them.
+const LINEAR: &str = r#"
+#define _GNU_SOURCE
+#include <omp.h>
+#include <time.h>
+static void pass(double milliseconds) {
+	struct timespec left = { 0, milliseconds * 1e6 };
+	nanosleep(&left, NULL);
+}
+__attribute__((noinline)) void shared(void) {
+	#pragma omp parallel
+	pass(100.0 / omp_get_num_threads());
+}
+__attribute__((noinline)) void alone(void) {
+	#pragma omp parallel num_threads(2)
+	pass(2);
+}
+int main(void) {
+	for (int i = 0; i < 1000; i++)
+		shared(), alone();
+}
+"#;
+
+#[test]
+fn a_region_in_turns_tells_what_each_choice_takes_and_then_ends_the_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = program(build(directory.path(), LINEAR), "/dev/null".as_ref());
+    let choices = [1, 2, 4].map(|threads| seating(threads, &[0, 1])).to_vec();
+    let turns = Some(InTurns { region: "shared._omp_fn.0".into(), choices, first: 0 });
+    let by_region = Some(ByRegion { home: seating(4, &[0, 1]), regions: BTreeMap::new(), turns });
+    let seen = launch(&program, &Places { threads: Some(4), by_region, ..Places::default() });
+    assert_eq!(seen.end, End::Measured);
+    let shared = seen.regions.iter().find(|region| region.name.starts_with("shared")).unwrap();
+    // The third choice has its last turn in the last but one place of the fifth round, which it is before the first has.
+    assert!((43..=45).contains(&shared.entries), "{seen:?}");
+    assert_eq!(shared.samples.iter().map(Vec::len).collect::<Vec<_>>(), [10, 10, 10]);
+    let medians = shared.samples.iter().map(|all| tandem_ab::statistics::median(all.iter().copied()).unwrap());
+    let medians: Vec<f64> = medians.collect();
+    // Waking up takes as long whatever the work, and longer on a busy machine.
+    for (at, ratio, off) in [(1, 2.0, 0.1), (2, 4.0, 0.2)] {
+        let found = medians[0] / medians[at];
+        assert!((found / ratio - 1.0).abs() < off, "choice {at} is {found} times as fast, not {ratio}: {medians:?}");
+    }
+}
+
+/// Run by the test below in a process of its own, which that one kills.
+#[test]
+fn traces_until_it_is_killed() {
+    let Some(place) = std::env::var_os("TANDEM_TEST_KILLED") else { return };
+    let source = r#"
+#include <stdio.h>
+#include <unistd.h>
+int main(int count, char **arguments) {
+	#pragma omp parallel
+	usleep(1000);
+	FILE *file = fopen("pid", "w");
+	fprintf(file, "%d", getpid());
+	fclose(file);
+	rename("pid", "ready");
+	for (;;)
+		pause();
+}
+"#;
+    std::env::set_current_dir(&place).unwrap();
+    let command = build(place.as_ref(), source);
+    let by_region = Some(ByRegion { home: seating(1, &[0]), ..ByRegion::default() });
+    launch(&Program { command, streams: Streams::Ours, functions: vec![] }, &Places { by_region, ..Places::default() });
+}
+
+#[test]
+fn a_program_with_breakpoints_is_killed_with_whoever_deals_with_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut tracer = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "launch::tests_by_region::traces_until_it_is_killed"])
+        .env("TANDEM_TEST_KILLED", directory.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let until = |is: &dyn Fn() -> bool| {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !is() {
+            assert!(Instant::now() < end);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    let ready = directory.path().join("ready");
+    until(&|| ready.exists());
+    let process: i32 = std::fs::read_to_string(&ready).unwrap().parse().unwrap();
+    tracer.kill().unwrap();
+    tracer.wait().unwrap();
+    let state = || std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    until(&|| state().is_empty() || state().contains(") Z "));
+}

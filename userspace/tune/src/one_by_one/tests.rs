@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg64;
+use tandem_ab::stop::Stop;
+use tandem_policies::model::Topology;
+
+use super::*;
+use crate::conflicts::resolve;
+use crate::launch::{End, Places, Seen};
+use crate::plan::Turn;
+use crate::session::{AT_BIRTH, Trial, plan_name};
+use crate::space::PagePlacement;
+use crate::store::Store;
+use crate::testing::machine;
+
+/// Outside of regions.
+const SERIAL_S: f64 = 0.2;
+
+/// Seconds of an entry (its number is last) of a region with these seats, its pages as this configuration has them.
+type EntrySeconds<'a> = &'a dyn Fn(&str, &RegionSeats, &Configuration, usize) -> f64;
+
+/// A made-up program with regions `a` and `b` on two nodes of four CPUs.
+struct Made<'a> {
+    seconds: EntrySeconds<'a>,
+    /// Of each region, a run.
+    entries: usize,
+    /// The number of threads that `b` gives itself.
+    own_threads: Option<usize>,
+    /// What a run costs in which both regions have seats of their own, in s.
+    both_own_s: f64,
+}
+
+impl<'a> Made<'a> {
+    fn of(seconds: EntrySeconds<'a>) -> Self {
+        Self { seconds, entries: 400, own_threads: None, both_own_s: 0.0 }
+    }
+
+    /// What a run of it shows.
+    fn run(&self, plan: Option<&Plan>) -> Seen {
+        let as_it_is = Configuration {
+            threads: 8,
+            thread_nodes: 2,
+            thread_placement: crate::space::ThreadPlacement::Scatter,
+            page_nodes: 2,
+            page_placement: PagePlacement::FirstTouch,
+        };
+        let base = plan.map_or(as_it_is, |plan| plan.base);
+        let slower = if plan.is_none() { 1.2 } else { 1.0 };
+        let both = plan.is_some_and(|plan| plan.regions.len() == 2);
+        let (mut all_s, mut regions) = (SERIAL_S + if both { self.both_own_s } else { 0.0 }, Vec::new());
+        for name in ["a", "b"] {
+            let own_threads = self.own_threads.filter(|_| name == "b");
+            let own = plan.and_then(|plan| plan.regions.get(name).copied()).unwrap_or(base.into());
+            let turns = plan.and_then(|plan| plan.turns.as_ref()).filter(|turns| turns.region == name);
+            let mut region = Region { name: name.into(), own_threads, ..Region::default() };
+            region.samples = vec![Vec::new(); turns.map_or(0, |turns| turns.choices.len())];
+            for entry in 0..self.entries {
+                let turn = turns.map(|turns| (turns, Turn::of(entry, turns.first, turns.choices.len())));
+                let seats = turn.map_or(own, |(turns, turn)| turns.choices[turn.choice]);
+                let took = slower * (self.seconds)(name, &seats, &base, entry);
+                if let Some((_, turn)) = turn.filter(|turn| turn.1.is_measured) {
+                    region.samples[turn.choice].push(took);
+                }
+                region.entries += 1;
+                region.seconds += took;
+            }
+            all_s += region.seconds;
+            regions.push(region);
+        }
+        let end = if plan.is_some_and(|plan| plan.turns.is_some()) { End::Measured } else { End::Code(0) };
+        Seen { end, seconds: all_s, threads: base.threads.max(2), processes: 1, regions }
+    }
+}
+
+struct Tuned {
+    outcome: Option<Outcome>,
+    /// How often what was really run.
+    ran: BTreeMap<String, usize>,
+}
+
+impl Tuned {
+    fn outcome(&self) -> &Outcome {
+        self.outcome.as_ref().unwrap()
+    }
+
+    fn one_by_one(&self) -> &OneByOne {
+        self.outcome().one_by_one.as_ref().unwrap()
+    }
+
+    fn has_noted(&self, words: &str) -> bool {
+        self.outcome().notes.iter().any(|note| note.contains(words))
+    }
+}
+
+/// Tunes it, until the `last` run.
+fn tune(made: &Made, store: &Path, last: usize) -> Tuned {
+    let (topology, stop) = (machine(2, 4), Stop::default());
+    let (ran, left) = (RefCell::new(BTreeMap::new()), Cell::new(last));
+    let outcome = Session {
+        topology: &topology,
+        cores: 8,
+        page_placements: &AT_BIRTH,
+        left_out: None,
+        one_by_one: true,
+        functions: &[],
+        command_has_threads: false,
+        store: &Store::open(store, &"made").unwrap(),
+        settings: Settings::default(),
+        budget: None,
+        stop: &stop,
+        say: &|_| (),
+        run: &|plan: Option<&Plan>, _: &Places, limit: Option<Duration>| {
+            let mut seen = made.run(plan);
+            if left.get() == 0 {
+                stop.wish();
+                seen.end = End::Stopped;
+            } else {
+                left.set(left.get() - 1);
+                *ran.borrow_mut().entry(plan_name(plan)).or_default() += 1;
+                if limit.is_some_and(|limit| seen.seconds > limit.as_secs_f64()) {
+                    seen.end = End::TooLong;
+                }
+            }
+            Ok(Trial { seen, last_words: String::new(), moved_pages: None })
+        },
+        run_many: None,
+    }
+    .tune()
+    .unwrap();
+    Tuned { outcome, ran: ran.into_inner() }
+}
+
+fn tuned(made: &Made) -> Tuned {
+    let directory = tempfile::tempdir().unwrap();
+    tune(made, &directory.path().join("store"), usize::MAX)
+}
+
+/// Every base with every seats of both regions, one after the other: the least time.
+fn brute_force_s(made: &Made, topology: &Topology) -> f64 {
+    let space = Space::of(topology, 8, &AT_BIRTH);
+    let seats = RegionSeats::all(&space.threads, topology);
+    let mut least = f64::INFINITY;
+    for base in space.configurations(topology) {
+        for a in &seats {
+            for b in &seats {
+                let entry_s = (made.seconds)("a", a, &base, 0) + (made.seconds)("b", b, &base, 0);
+                least = least.min(SERIAL_S + made.entries as f64 * entry_s);
+            }
+        }
+    }
+    least
+}
+
+/// By seed: what each region takes with which seats, and how much more where its pages are not as it wants them: `a`
+/// interleaved over both nodes, `b` all on one.
+fn table(seed: u64) -> impl Fn(&str, &RegionSeats, &Configuration, usize) -> f64 {
+    let topology = machine(2, 4);
+    let mut rng = Pcg64::seed_from_u64(seed);
+    let mut between = |low: f64, high: f64| low + (high - low) * (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+    let all = RegionSeats::all(&[2, 4, 8], &topology);
+    let seconds: Vec<[f64; 2]> = all.iter().map(|_| [between(1e-3, 1.9e-3), between(1e-3, 1.9e-3)]).collect();
+    let elsewhere = [between(1.0, 1.5), between(1.0, 1.5)];
+    move |name, seats, base, _| {
+        let region = usize::from(name == "b");
+        let at = all.iter().position(|one| one == seats).unwrap();
+        let likes = base.page_placement == PagePlacement::Interleave && base.page_nodes == 2 - region
+            || region == 1 && base.page_nodes == 1;
+        let first_touch = base.page_placement == PagePlacement::FirstTouch && base.page_nodes == 2;
+        let pages = if likes { 1.0 } else { elsewhere[region] + if first_touch { 0.5 } else { 0.0 } };
+        seconds[at][region] * pages
+    }
+}
+
+#[test]
+fn the_final_choice_is_the_one_that_brute_force_finds() {
+    let topology = machine(2, 4);
+    let (mut by_region, mut in_conflict) = (0, 0);
+    for seed in 0..20 {
+        let seconds = table(seed);
+        let made = Made::of(&seconds);
+        let tuned = tuned(&made);
+        let (_, runs) = tuned.outcome().plan().unwrap();
+        let (found, least) = (runs.median().unwrap(), brute_force_s(&made, &topology));
+        assert!((found / least - 1.0).abs() < 1e-9, "seed {seed}: {found} s, not {least} s");
+        // Without one no other seats promise anything.
+        let one_by_one = tuned.outcome().one_by_one.as_ref();
+        by_region += usize::from(one_by_one.is_some_and(|all| all.chosen.is_some()));
+        in_conflict += usize::from(tuned.has_noted("with its pages elsewhere"));
+        assert_eq!(tuned.has_noted("within 0.0 %"), one_by_one.is_some(), "what was predicted is so");
+    }
+    assert!(by_region > 10 && in_conflict > 10, "{by_region} and {in_conflict} of 20");
+}
+
+#[test]
+fn the_best_predicted_plan_is_what_branch_and_bound_finds_under_the_rule_that_pages_agree() {
+    let mut rng = Pcg64::seed_from_u64(3);
+    let topology = machine(2, 4);
+    let all = RegionSeats::all(&[2, 4, 8], &topology);
+    let configurations = Space::of(&topology, 8, &AT_BIRTH).configurations(&topology);
+    for _ in 0..200 {
+        let mut random = || 1.0 + (rng.next_u64() >> 40) as f64 / (1 << 24) as f64;
+        let bases = [0, 4, 9].map(|at| Base { configuration: configurations[at], seconds: 8.0, regions: vec![] });
+        let table = |random: &mut dyn FnMut() -> f64, region: usize| {
+            let choices: Vec<_> = all.iter().map(|seats| (*seats, random())).collect();
+            Table { region: region.to_string(), entries: 1, base_s: choices[0].1, choices, way: String::new() }
+        };
+        let tables = bases.each_ref().map(|_| [0, 1, 2].map(|region| table(&mut random, region)));
+        let plans =
+            bases.iter().zip(&tables).flat_map(|(base, tables)| predicted(base, tables)).map(|one| (false, one));
+        let best = chosen_to_run(plans.collect())[0].predicted_s.unwrap();
+        // By region, all choices under all bases; the rest of the program is shared out among the regions.
+        let rest = |base: usize| (8.0 - tables[base].iter().map(|table| table.base_s).sum::<f64>()) / 3.0;
+        let of = |region: usize| {
+            let under = |base: usize| tables[base][region].choices.iter().map(move |one| (base, one.1));
+            (0..3).flat_map(under).map(|(base, seconds)| Some(seconds + rest(base))).collect::<Vec<_>>()
+        };
+        let seconds: Vec<Vec<Option<f64>>> = (0..3).map(of).collect();
+        let base = |choice: usize| choice / all.len();
+        let chosen = resolve(&seconds, |one, other| base(one.1) == base(other.1)).unwrap();
+        let least: f64 = chosen.iter().enumerate().map(|(region, &choice)| seconds[region][choice].unwrap()).sum();
+        assert!((best - least).abs() < 1e-9, "{best} {least}");
+    }
+}
+
+#[test]
+fn what_runs_show_decides_and_not_what_was_predicted() {
+    let seconds = table(1);
+    let made = Made::of(&seconds);
+    let plan = tuned(&made).outcome().plan().unwrap().0;
+    assert_eq!(plan.regions.len(), 2, "{plan}");
+    let tuned = tuned(&Made { both_own_s: 0.4, ..made });
+    let one_by_one = tuned.one_by_one();
+    let predicted = one_by_one.predictions();
+    assert!(predicted.iter().any(|one| one.real_s.is_some_and(|real| real > one.predicted_s + 0.3)), "{predicted:?}");
+    assert!(tuned.outcome().plan().unwrap().0.regions.len() < 2, "{predicted:?}");
+}
+
+#[test]
+fn a_region_is_measured_in_one_run_in_several_or_by_whole_runs_as_its_entries_allow() {
+    let seconds = table(1);
+    for (entries, way) in [(400, "in place"), (30, "in place in 4 runs"), (2, "whole runs")] {
+        let scaled = |name: &str, seats: &RegionSeats, base: &Configuration, entry: usize| {
+            seconds(name, seats, base, entry) * 400.0 / entries as f64
+        };
+        let made = Made { entries, ..Made::of(&scaled) };
+        let tuned = tuned(&made);
+        let predictions = tuned.one_by_one().predictions();
+        assert!(!predictions.is_empty() && predictions.iter().all(|one| one.way == way), "{predictions:?}");
+        assert_eq!(tuned.has_noted("it is entered 2 times a run, too seldom for turns"), way == "whole runs");
+        let least = brute_force_s(&made, &machine(2, 4));
+        let found = tuned.outcome().plan().unwrap().1.median().unwrap();
+        assert!((found / least - 1.0).abs() < 1e-9, "{way}: {found} s, not {least} s");
+    }
+}
+
+#[test]
+fn entries_that_differ_among_themselves_are_not_measured_in_place() {
+    let seconds = table(1);
+    // Every fourth entry is ten times as long: as many turns have one as have none.
+    let uneven = |name: &str, seats: &RegionSeats, base: &Configuration, entry: usize| {
+        seconds(name, seats, base, entry) * if entry.is_multiple_of(4) { 10.0 } else { 1.0 }
+    };
+    let tuned = tuned(&Made::of(&uneven));
+    assert!(tuned.has_noted("b was measured by whole runs: its entries take too different times"));
+    assert!(tuned.one_by_one().predictions().iter().all(|one| one.way == "whole runs"));
+}
+
+#[test]
+fn a_region_with_its_own_number_of_threads_has_no_other() {
+    let seconds = table(1);
+    let tuned = tuned(&Made { own_threads: Some(4), ..Made::of(&seconds) });
+    assert!(tuned.has_noted("b has its own number of threads, 4: only their places are varied"));
+    let plans = tuned.one_by_one().contenders.iter().filter_map(|one| one.plan.as_ref());
+    assert!(plans.flat_map(|plan| plan.regions.get("b")).all(|seats| seats.threads == 4));
+}
+
+#[test]
+fn regions_of_an_interrupted_session_are_not_measured_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let seconds = table(1);
+    let made = Made::of(&seconds);
+    let whole = tune(&made, &directory.path().join("whole"), usize::MAX);
+    let all: usize = whole.ran.values().sum();
+    let first_turns = all - whole.one_by_one().found.runs.iter().map(|runs| runs.seconds.len()).sum::<usize>();
+    for last in [first_turns - 3, first_turns, all - 1] {
+        let store = directory.path().join(last.to_string());
+        let mut ran = tune(&made, &store, last).ran;
+        let rest = tune(&made, &store, usize::MAX);
+        rest.ran.iter().for_each(|(name, times)| *ran.entry(name.clone()).or_default() += times);
+        assert_eq!(ran, whole.ran, "stopped after {last} of {all} runs");
+        // Times that come from the store differ in the last digit.
+        let plan = |tuned: &Tuned| tuned.outcome().plan().map(|(plan, runs)| (plan, runs.seconds.len()));
+        assert_eq!((plan(&rest), &rest.outcome().notes), (plan(&whole), &whole.outcome().notes));
+    }
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The threads of a traced process, and which seats they have.
+//!
+//! Outside of parallel regions a new thread gets the lowest seat that is empty. Where regions have seats of their own, a
+//! thread's seat is its rank in the team instead. The OpenMP runtimes give ranks in the order of births. When a team
+//! shrinks, libgomp ends the threads with the highest ranks, some time later, and libomp keeps them for the next larger
+//! one; in both, who is left keeps its rank.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result};
+use nix::unistd::Pid;
+
+use crate::seat::CpuSet;
+
+/// The seats of a part of a run: a thread's, by its rank.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seating {
+    /// Number of threads.
+    pub threads: usize,
+    /// CPUs by seat. Threads beyond take them from the first again; no thread is bound if empty.
+    pub seats: Vec<CpuSet>,
+}
+
+impl Seating {
+    /// The CPUs of this seat.
+    pub fn at(&self, seat: usize) -> Option<&CpuSet> {
+        seat.checked_rem(self.seats.len()).map(|at| &self.seats[at])
+    }
+}
+
+/// The threads of a process.
+#[derive(Debug, Default)]
+pub struct Process {
+    /// Its threads, by their seats outside of regions.
+    seats: BTreeMap<Pid, usize>,
+    /// In the order of their births.
+    births: Vec<Pid>,
+    /// Its OpenMP threads by rank.
+    team: Vec<Pid>,
+    /// The CPUs that a thread was bound to last.
+    bound: BTreeMap<Pid, CpuSet>,
+    /// The seats of the region whose team is forming.
+    forming: Option<Seating>,
+}
+
+impl Process {
+    /// One with its main thread, on the first seat.
+    pub fn of(main: Pid) -> Self {
+        let mut process = Self { team: vec![main], ..Self::default() };
+        process.seat(main);
+        process
+    }
+
+    /// Number of its threads.
+    pub fn threads(&self) -> usize {
+        self.seats.len()
+    }
+
+    /// Gives `thread` the lowest seat that is empty.
+    pub fn seat(&mut self, thread: Pid) -> usize {
+        let taken: BTreeSet<usize> = self.seats.values().copied().collect();
+        let seat = (0..).find(|seat| !taken.contains(seat)).expect("seats are endless");
+        self.seats.insert(thread, seat);
+        self.births.push(thread);
+        seat
+    }
+
+    /// Gives the CPUs to `thread`, which is new, if it is born into a team: those of its rank.
+    pub fn join(&mut self, thread: Pid) -> Option<CpuSet> {
+        let seating = self.forming.as_ref()?;
+        let cpus = seating.at(self.team.len()).cloned();
+        self.team.push(thread);
+        self.bound.extend(cpus.clone().map(|cpus| (thread, cpus)));
+        cpus
+    }
+
+    /// A region with a team of `threads` begins. Surplus threads end if `surplus_ends`.
+    ///
+    /// # Errors
+    /// A thread cannot be bound.
+    pub fn enter(&mut self, threads: usize, seating: &Seating, surplus_ends: bool) -> Result<()> {
+        // A team of one is the main thread alone: the others wait, whatever the runtime.
+        if surplus_ends && threads > 1 {
+            self.team.truncate(threads);
+        }
+        let members: Vec<Pid> = self.team.iter().copied().take(threads).collect();
+        self.forming = Some(seating.clone());
+        self.bind_all(&members, seating)
+    }
+
+    /// A named function begins: all threads take these seats, in the order of their births.
+    ///
+    /// # Errors
+    /// A thread cannot be bound.
+    pub fn enter_function(&mut self, seating: &Seating) -> Result<()> {
+        let threads = self.births.clone();
+        self.bind_all(&threads, seating)
+    }
+
+    /// Threads that are born from now on belong to no team.
+    pub fn is_formed(&mut self) {
+        self.forming = None;
+    }
+
+    fn bind_all(&mut self, threads: &[Pid], seating: &Seating) -> Result<()> {
+        for (rank, &thread) in threads.iter().enumerate() {
+            if let Some(cpus) = seating.at(rank).filter(|&cpus| self.bound.get(&thread) != Some(cpus)) {
+                bind(thread, cpus)?;
+                self.bound.insert(thread, cpus.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// `thread` has ended; whether it was the last one.
+    pub fn forget(&mut self, thread: Pid) -> bool {
+        self.seats.remove(&thread);
+        self.bound.remove(&thread);
+        self.births.retain(|&other| other != thread);
+        self.team.retain(|&other| other != thread);
+        self.seats.is_empty()
+    }
+}
+
+/// Lets `thread` run on these CPUs only, unless it is gone.
+///
+/// # Errors
+/// None of them may be used.
+pub fn bind(thread: Pid, cpus: &CpuSet) -> Result<()> {
+    match cpus.allow(thread.as_raw()) {
+        Err(error) if error.raw_os_error() != Some(libc::ESRCH) => {
+            Err(error).with_context(|| format!("thread {thread} cannot be bound to its node"))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What a program depends on besides its own file: shared libraries, and what the OpenMP runtimes find in the environment.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use object::{Object as _, ObjectSection as _};
+use sha2::{Digest as _, Sha256};
+
+/// Hash of a file.
+///
+/// # Errors
+/// It cannot be read.
+pub fn sha256(path: &Path) -> Result<String> {
+    let content = fs::read(path).with_context(|| format!("{}: cannot be read", path.display()))?;
+    Ok(Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The shared libraries of a program as the dynamic loader finds them, without running it, each with its hash; `None` if it
+/// has no loader that tells.
+///
+/// # Errors
+/// One of them cannot be read.
+pub fn libraries(program: &Path) -> Result<Option<Vec<String>>> {
+    let Some(loader) = loader(program) else { return Ok(None) };
+    // Without a slash it would look for a library of that name.
+    let program = fs::canonicalize(program).with_context(|| format!("{}: cannot be found", program.display()))?;
+    let Ok(told) = Command::new(loader).arg("--list").arg(program).output() else { return Ok(None) };
+    if !told.status.success() {
+        return Ok(None);
+    }
+    let told = String::from_utf8_lossy(&told.stdout);
+    // name => path (address)
+    let found = told.lines().filter_map(|line| line.split_once(" => ")?.1.rsplit_once(" (").map(|found| found.0));
+    let hashed = |path: &str| Ok(format!("{path} {}", sha256(path.as_ref())?));
+    found.filter(|path| path.starts_with('/')).map(hashed).collect::<Result<_>>().map(Some)
+}
+
+/// The dynamic loader that a program asks for.
+fn loader(program: &Path) -> Option<String> {
+    let content = fs::read(program).ok()?;
+    let file = object::File::parse(&content[..]).ok()?;
+    let name = file.section_by_name(".interp")?.data().ok()?;
+    Some(String::from_utf8_lossy(name).trim_end_matches('\0').to_owned())
+}
+
+/// Those that the OpenMP runtimes read, as NAME=VALUE.
+pub fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<String> {
+    let text = |(name, value): (OsString, OsString)| format!("{}={}", name.to_string_lossy(), value.to_string_lossy());
+    let of_openmp = |text: &String| ["OMP_", "GOMP_", "KMP_"].iter().any(|start| text.starts_with(start));
+    all.map(text).filter(of_openmp).collect::<BTreeSet<String>>().into_iter().collect()
+}
+
+/// In one sentence what was there then and is not now, and the reverse; `None` if nothing, or if one is not known.
+pub fn what_differs(what: &str, then: &Option<Vec<String>>, now: &Option<Vec<String>>) -> Option<String> {
+    let (then, now) = (then.as_ref()?, now.as_ref()?);
+    // Of a library the name says enough.
+    let short = |text: &String| text.split(' ').next().unwrap_or_default().to_owned();
+    let missing = |of: &[String], from: &[String]| -> Vec<String> {
+        of.iter().filter(|one| !from.contains(one)).map(short).collect()
+    };
+    let words = |list: Vec<String>| if list.is_empty() { "none".to_owned() } else { list.join(", ") };
+    let (gone, new) = (missing(then, now), missing(now, then));
+    (!gone.is_empty() || !new.is_empty())
+        .then(|| format!("it was tuned with other {what} ({}; here: {})", words(gone), words(new)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_told_of_dynamic_programs_only() {
+        let of = |path: &str| libraries(path.as_ref()).unwrap();
+        let this = of(std::env::current_exe().unwrap().to_str().unwrap()).unwrap();
+        let (path, hash) = this.iter().find(|one| one.contains("libc.so")).unwrap().split_once(' ').unwrap();
+        assert_eq!(hash, sha256(path.as_ref()).unwrap());
+        assert_eq!(of("/etc/passwd"), None);
+    }
+
+    #[test]
+    fn variables_are_those_of_the_openmp_runtimes() {
+        let all = ["KMP_BLOCKTIME", "HOME", "OMP_SCHEDULE", "COMP_X"].map(|name| (name.into(), "1".into()));
+        assert_eq!(variables(all.into_iter()), ["KMP_BLOCKTIME=1", "OMP_SCHEDULE=1"]);
+    }
+
+    #[test]
+    fn what_differs_is_named_and_what_is_not_known_differs_in_nothing() {
+        let list = |words: &[&str]| Some(words.iter().map(|word| (*word).to_owned()).collect::<Vec<String>>());
+        let then = list(&["/lib/a 12", "/lib/b 34"]);
+        let said = what_differs("shared libraries", &then, &list(&["/lib/a 12", "/lib/b 56"])).unwrap();
+        assert_eq!(said, "it was tuned with other shared libraries (/lib/b; here: /lib/b)");
+        let said = what_differs("variables for OpenMP", &list(&[]), &list(&["OMP_SCHEDULE=static"])).unwrap();
+        assert_eq!(said, "it was tuned with other variables for OpenMP (none; here: OMP_SCHEDULE=static)");
+        assert_eq!((what_differs("x", &then, &then), what_differs("x", &None, &then)), (None, None));
+    }
+}
