@@ -105,7 +105,7 @@ fn tune(made: &Made, store: &Path, last: usize) -> Tuned {
     let outcome = Session {
         topology: &topology,
         cores: 8,
-        page_placements: &AT_BIRTH,
+        page_placements: AT_BIRTH,
         left_out: None,
         one_by_one: true,
         functions: &[],
@@ -143,7 +143,7 @@ fn tuned(made: &Made) -> Tuned {
 
 /// Every base with every seats of both regions, one after the other: the least time.
 fn brute_force_s(made: &Made, topology: &Topology) -> f64 {
-    let space = Space::of(topology, 8, &AT_BIRTH);
+    let space = Space::of(topology, 8, AT_BIRTH);
     let seats = RegionSeats::all(&space.threads, topology);
     let mut least = f64::INFINITY;
     for base in space.configurations(topology) {
@@ -202,7 +202,7 @@ fn the_best_predicted_plan_is_what_branch_and_bound_finds_under_the_rule_that_pa
     let mut rng = Pcg64::seed_from_u64(3);
     let topology = machine(2, 4);
     let all = RegionSeats::all(&[2, 4, 8], &topology);
-    let configurations = Space::of(&topology, 8, &AT_BIRTH).configurations(&topology);
+    let configurations = Space::of(&topology, 8, AT_BIRTH).configurations(&topology);
     for _ in 0..200 {
         let mut random = || 1.0 + (rng.next_u64() >> 40) as f64 / (1 << 24) as f64;
         let bases = [0, 4, 9].map(|at| Base { configuration: configurations[at], seconds: 8.0, regions: vec![] });
