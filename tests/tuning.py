@@ -4,7 +4,7 @@
 that into docs/autotune.md.
 
 Takes minutes a program. Runs are kept in build/tuning, so after an interruption the same command goes on; a program whose table
-is in docs/results is measured again only with --again, or to add page placements (--pages).
+is in docs/tuning is measured again only with --again, or to add page placements (--pages).
 
 usage: tests/tuning.py [--machine NAME]... [--program NAME]... [--pages NAME,...] [--repeats N] [--again] [--only-written]
 """
@@ -22,7 +22,7 @@ import tempfile
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("TANDEM_BUILD", ROOT / "build"))
-RESULTS = ROOT / "docs/results"
+RESULTS = ROOT / "docs/tuning"
 DOCUMENT = ROOT / "docs/autotune.md"
 STORES = BUILD / "tuning"
 MACHINES = ("2node", "ring4")
@@ -37,7 +37,7 @@ BEGIN, END = "<!-- tests/tuning.py writes from here -->\n", "<!-- to here -->\n"
 
 
 def table_file(machine, program):
-    return RESULTS / f"tuning-{machine}-{program}.json"
+    return RESULTS / f"{machine}-{program}.json"
 
 
 def measure(machine, program, pages, repeats):
@@ -156,7 +156,7 @@ def main():
     parser.add_argument("--program", action="append", choices=PROGRAMS)
     parser.add_argument("--pages", default=PAGES)
     parser.add_argument("--repeats", type=int, default=4)
-    parser.add_argument("--again", action="store_true", help="measure also what is in docs/results; runs in build/tuning count")
+    parser.add_argument("--again", action="store_true", help="measure also what is in docs/tuning; runs in build/tuning count")
     parser.add_argument("--only-written", action="store_true", help="measure nothing, write the document from what there is")
     wanted = parser.parse_args()
     for machine in [] if wanted.only_written else wanted.machine or MACHINES:

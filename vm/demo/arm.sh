@@ -71,7 +71,7 @@ start_scheduler() {
 	scheduler_pid=$!
 	until [ "$(cat $state)" = enabled ]; do
 		is_running "$scheduler_pid" || fail "scx_tandem ended while loading: $(tail -n 20 "$out/scx_tandem.log")"
-		is_running "$observer_pid" || fail "scx_tandem was not loaded within $seconds s: $(tail -n 20 "$out/scx_tandem.log")"
+		is_running "$observer_pid" || fail "scx_tandem was not loaded in time: $(tail -n 20 "$out/scx_tandem.log")"
 		sleep 0.2
 	done
 	say "scx_tandem is loaded"

@@ -3,7 +3,7 @@
 //!
 //! Problem: whether the search finds what an exhaustive one finds, in how much less time, is known only where both were
 //! done. Mechanism: a program is run exhaustively once (`tandem tune --exhaustive`); then the search reads these runs instead
-//! of running it. `tests/tuning.py` records the tables in docs/results, and makes a page of what is said of them here.
+//! of running it. `tests/tuning.py` records the tables in docs/tuning, and makes a page of what is said of them here.
 //!
 //! Terms: *threads only*: pages are where they are touched first; *pages only*: as many threads as CPUs, round robin over all
 //! nodes; *exhaustive*: one run to warm up and ten measured ones of each, as the source does it.
@@ -180,10 +180,10 @@ mod tests {
 
     /// All tables that were recorded.
     fn recorded() -> Vec<Table> {
-        let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
+        let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tuning");
         let files = std::fs::read_dir(results).unwrap().flatten().map(|entry| entry.path());
         let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
-        let mut files: Vec<_> = files.filter(|path| name(path).starts_with("tuning-")).collect();
+        let mut files: Vec<_> = files.filter(|path| name(path).ends_with(".json")).collect();
         files.sort();
         files.iter().map(|path| Table::read(path).unwrap()).collect()
     }
