@@ -5,6 +5,7 @@ usage: reports.py [BUILD_DIR [PICTURES_DIR]]     PICTURES_DIR: where to leave a 
 """
 
 import json
+import os
 from pathlib import Path
 import shutil
 import subprocess
@@ -21,7 +22,8 @@ PROFILE_PLOTS = ["Who shares with whom", "Phases", "Amount of sharing", "Exclusi
 AB_PLOTS = ["seconds per arm", "Remote share of memory accesses over time", "Load per node over time"]
 SIM_PLOTS = ["Seconds per arm", "Remote share of memory accesses", "Moved memory"]
 REPLAY_PLOTS = ["Remote share of memory accesses over time", "Mean latency over time", "Predicted gain", "Moves"]
-TUNE_PLOTS = ["The fastest configurations", "Speed-ups by axis"]
+# With two CPUs there is one number of threads and no axis to compare.
+TUNE_PLOTS = ["The fastest configurations"] + (["Speed-ups by axis"] if os.cpu_count() > 2 else [])
 # A program that is faster with more threads, up to what the machine has.
 PROGRAM = "#!/bin/sh\nexec sleep $(awk -v threads=$2 'BEGIN { print 0.05 + 0.1 / threads }')\n"
 # As userspace/ab/src/charts.rs has them.
