@@ -17,8 +17,45 @@ pub fn tests() -> Vec<Trial> {
     vec![
         trial("writes_fault_again_in_full_mode", writes_fault_again_in_full_mode),
         trial("reads_fault_again_in_partial_mode", reads_fault_again_in_partial_mode),
+        trial("memory_of_64_kib_pages_is_made_of_units_of_16", memory_of_64_kib_pages_is_made_of_units_of_16),
         trial("a_plan_is_made_of_page_faults", a_plan_is_made_of_page_faults),
     ]
+}
+
+const LARGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage";
+
+/// Units, in base pages, of which 1 MiB is made that was touched while pages of 64 KiB were handed out as `enabled` says.
+fn units_of_1_mib(enabled: &str) -> u64 {
+    const BYTES: usize = 1 << 20;
+    std::fs::write(format!("{LARGE_PAGES}/hugepages-64kB/enabled"), enabled).expect("root may say so");
+    let (protection, sharing) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, protection, sharing, -1, 0) };
+    assert_ne!(start, libc::MAP_FAILED);
+    for page in 0..BYTES / 4096 {
+        // SAFETY: inside the mapping.
+        unsafe { start.cast::<u8>().add(page * 4096).write_volatile(1) };
+    }
+    let bytes = start as u64..start as u64 + BYTES as u64;
+    let units = tandem_sense::folios::largest_pages(ProcessId(std::process::id()), &bytes).expect("root may ask");
+    // SAFETY: mapped above.
+    unsafe { libc::munmap(start, BYTES) };
+    units
+}
+
+fn memory_of_64_kib_pages_is_made_of_units_of_16() {
+    let setting = |size: &str| format!("{LARGE_PAGES}/hugepages-{size}/enabled");
+    let Ok(before) = std::fs::read_to_string(setting("64kB")) else {
+        return println!("skipped: this kernel has no pages of 64 KiB");
+    };
+    let whole = std::fs::read_to_string(setting("2048kB")).expect("the kernel's own page size");
+    std::fs::write(setting("2048kB"), "never").expect("root may say so");
+    let units = [units_of_1_mib("always"), units_of_1_mib("never")];
+    for (size, text) in [("64kB", before), ("2048kB", whole)] {
+        let chosen = text.split(['[', ']']).nth(1).expect("one is chosen");
+        std::fs::write(setting(size), chosen).expect("root may say so");
+    }
+    assert_eq!(units, [16, 1]);
 }
 
 /// Waits until `worker` has faulted at every page of `memory` on the average; returns what the sampler counted. All the

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use libtest_mimic::Trial;
 use scx_utils::{scx_ops_attach, scx_ops_load, scx_ops_open};
+use serde_json::Value;
 use tandem_bpf::skeleton::TandemSkelBuilder;
 use tandem_guest_tests::{Scx, enable_seq, program, scx_tandem_fails, state};
 
@@ -19,6 +20,7 @@ pub fn tests() -> Vec<Trial> {
         trial("refuses_without_type_information", refuses_without_type_information),
         trial("refuses_without_sched_ext", refuses_without_sched_ext),
         trial("refuses_unknown_policies", refuses_unknown_policies),
+        trial("samplers_say_what_somebody_else_lacks", samplers_say_what_somebody_else_lacks),
         trial("refuses_samplers_that_do_not_work_here", refuses_samplers_that_do_not_work_here),
         trial("takes_the_best_sampler_that_works", takes_the_best_sampler_that_works),
     ]
@@ -39,6 +41,22 @@ fn refuses_to_run_as_somebody_else() {
     let failed = scx_tandem_fails(program().uid(65534));
     assert!(failed.message.contains("run scx_tandem as root"), "{}", failed.message);
     assert_eq!(failed.code, Some(1));
+}
+
+fn samplers_say_what_somebody_else_lacks() {
+    let mut doctor = Command::new("/bin/tandem");
+    let said = doctor.args(["doctor", "--json"]).uid(65534).gid(65534).output().expect("tandem is in the guest");
+    let found: Value = serde_json::from_slice(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"));
+    let samplers = found["samplers"]["samplers"].as_array().or_else(|| found["samplers"].as_array());
+    let samplers = samplers.unwrap_or_else(|| panic!("{found}"));
+    for (name, remedy) in
+        [("lookahead", "run as root or with CAP_PERFMON, or set"), ("fault", "run as root or with CAP_PERFMON")]
+    {
+        let sampler = samplers.iter().find(|sampler| sampler["name"] == name).unwrap_or_else(|| panic!("{found}"));
+        let why_not = sampler["why_not"].as_str().unwrap_or_default();
+        assert!(sampler["works"] == false && why_not.contains("Permission denied"), "{sampler}");
+        assert!(why_not.contains(remedy), "{sampler}");
+    }
 }
 
 /// A scheduler of another name, loaded by this process and gone with the link.

@@ -57,7 +57,7 @@ struct ScannedRegion {
 ///
 /// # Errors
 /// The process has ended, or one of the files may not be read.
-pub(crate) fn largest_pages(process: ProcessId, bytes: &Range<u64>) -> io::Result<u64> {
+pub fn largest_pages(process: ProcessId, bytes: &Range<u64>) -> io::Result<u64> {
     let pagemap = File::open(format!("/proc/{}/pagemap", process.0))?;
     match has_huge(&pagemap, bytes) {
         Ok(true) => return Ok(MOST_PAGES),

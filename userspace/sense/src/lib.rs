@@ -11,7 +11,7 @@ pub mod counting;
 pub mod device;
 pub mod doctor;
 pub mod fault;
-mod folios;
+pub mod folios;
 pub mod frames;
 mod fresh_pages;
 pub mod homes;

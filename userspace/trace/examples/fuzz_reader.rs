@@ -2,7 +2,7 @@
 //! Fuzz target of the reader: no bytes make it fail other than in words, and what it reads can be written and read again.
 //!
 //! The input is tried as a file, and as columns under right checksums, which no fuzzer would guess: pieces, each with its
-//! length as u16 before it. Run it with `userspace/trace/fuzz.sh SECONDS`.
+//! length as u16 before it. Run it with `tests/fuzz.sh tandem-trace reader SECONDS`.
 
 #![no_main]
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use tandem_trace::testing::{Shape, choices, frames, recording};
 
 fn main() -> std::io::Result<()> {
-    let directory = PathBuf::from(std::env::args_os().nth(1).expect("usage: fuzz_seeds DIRECTORY"));
+    let directory = PathBuf::from(std::env::args_os().nth(1).expect("usage: seeds_reader DIRECTORY"));
     std::fs::create_dir_all(&directory)?;
     // So small that most columns are not compressed and can be changed byte by byte.
     let tiny = Shape { nodes: 2, threads: 2, groups: 3, samples: 15, common_percent: 34, neighbours_percent: 0 };
