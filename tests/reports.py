@@ -140,6 +140,8 @@ class Reports(unittest.TestCase):
                 self.assertEqual([plot for plot in plots if plot not in titles], [], titles)
                 drawn = browser.all("svg")
                 self.assertGreaterEqual(len(drawn), len(plots))
+                # A picture of an element is of what the window shows of it.
+                self.show_all(browser)
                 for at, plot in enumerate(drawn):
                     self.assert_legible(pixels(browser.picture(plot)), scheme, f"plot {at}")
                 self.assertEqual(browser.run(CUT), [], "labels that are cut off")
@@ -161,9 +163,12 @@ class Reports(unittest.TestCase):
         self.assertGreater(ink, LEAST_INK, f"{which}: no labels")
 
     @staticmethod
-    def leave_picture(browser, name):
+    def show_all(browser):
         browser.resize(1000, 900)
         browser.resize(1000, browser.run(HEIGHT) + 200)
+
+    def leave_picture(self, browser, name):
+        self.show_all(browser)
         PICTURES.mkdir(parents=True, exist_ok=True)
         (PICTURES / f"{name}.png").write_bytes(browser.picture())
 
