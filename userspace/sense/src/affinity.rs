@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use hashbrown::HashMap;
 use tandem_policies::model::{GroupId, PAGE_BYTES, ProcessId, ThreadId, Unmovable};
 
 use crate::regions::{Region, RegionKind};
@@ -346,22 +347,24 @@ impl AffinityTable {
     pub fn sharing(&self, scale: impl Fn(ThreadId) -> f64) -> BTreeMap<ThreadId, BTreeMap<ThreadId, f64>> {
         let mut pages: Vec<_> = self.pages.records().collect();
         pages.sort_unstable_by_key(|page| (page.process(), page.pages().start));
-        let use_of = |(number, user): (ThreadNumber, User)| {
-            let accesses_per_s = f64::from(user.accesses) * scale(self.numbers.thread(number)?);
-            Some(Use { thread: number, accesses_per_s, looks: f64::from(user.looks) })
+        let scales: HashMap<_, _> = self.numbers.iter().map(|(thread, number)| (number, scale(thread))).collect();
+        let use_of = |(thread, user): (ThreadNumber, User)| {
+            let accesses_per_s = f64::from(user.accesses) * scales.get(&thread)?;
+            Some(Use { thread, accesses_per_s, looks: f64::from(user.looks) })
         };
-        let seen = |group: Record<'_>| {
-            let (process, range) = (group.process(), group.pages());
-            let from = pages.partition_point(|page| (page.process(), page.pages().start) < (process, range.start));
-            let inside =
-                pages[from..].iter().take_while(|page| page.process() == process && page.pages().start < range.end);
-            SeenGroup {
-                users: group.users().filter_map(use_of).collect(),
-                pages: inside.map(|page| page.users().filter_map(use_of).collect()).collect(),
+        let shared = sharing::between_threads(|tell| {
+            let mut seen = SeenGroup::default();
+            for group in self.groups.records().filter(|group| group.users().nth(1).is_some()) {
+                let (process, range) = (group.process(), group.pages());
+                let from = pages.partition_point(|page| (page.process(), page.pages().start) < (process, range.start));
+                let inside =
+                    pages[from..].iter().take_while(|page| page.process() == process && page.pages().start < range.end);
+                seen.clear();
+                seen.users.extend(group.users().filter_map(use_of));
+                inside.for_each(|page| seen.add_page(page.users().filter_map(use_of)));
+                tell(&seen);
             }
-        };
-        let of_several = |group: &Record<'_>| group.users().nth(1).is_some();
-        let shared = sharing::between_threads(|| self.groups.records().filter(of_several).map(seen));
+        });
         let mut rows: BTreeMap<ThreadId, BTreeMap<ThreadId, f64>> = BTreeMap::new();
         for ((first, second), per_s) in shared {
             let (Some(first), Some(second)) = (self.numbers.thread(first), self.numbers.thread(second)) else {

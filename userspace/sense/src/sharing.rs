@@ -41,7 +41,30 @@ pub(crate) struct Use {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SeenGroup {
     pub(crate) users: Vec<Use>,
-    pub(crate) pages: Vec<Vec<Use>>,
+    /// Users of pages, page after page.
+    on_pages: Vec<Use>,
+    /// Where each page's users end.
+    ends: Vec<usize>,
+}
+
+impl SeenGroup {
+    /// Nothing was seen; what it held stays allocated.
+    pub(crate) fn clear(&mut self) {
+        self.users.clear();
+        self.on_pages.clear();
+        self.ends.clear();
+    }
+
+    /// Adds a page with those who were seen on it.
+    pub(crate) fn add_page(&mut self, users: impl Iterator<Item = Use>) {
+        self.on_pages.extend(users);
+        self.ends.push(self.on_pages.len());
+    }
+
+    fn pages(&self) -> impl Iterator<Item = &[Use]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, &end)| &self.on_pages[start..end])
+    }
 }
 
 /// A pair of threads; the first is the lesser.
@@ -56,18 +79,22 @@ struct Meetings {
     most_per_s: f64,
 }
 
-/// Accesses per second of each pair to pages that both use; pairs with none are left out. `groups` is run through twice.
-pub(crate) fn between_threads<I: Iterator<Item = SeenGroup>>(groups: impl Fn() -> I) -> HashMap<Pair, f64> {
+/// Accesses per second of each pair to pages that both use; pairs with none are left out. `each_group` shows all groups, and is
+/// asked to twice.
+pub(crate) fn between_threads(each_group: impl Fn(&mut dyn FnMut(&SeenGroup))) -> HashMap<Pair, f64> {
+    let mut compared = Compared::default();
     let mut all: HashMap<Pair, (f64, f64)> = HashMap::new();
-    for group in groups() {
-        each_pair(&group, |pair, meetings| {
+    each_group(&mut |group| {
+        compared.take_in(group);
+        compared.each_pair(|pair, meetings| {
             let (seen, expected) = all.entry(pair).or_default();
             (*seen, *expected) = (*seen + meetings.seen, *expected + meetings.expected);
         });
-    }
+    });
     let mut shared = HashMap::new();
-    for group in groups() {
-        each_pair(&group, |pair, meetings| {
+    each_group(&mut |group| {
+        compared.take_in(group);
+        compared.each_pair(|pair, meetings| {
             let (seen, expected) = all[&pair];
             let usual = (seen + 1.0) / (expected + 1.0);
             let share = ((meetings.seen + USUAL * usual) / (meetings.expected + USUAL)).min(1.0);
@@ -76,51 +103,72 @@ pub(crate) fn between_threads<I: Iterator<Item = SeenGroup>>(groups: impl Fn() -
                 *shared.entry(pair).or_default() += per_s;
             }
         });
-    }
+    });
     shared
 }
 
-fn each_pair(group: &SeenGroup, mut tell: impl FnMut(Pair, Meetings)) {
-    let mut users = group.users.clone();
-    users.sort_unstable_by(|one, other| other.accesses_per_s.total_cmp(&one.accesses_per_s));
-    users.truncate(COMPARED);
-    let rows: Vec<Vec<Use>> = group.pages.iter().map(|page| by_place(page, &users)).collect();
-    let itself: Vec<Option<f64>> = (0..users.len()).map(|at| meets_itself(&rows, at)).collect();
-    for at in 0..users.len() {
-        for with in at + 1..users.len() {
-            let meetings = meetings(&rows, [at, with], [&users[at], &users[with]], [itself[at], itself[with]]);
-            let (one, other) = (users[at].thread, users[with].thread);
-            tell((one.min(other), one.max(other)), meetings);
+/// The users of a group that are compared, and what its pages tell of them. A page with one user, as nearly all are where
+/// samples are few, costs one step.
+#[derive(Default)]
+struct Compared {
+    users: Vec<Use>,
+    /// Looks at each user, and pairs of looks at it on the same page.
+    looks: [f64; COMPARED],
+    itself: [f64; COMPARED],
+    /// Of two users, the one with the lesser place first: pairs of looks on the same page, and the floor.
+    seen: [[f64; COMPARED]; COMPARED],
+    floor_per_s: [[f64; COMPARED]; COMPARED],
+}
+
+impl Compared {
+    fn take_in(&mut self, group: &SeenGroup) {
+        self.users.clear();
+        self.users.extend(&group.users);
+        self.users.sort_unstable_by(|one, other| other.accesses_per_s.total_cmp(&one.accesses_per_s));
+        self.users.truncate(COMPARED);
+        (self.looks, self.itself) = Default::default();
+        (self.seen, self.floor_per_s) = Default::default();
+        group.pages().for_each(|page| self.add_page(page));
+    }
+
+    fn add_page(&mut self, page: &[Use]) {
+        let mut before: [Option<(usize, &Use)>; COMPARED] = [None; COMPARED];
+        for user in page {
+            let Some(at) = self.users.iter().position(|compared| compared.thread == user.thread) else { continue };
+            self.looks[at] += user.looks;
+            self.itself[at] += (user.looks * (user.looks - 1.0)).max(0.0);
+            let mut met = 0;
+            for (with, other) in before.iter().map_while(|other| *other) {
+                let (first, second) = (at.min(with), at.max(with));
+                self.seen[first][second] += user.looks * other.looks;
+                self.floor_per_s[first][second] += user.accesses_per_s.min(other.accesses_per_s);
+                met += 1;
+            }
+            before[met] = Some((at, user));
         }
     }
-}
 
-/// The uses of a page in the order of `users`, with nothing for those that were not seen on it.
-fn by_place(page: &[Use], users: &[Use]) -> Vec<Use> {
-    let of = |user: &Use| page.iter().find(|seen| seen.thread == user.thread).copied();
-    users.iter().map(|user| of(user).unwrap_or(Use { accesses_per_s: 0.0, looks: 0.0, ..*user })).collect()
-}
-
-/// How often two looks at a user are at the same page; `None` with fewer than two looks.
-fn meets_itself(rows: &[Vec<Use>], at: usize) -> Option<f64> {
-    let looks = || rows.iter().map(|row| row[at].looks);
-    let (all, same) = (looks().sum::<f64>(), looks().map(|looks| (looks * (looks - 1.0)).max(0.0)).sum::<f64>());
-    (all > 1.0).then(|| (same / (all * (all - 1.0))).min(1.0))
-}
-
-fn meetings(rows: &[Vec<Use>], at: [usize; 2], users: [&Use; 2], itself: [Option<f64>; 2]) -> Meetings {
-    let mut told = Meetings { most_per_s: users[0].accesses_per_s.min(users[1].accesses_per_s), ..Meetings::default() };
-    let mut looks = [0.0; 2];
-    for row in rows {
-        let [one, other] = at.map(|at| row[at]);
-        told.seen += one.looks * other.looks;
-        told.floor_per_s += one.accesses_per_s.min(other.accesses_per_s);
-        looks = [looks[0] + one.looks, looks[1] + other.looks];
+    /// How often two looks at a user are at the same page; `None` with fewer than two looks.
+    fn meets_itself(&self, at: usize) -> Option<f64> {
+        let all = self.looks[at];
+        (all > 1.0).then(|| (self.itself[at] / (all * (all - 1.0))).min(1.0))
     }
-    let known: Vec<f64> = itself.iter().flatten().copied().collect();
-    let mean = known.iter().sum::<f64>() / known.len().max(1) as f64;
-    told.expected = looks[0] * looks[1] * mean;
-    told
+
+    fn each_pair(&self, mut tell: impl FnMut(Pair, Meetings)) {
+        for (at, one) in self.users.iter().enumerate() {
+            for (with, other) in self.users.iter().enumerate().skip(at + 1) {
+                let known = [self.meets_itself(at), self.meets_itself(with)];
+                let mean = known.iter().flatten().sum::<f64>() / known.iter().flatten().count().max(1) as f64;
+                let meetings = Meetings {
+                    seen: self.seen[at][with],
+                    expected: self.looks[at] * self.looks[with] * mean,
+                    floor_per_s: self.floor_per_s[at][with],
+                    most_per_s: one.accesses_per_s.min(other.accesses_per_s),
+                };
+                tell((one.thread.min(other.thread), one.thread.max(other.thread)), meetings);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -152,7 +200,7 @@ mod tests {
         }
         for page in 0..PAGES {
             let here = |at: usize| looks[at].iter().filter(|seen| **seen == page).count();
-            group.pages.push((0..looks.len()).filter(|&at| here(at) > 0).map(|at| of(at, here(at))).collect());
+            group.add_page((0..looks.len()).filter(|&at| here(at) > 0).map(|at| of(at, here(at))));
         }
         group
     }
@@ -171,7 +219,7 @@ mod tests {
     }
 
     fn shared(groups: &[SeenGroup]) -> f64 {
-        between_threads(|| groups.iter().cloned()).get(&(number(0), number(1))).copied().unwrap_or(0.0)
+        between_threads(|tell| groups.iter().for_each(tell)).get(&(number(0), number(1))).copied().unwrap_or(0.0)
     }
 
     /// 40 groups with 20 looks at each of two threads, of which `same` in a hundred groups' looks are at the same pages.
@@ -187,7 +235,7 @@ mod tests {
     fn two_that_use_all_pages_alike_share_all_however_few_coincidences_were_seen() {
         let all = 40.0 * 20_000.0;
         let sparse = groups(0..256);
-        let floor: f64 = sparse.iter().flat_map(|group| &group.pages).filter(|page| page.len() == 2).count() as f64;
+        let floor: f64 = sparse.iter().flat_map(|group| group.pages()).filter(|page| page.len() == 2).count() as f64;
         assert!(floor * 1000.0 < 0.15 * all, "pages alone would tell of a tenth: {floor}");
         assert!(shared(&sparse) > 0.8 * all, "{}", shared(&sparse) / all);
     }
@@ -230,7 +278,7 @@ mod tests {
             looks in prop::collection::vec(prop::collection::vec(0..16_u64, 0..30), 2..12),
         ) {
             let group = seen(&looks);
-            let told = between_threads(|| std::iter::once(group.clone()));
+            let told = between_threads(|tell| tell(&group));
             for (&(one, other), &per_s) in &told {
                 let rate = |thread| group.users.iter().find(|user| user.thread == thread).unwrap().accesses_per_s;
                 prop_assert!(one < other && per_s <= rate(one).min(rate(other)) + 1e-6);

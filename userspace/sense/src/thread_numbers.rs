@@ -40,6 +40,11 @@ impl ThreadNumbers {
         *self.threads.get(usize::from(number.0.get()) - 1)?
     }
 
+    /// All that are known.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ThreadId, ThreadNumber)> {
+        self.numbers.iter().map(|(&thread, &number)| (thread, number))
+    }
+
     /// Numbers of threads that are not `alive`.
     pub(crate) fn gone(&self, alive: impl Fn(ThreadId) -> bool) -> BTreeSet<ThreadNumber> {
         self.numbers.iter().filter(|(thread, _)| !alive(**thread)).map(|(_, number)| *number).collect()

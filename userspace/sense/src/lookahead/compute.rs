@@ -331,8 +331,8 @@ impl Thread {
                     return self.write(i, 0, new);
                 }
                 self.state.set_register(accumulator, old);
-                // Memory is written in any case.
-                if i.op0_kind() == OpKind::Memory { self.write(i, 0, old) } else { Ok(()) }
+                // Memory is written in any case; some CPUs write a register too, and so clear the upper half of a long one.
+                if i.op0_kind() == OpKind::Memory { self.write(i, 0, old) } else { self.write(i, 0, Value::NEVER) }
             }
             Err(cause) => {
                 let unknown = self.unknown(i, cause);

@@ -150,17 +150,16 @@ impl TouchTable {
     /// Lets all weights fade by `factor`, and drops users that are too faint or not wanted and records without users.
     pub(crate) fn retain(&mut self, factor: f32, process: impl Fn(u32) -> bool, user: impl Fn(ThreadNumber) -> bool) {
         let mut index = std::mem::take(&mut self.index);
+        let kept = |slot: &Slot, one: &User| {
+            one.number.is_some_and(|number| process(slot.process) && user(number)) && one.accesses >= FAINTEST
+        };
         index.retain(|head| {
-            let records: Vec<u32> = self.records_of(*head).collect();
-            let mut left = Vec::with_capacity(records.len());
-            for record in records {
-                let kept = |slot: &Slot, one: &User| {
-                    one.number.is_some_and(|number| process(slot.process) && user(number)) && one.accesses >= FAINTEST
-                };
-                if self.refill(record, |one| one.age(factor), kept) {
-                    left.push(record);
-                }
+            // Mostly nobody goes, and chains stay as they are.
+            if self.age_chain(*head, factor, kept) {
+                return true;
             }
+            let records: Vec<u32> = self.records_of(*head).collect();
+            let left: Vec<u32> = records.into_iter().filter(|&record| self.refill(record, kept)).collect();
             self.link(&left);
             left.first().inspect(|first| *head = **first).is_some()
         });
@@ -372,12 +371,26 @@ impl TouchTable {
         slot
     }
 
-    /// Ages the users of a record and packs those that are kept into as few slots as they need. Without any the record is
-    /// freed, but still linked: returns whether there are any.
-    fn refill(&mut self, first: u32, age: impl Fn(&mut User), kept: impl Fn(&Slot, &User) -> bool) -> bool {
+    /// Ages all users of a chain of records; whether all of them are to be kept.
+    fn age_chain(&mut self, head: u32, factor: f32, kept: impl Fn(&Slot, &User) -> bool) -> bool {
+        let (mut at, mut all_kept) = (head, true);
+        while at != NONE {
+            let slot = &mut self.slots[at as usize];
+            for user in slot.users.iter_mut().filter(|user| user.number.is_some()) {
+                user.age(factor);
+            }
+            let slot = &self.slots[at as usize];
+            all_kept &= slot.users.iter().all(|user| user.number.is_none() || kept(slot, user));
+            at = slot.next;
+        }
+        all_kept
+    }
+
+    /// Packs the users of a record that are kept into as few slots as they need. Without any the record is freed, but still
+    /// linked: returns whether there are any.
+    fn refill(&mut self, first: u32, kept: impl Fn(&Slot, &User) -> bool) -> bool {
         let head = self.slots[first as usize];
         let mut users = self.users_of(first);
-        users.iter_mut().for_each(age);
         users.retain(|user| kept(&head, user));
         if users.is_empty() {
             self.free_record(first);
