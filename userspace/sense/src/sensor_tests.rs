@@ -264,6 +264,33 @@ fn a_turn_to_memory_that_was_never_seen_is_seen() {
     assert_eq!(sensor.table_counters().homes.asked, 1, "one page tells of its 2 MiB");
 }
 
+/// Six looks an interval are too few to tell, but four such intervals are not.
+#[test]
+fn a_thread_that_is_seldom_looked_at_is_seen_to_turn_over_several_intervals() {
+    let (machine, memory) = (topology(2), vec![1_u8; 5 << 20]);
+    let address = (memory.as_ptr() as u64).next_multiple_of(GROUP_BYTES);
+    let config = SensorConfig { home_pages: 0, ..SensorConfig::default() };
+    let mut sensor = Sensor::over(Box::new(Scripted(Batch::default())), config, &machine);
+    sensor.set_managed([process()].into());
+    let groups = [0, 1].map(|at| GroupId { process: process(), start: address + at * GROUP_BYTES });
+    sensor.known_homes.put(2, vec![(groups[0], vec![512, 0].into())], SECOND);
+    sensor.pending = batch_on(groups[0].start, None);
+    sensor.snapshot(&machine, vec![account()], SECOND / 2, SECOND, |_, _| None);
+    let mut turned = Vec::new();
+    for interval in 1..=5 {
+        let mut few = batch_on(groups[1].start, None);
+        few.accesses.truncate(6);
+        // Looks of their own.
+        few.accesses.iter_mut().for_each(|access| access.time_ns += interval * 1000);
+        sensor.pending = few;
+        sensor.known_homes.put(2, vec![(groups[1], vec![0, 512].into())], SECOND);
+        sensor.sees_turn(SECOND);
+        sensor.snapshot(&machine, vec![account()], SECOND, SECOND + interval, |_, _| None);
+        turned.push(sensor.threads_turned());
+    }
+    assert_eq!(turned, [0, 0, 0, 1, 0]);
+}
+
 /// A fault sampler whose batch is what it is told.
 struct Faults(Batch);
 

@@ -9,12 +9,16 @@ use tandem_policies::model::{GroupId, NodeId, NodeIndex, PAGE_BYTES, PerNode, Pr
 use super::Sensor;
 use crate::access::Access;
 use crate::affinity::page_weight;
-use crate::regions::{Region, RegionKind};
-use crate::turning::{Memory, Rows, Weights};
+use crate::regions::RegionKind;
+use crate::turning::{Memory, Row, Weights};
 
 /// Memory that was never seen is asked for by one page of so many bytes, in so many pages at each look.
 const CHUNK_BYTES: u64 = 2 << 20;
 const NEW_PAGES: usize = 64;
+/// Accesses longer ago are no longer compared with what was before: a thread that is looked at more seldom turns unseen.
+const WINDOW_NS: u64 = 4_000_000_000;
+/// Accesses in a window at most: those that 16 looks may show.
+const WINDOW_ACCESSES: usize = 4096;
 
 /// Process, and number of the [`CHUNK_BYTES`] in its memory.
 type Chunk = (ProcessId, u64);
@@ -23,20 +27,65 @@ fn chunk_of(access: &Access) -> Chunk {
     (access.process, access.address / CHUNK_BYTES)
 }
 
-/// What is looked at between two snapshots.
+/// What a thread did since it was last told whether it turned: as many accesses as it takes to tell.
+struct Window {
+    accesses: Vec<Access>,
+    /// Those of which it is known where their memory is.
+    row: Row,
+}
+
+impl Window {
+    fn new(nodes: usize) -> Self {
+        Self { accesses: Vec::new(), row: Row::new(nodes) }
+    }
+}
+
+/// What is looked at between two snapshots, and kept over them for threads that are seldom looked at.
 #[derive(Default)]
 pub(super) struct Watch {
     /// Threads and nodes of the last snapshot.
     threads: BTreeMap<u32, ThreadId>,
     nodes: Vec<NodeId>,
-    /// Accesses up to then.
+    windows: BTreeMap<ThreadId, Window>,
+    /// Accesses before the windows.
     before: Weights,
     /// The pending access that is to be looked at next.
     from: usize,
-    /// The first of the pending accesses among which a turn was seen.
-    turned_from: Option<usize>,
     /// Where memory is that is in no page group yet; `None`: nowhere.
     homes: BTreeMap<Chunk, Option<NodeIndex>>,
+}
+
+impl Watch {
+    fn add(&mut self, thread: ThreadId, access: &Access, memory: Option<Memory>, now_ns: u64) {
+        let nodes = self.nodes.len();
+        let window = self.windows.entry(thread).or_insert_with(|| Window::new(nodes));
+        if window.accesses.len() >= WINDOW_ACCESSES {
+            *window = Window::new(nodes);
+        }
+        window.accesses.push(*access);
+        if let Some(memory) = memory {
+            let age_s = now_ns.saturating_sub(access.time_ns) as f64 * 1e-9;
+            window.row.add(access.time_ns, page_weight(age_s), memory);
+        }
+    }
+
+    /// The threads that turned. Windows of others that tell begin anew.
+    fn turned(&mut self) -> Vec<ThreadId> {
+        let mut turned = Vec::new();
+        self.windows.retain(|thread, window| {
+            let older = self.before.get_mut(thread);
+            if older.as_ref().is_some_and(|older| window.row.turned_from(older)) {
+                turned.push(*thread);
+            } else if window.row.tells() {
+                if let Some(older) = older {
+                    *older = PerNode::from_fn(older.len(), |node| older[node] + window.row.weights[node]);
+                }
+                return false;
+            }
+            true
+        });
+        turned
+    }
 }
 
 impl Sensor {
@@ -44,19 +93,19 @@ impl Sensor {
     /// tell: a snapshot is then better made now (`now_ns`) than later.
     pub fn sees_turn(&mut self, now_ns: u64) -> bool {
         self.ask_for_new_memory();
-        let window = &self.pending.accesses[self.watch.from..];
-        let (fresh, _) = self.rows(window, &self.watch.threads, &self.watch.nodes, now_ns);
-        if !fresh.turned(&self.watch.before).is_empty() {
-            self.watch.turned_from = Some(self.watch.from);
-            return true;
+        let mut watch = std::mem::take(&mut self.watch);
+        for access in &self.pending.accesses[watch.from..] {
+            if let Some(&thread) = watch.threads.get(&access.tid) {
+                self.look_at(&mut watch, thread, access, now_ns);
+            }
         }
-        if fresh.tell() {
-            self.watch.from = self.pending.accesses.len();
-        }
-        false
+        watch.from = self.pending.accesses.len();
+        let turned = watch.turned();
+        self.watch = watch;
+        !turned.is_empty()
     }
 
-    /// Asks where memory is that was touched since the last snapshot and never before: a program that goes on to its next
+    /// Asks where memory is that was touched since the last call and never before: a program that goes on to its next
     /// phase turns to nothing else.
     fn ask_for_new_memory(&mut self) {
         let mut asked: BTreeMap<ProcessId, Vec<(GroupId, u64)>> = BTreeMap::new();
@@ -86,33 +135,20 @@ impl Sensor {
         }
     }
 
-    /// Accesses of which it is known where their memory is, by thread and node, and each of them with its region.
-    fn rows<'a>(
-        &self,
-        accesses: &'a [Access],
-        threads: &BTreeMap<u32, ThreadId>,
-        nodes: &[NodeId],
-        now_ns: u64,
-    ) -> (Rows, Vec<(ThreadId, &'a Access, Region)>) {
-        let mut rows = Rows::new(nodes.len());
-        let mut known = Vec::new();
-        for access in accesses {
-            let region = self.regions.find(access.process, access.address);
-            let (Some(&thread), Some(region)) = (threads.get(&access.tid), region) else { continue };
-            // What hardware tells is as it was then: pages that were moved meanwhile would look as if their users had turned.
-            let group = self.table.group_at(access.process, access.address);
-            let home = group.and_then(|group| self.known_homes.get(group));
-            let measured = access.measured.and_then(|measured| nodes.iter().position(|id| Some(*id) == measured.node));
-            let asked = || self.watch.homes.get(&chunk_of(access)).copied().flatten();
-            let node = || measured.map(NodeIndex).or_else(asked).map(Memory::Node);
-            let memory = home.map(Memory::Group).or_else(node);
-            if let Some(memory) = memory.filter(|_| region.kind != RegionKind::Skipped) {
-                let age_s = now_ns.saturating_sub(access.time_ns) as f64 * 1e-9;
-                rows.add(thread, access.time_ns, page_weight(age_s), memory);
-                known.push((thread, access, *region));
-            }
+    /// Puts an access into its thread's window, unless it is to memory that is not grouped.
+    fn look_at(&self, watch: &mut Watch, thread: ThreadId, access: &Access, now_ns: u64) {
+        let region = self.regions.find(access.process, access.address);
+        if region.is_none_or(|region| region.kind == RegionKind::Skipped) {
+            return;
         }
-        (rows, known)
+        // What hardware tells is as it was then: pages that were moved meanwhile would look as if their users had turned.
+        let group = self.table.group_at(access.process, access.address);
+        let home = group.and_then(|group| self.known_homes.get(group));
+        let measured =
+            access.measured.and_then(|measured| watch.nodes.iter().position(|id| Some(*id) == measured.node));
+        let asked = watch.homes.get(&chunk_of(access)).copied().flatten();
+        let node = measured.map(NodeIndex).or(asked).map(Memory::Node);
+        watch.add(thread, access, home.map(Memory::Group).or(node), now_ns);
     }
 
     /// Of threads that turned to memory on other nodes, forgets what they did before.
@@ -123,28 +159,63 @@ impl Sensor {
         topology: &Topology,
         now_ns: u64,
     ) {
-        let since = std::mem::take(&mut self.watch).turned_from.unwrap_or(0);
-        let nodes = topology.node_ids();
-        let (fresh, known) = self.rows(&accesses[since..], &threads, &nodes, now_ns);
-        let mut all = Weights::new();
-        for (id, group) in self.table.groups() {
-            let Some(home) = self.known_homes.get(id) else { continue };
-            for (user, weight) in group.users() {
-                home.spread(all.entry(user).or_insert_with(|| PerNode::filled(nodes.len(), 0.0)), weight);
-            }
-        }
-        let turned = fresh.turned(&fresh.before(&all));
+        let mut watch = self.windows_anew(accesses, threads, topology, now_ns);
+        let all = self.weights_of_all(topology.len());
+        watch.before = all.iter().map(|(thread, all)| (*thread, without(all, watch.windows.get(thread)))).collect();
+        let turned = watch.turned();
         self.turned = turned.len();
         self.turned_ns.retain(|thread, _| all.contains_key(thread));
         self.turned_ns.extend(turned.iter().map(|&thread| (thread, now_ns)));
         if !turned.is_empty() {
             self.counters.turned += turned.len() as u64;
             self.table.retain(|_| true, |thread| !turned.contains(&thread));
-            for (thread, access, region) in known.iter().filter(|(thread, ..)| turned.contains(thread)) {
-                self.table.add(access.process, *thread, access.time_ns, access.address, Some(region));
-            }
-            all.append(&mut fresh.only(&turned));
         }
-        self.watch = Watch { threads, nodes, before: all, ..Watch::default() };
+        for thread in turned {
+            let Some(window) = watch.windows.remove(&thread) else { continue };
+            for access in &window.accesses {
+                let region = self.regions.find(access.process, access.address);
+                self.table.add(access.process, thread, access.time_ns, access.address, region);
+            }
+            watch.before.insert(thread, window.row.weights);
+        }
+        self.watch = watch;
     }
+
+    /// The windows as the snapshot sees them: with what is still pending, without what is too old, and where memory is now.
+    fn windows_anew(
+        &mut self,
+        accesses: &[Access],
+        threads: BTreeMap<u32, ThreadId>,
+        topology: &Topology,
+        now_ns: u64,
+    ) -> Watch {
+        let old = std::mem::take(&mut self.watch);
+        let mut watch = Watch { threads, nodes: topology.node_ids(), ..Watch::default() };
+        let is_recent = |access: &&Access| now_ns.saturating_sub(access.time_ns) < WINDOW_NS;
+        let in_windows = old.windows.values().flat_map(|window| &window.accesses).filter(is_recent);
+        for access in in_windows.chain(&accesses[old.from..]) {
+            if let Some(&thread) = watch.threads.get(&access.tid) {
+                self.look_at(&mut watch, thread, access, now_ns);
+            }
+        }
+        watch
+    }
+
+    /// Aged accesses to all groups of which it is known where they are.
+    fn weights_of_all(&self, nodes: usize) -> Weights {
+        let mut all = Weights::new();
+        for (id, group) in self.table.groups() {
+            let Some(home) = self.known_homes.get(id) else { continue };
+            for (user, weight) in group.users() {
+                home.spread(all.entry(user).or_insert_with(|| PerNode::filled(nodes, 0.0)), weight);
+            }
+        }
+        all
+    }
+}
+
+/// What `all` accesses, those of the window included, were before it.
+fn without(all: &PerNode<f64>, window: Option<&Window>) -> PerNode<f64> {
+    let fresh = |node: NodeIndex| window.map_or(0.0, |window| window.row.weights[node]);
+    PerNode::from_fn(all.len(), |node| (all[node] - fresh(node)).max(0.0))
 }
