@@ -18,7 +18,10 @@ class Calibration(unittest.TestCase):
         output = accuracy.guest("2node", command, [accuracy.ROOT / "build/bin/tandem"])
         text = output.split(BEGIN)[1].replace("\r", "")
         print(text, flush=True)
-        parameters = tomllib.loads(text)["parameters"]
+        calibration = tomllib.loads(text)
+        (near, far), _ = calibration["latency_ns"]
+        self.assertTrue(near > 80 and 1.8 < far / near < 2.2, text)
+        parameters = calibration["parameters"]
         sam = {name.removeprefix("sam."): value for name, value in parameters.items() if name.startswith("sam.")}
         # Remote memory takes longer than local memory here, so that there is a rate at which it costs 5 %.
         self.assertIn("remote_per_cycle", sam, text)
