@@ -48,6 +48,8 @@ HALF_LIFE_S = 3.0
 WARM_UP_S = 1.5
 # Of several nodes that are nearly alike, each is right.
 ALIKE = 0.95
+# What may be saved up is spent by then: from here on the budget is kept.
+SAVINGS_SPENT_S = 2.5
 # Groups that have this share of all accesses are the hot ones.
 HOT = 0.9
 # Samples in half a second from which a thread counts as one that uses memory.
@@ -238,9 +240,20 @@ def measures(lines, sampler, phased=False):
     followed = [lag for lag in lags if lag is not None]
     mean["lag_s"] = statistics.mean(followed) if followed else None
     mean["changes"], mean["followed"] = len(lags), len(followed)
-    mean["cost"] = lines[-1]["samplers"][sampler]["cost_ns"] / (lines[-1]["time_s"] * 1e9)
+    mean["cost"] = cost(lines, sampler, 0)
+    mean["lasting_cost"] = cost(lines, sampler, SAVINGS_SPENT_S)
     mean["intervals"] = len(all_judged)
     return mean
+
+
+def cost(lines, sampler, from_s):
+    """CPU time from then on, as a share of one CPU; None if the run ended before."""
+    last = lines[-1]
+    before = [(line["time_s"], line["samplers"][sampler]["cost_ns"]) for line in lines if line["time_s"] >= from_s > 0]
+    begin_s, spent_ns = before[0] if before else (0, 0)
+    if from_s >= last["time_s"] or begin_s == last["time_s"]:
+        return None
+    return (last["samplers"][sampler]["cost_ns"] - spent_ns) / ((last["time_s"] - begin_s) * 1e9)
 
 
 def cell(value, form):
@@ -249,7 +262,7 @@ def cell(value, form):
 
 def table(results):
     """The table, from the measures by workload and sampler."""
-    rows = ["| workload | sampler | threads | hot groups | ranks | sharing | lag | CPU |", "|---|---|---|---|---|---|---|---|"]
+    rows = ["| workload | sampler | threads | hot groups | ranks | sharing | lag | CPU | later |", "|---|---|---|---|---|---|---|---|---|"]
     for workload, by_sampler in results.items():
         for sampler, found in by_sampler.items():
             lag = cell(found["lag_s"], "{:.1f} s") + (f" ({found['followed']} of {found['changes']})" if found["changes"] else "")
@@ -258,7 +271,7 @@ def table(results):
             named = f"`{name}`" + (f" with {percent} %" if percent else "") + (", unfiltered" if unfiltered else "")
             rows.append(
                 f"| `{workload}` | {named} | {found['threads']:.1%} | {found['groups']:.1%} | {cell(found['ranks'], '{:.2f}')} | "
-                f"{cell(found['sharing'], '{:.2f}')} | {lag} | {found['cost']:.2%} |"
+                f"{cell(found['sharing'], '{:.2f}')} | {lag} | {found['cost']:.2%} | {cell(found['lasting_cost'], '{:.2%}')} |"
             )
     return "\n".join(rows)
 

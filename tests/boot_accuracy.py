@@ -8,9 +8,9 @@ import unittest
 
 import accuracy
 
-# The goals, and for the cost what ten seconds' savings make of 1 % in a run of 12 s at most, with room for a busy host.
+# The goals; the cost with room for what a run takes too much, which is paid off later.
 GOALS = {"threads": 0.98, "groups": 0.95, "sharing": 0.9}
-MOST_COST = 0.05
+MOST_LASTING_COST = 0.012
 
 
 class Accuracy(unittest.TestCase):
@@ -20,7 +20,7 @@ class Accuracy(unittest.TestCase):
         print(f"{workload}: {found}", flush=True)
         for name, least in GOALS.items():
             self.assertGreaterEqual(found[name], least, (workload, name, found))
-        self.assertLess(found["cost"], MOST_COST, found)
+        self.assertLess(found["lasting_cost"], MOST_LASTING_COST, found)
 
     def test_threads_that_are_far_from_their_memory(self):
         self.judge("crossed")

@@ -88,6 +88,10 @@ class Measures(unittest.TestCase):
         found = accuracy.measures(lines, "x")
         self.assertEqual((found["threads"], found["groups"], found["intervals"], found["changes"]), (1, 1, 3, 0))
         self.assertAlmostEqual(found["cost"], 0.01)
+        self.assertIsNone(accuracy.measures(lines[:2], "x")["lasting_cost"], "it ended too early")
+        for at, seen in enumerate(lines):
+            seen["samplers"]["x"]["cost_ns"] = 10**9 + at * 10**6
+        self.assertAlmostEqual(accuracy.measures(lines, "x")["lasting_cost"], 0.001, msg="what was spent at first does not count")
         idle = [line(at, picture({"5": [1, 1]}), picture({})) for at in range(1, 5)]
         self.assertRaises(accuracy.Failed, accuracy.measures, idle, "x")
 
@@ -102,8 +106,9 @@ class Table(unittest.TestCase):
 
     def test_what_is_not_known_is_a_dash(self):
         found = {"threads": 1, "groups": 0.5, "ranks": None, "sharing": 0.9, "lag_s": None, "changes": 0, "followed": 0, "cost": 0.01}
+        found["lasting_cost"] = None
         row = accuracy.table({"w": {"x": found}}).splitlines()[-1]
-        self.assertEqual(row, "| `w` | `x` | 100.0% | 50.0% | - | 0.90 | - | 1.00% |")
+        self.assertEqual(row, "| `w` | `x` | 100.0% | 50.0% | - | 0.90 | - | 1.00% | - |")
         followed = {**found, "lag_s": 1.25, "changes": 3, "followed": 2}
         self.assertIn("| 1.2 s (2 of 3) |", accuracy.table({"w": {"x": followed}}))
 
