@@ -69,9 +69,33 @@ pub fn threads_by_node(profile: &Profile, nodes: &[usize]) -> String {
 /// At most four significant digits where they matter.
 pub fn number(value: f64) -> String {
     match value.abs() {
+        // Zero may have a sign, and so may what is printed as one.
+        0.0 => "0".to_owned(),
+        size if size < 0.0005 => "0.000".to_owned(),
         size if size >= 1e7 => format!("{value:.3e}"),
         size if size >= 100.0 || value == value.trunc() => format!("{value:.0}"),
         size if size >= 1.0 => format!("{value:.2}"),
         _ => format!("{value:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_the_digits_that_matter_and_no_sign_of_zero() {
+        let cases = [
+            (-0.0, "0"),
+            (-0.0001, "0.000"),
+            (-0.25, "-0.250"),
+            (2.0, "2"),
+            (-3.456, "-3.46"),
+            (345.6, "346"),
+            (2.5e7, "2.500e7"),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(number(value), expected);
+        }
     }
 }
