@@ -37,7 +37,7 @@ const MARKS: [Unmovable; 3] = [Unmovable::Shared, Unmovable::Bound, Unmovable::H
 pub struct AffinityConfig {
     /// Time in which a past access loses half its weight.
     pub half_life_ns: u64,
-    /// Page groups kept, of three users each, at 64 bytes; one with more users takes the place of a further one for every three.
+    /// Page groups kept, of two users each, at 52 bytes; one with more users takes the place of a further one for every two.
     /// Beyond that the coldest eighth is dropped.
     pub max_groups: usize,
     /// The same for the 4 KiB pages in the table of recent touches that sharing is read from, and the halves of groups.

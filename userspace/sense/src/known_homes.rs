@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Where the pages of groups were when the kernel was last asked, in 20 bytes a group.
+//! Where the pages of groups were when the kernel was last asked, in 12 bytes a group.
 //!
 //! Nearly all groups have all their pages on one node: its number and how many they are take four bytes. Those of the others
-//! lie beside. Entries are in one array, ascending by group, as long as they are many: it is made anew at each change.
+//! lie beside. Each process has one array of entries, ascending by page, as long as they are many: it is made anew at each
+//! change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +13,10 @@ use tandem_policies::model::{GroupId, NodeIndex, PAGE_BYTES, PerNode, ProcessId}
 const SEVERAL: u32 = u32::MAX;
 /// Nodes above, pages below.
 const PAGES_BITS: u32 = 16;
+/// Of when a group was asked for, the low bits of a number of 64 ms (18 hours); its first page has the others (5 levels of page
+/// tables give a process 44 bits of pages).
+const ASKED_BITS: u32 = 20;
+const ASKED_MS: u64 = 64;
 const NS_PER_MS: u64 = 1_000_000;
 
 /// Where a group's pages are, of those that are resident.
@@ -63,14 +68,11 @@ impl Home<'_> {
     }
 }
 
-/// 20 bytes; the page is split so that no padding makes them 24.
+/// 12 bytes; the first two words are split so that no padding makes them 16.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    process: u32,
-    /// Number of the group's first page.
-    page: [u32; 2],
-    /// When it was asked for, in ms; the low half.
-    asked_ms: u32,
+    /// Number of the group's first page above, when it was asked for below.
+    page_and_asked: [u32; 2],
     home: u32,
 }
 
@@ -83,15 +85,27 @@ impl Entry {
             (Some((node, pages)), true) => (node.0 as u32) << PAGES_BITS | u32::from(few(pages)),
             (Some(_), false) => SEVERAL,
         };
-        let page = id.start / PAGE_BYTES;
-        let page = [page as u32, (page >> 32) as u32];
-        Self { process: id.process.0, page, asked_ms: (now_ns / NS_PER_MS) as u32, home }
+        let both = (id.start / PAGE_BYTES) << ASKED_BITS | asked(now_ns);
+        Self { page_and_asked: [both as u32, (both >> 32) as u32], home }
     }
 
-    fn id(&self) -> GroupId {
-        let page = u64::from(self.page[0]) | u64::from(self.page[1]) << 32;
-        GroupId { process: ProcessId(self.process), start: page * PAGE_BYTES }
+    fn both(&self) -> u64 {
+        u64::from(self.page_and_asked[0]) | u64::from(self.page_and_asked[1]) << 32
     }
+
+    /// First byte of the group.
+    fn start(&self) -> u64 {
+        (self.both() >> ASKED_BITS) * PAGE_BYTES
+    }
+
+    fn age_ms(&self, now_ns: u64) -> u32 {
+        let mask = (1 << ASKED_BITS) - 1;
+        ((asked(now_ns).wrapping_sub(self.both() & mask) & mask) * ASKED_MS) as u32
+    }
+}
+
+fn asked(now_ns: u64) -> u64 {
+    now_ns / NS_PER_MS / ASKED_MS & ((1 << ASKED_BITS) - 1)
 }
 
 /// A group has 512 pages at most.
@@ -104,31 +118,27 @@ fn few(pages: u64) -> u16 {
 pub(crate) struct KnownHomes {
     /// Nodes of the machine of which they are.
     nodes: usize,
-    entries: Vec<Entry>,
+    entries: BTreeMap<ProcessId, Vec<Entry>>,
     several: BTreeMap<GroupId, Box<[u16]>>,
 }
 
 impl KnownHomes {
-    fn find(&self, id: GroupId) -> Result<usize, usize> {
-        self.entries.binary_search_by_key(&id, Entry::id)
-    }
-
-    fn home(&self, entry: &Entry) -> Home<'_> {
-        match entry.home {
-            SEVERAL => Home::Several(self.several.get(&entry.id()).map_or(&[], |pages| pages)),
-            home => Home::One(NodeIndex((home >> PAGES_BITS) as usize), home as u16),
-        }
+    fn find(&self, id: GroupId) -> Option<&Entry> {
+        let entries = self.entries.get(&id.process)?;
+        entries.binary_search_by_key(&id.start, Entry::start).ok().map(|at| &entries[at])
     }
 
     /// Where the pages of a group are, if that was asked.
     pub(crate) fn get(&self, id: GroupId) -> Option<Home<'_>> {
-        self.find(id).ok().map(|at| self.home(&self.entries[at]))
+        self.find(id).map(|entry| match entry.home {
+            SEVERAL => Home::Several(self.several.get(&id).map_or(&[], |pages| pages)),
+            home => Home::One(NodeIndex((home >> PAGES_BITS) as usize), home as u16),
+        })
     }
 
-    /// How long ago a group was asked for, in ms; the longest time of all for one that never was.
+    /// How long ago a group was asked for, in ms, to 64; the longest time of all for one that never was.
     pub(crate) fn age_ms(&self, id: GroupId, now_ns: u64) -> u32 {
-        let now_ms = (now_ns / NS_PER_MS) as u32;
-        self.find(id).map_or(u32::MAX, |at| now_ms.wrapping_sub(self.entries[at].asked_ms))
+        self.find(id).map_or(u32::MAX, |entry| entry.age_ms(now_ns))
     }
 
     /// Takes down where groups are that were asked for at `now_ns`, on a machine of `nodes` nodes.
@@ -136,7 +146,7 @@ impl KnownHomes {
         if self.nodes != nodes {
             *self = Self { nodes, ..Self::default() };
         }
-        let mut new: BTreeMap<GroupId, Entry> = BTreeMap::new();
+        let mut new: BTreeMap<ProcessId, BTreeMap<u64, Entry>> = BTreeMap::new();
         for (id, pages) in homes {
             let entry = Entry::new(id, now_ns, &pages);
             if entry.home == SEVERAL {
@@ -144,21 +154,26 @@ impl KnownHomes {
             } else {
                 self.several.remove(&id);
             }
-            new.insert(id, entry);
+            new.entry(id.process).or_default().insert(id.start, entry);
         }
-        let old = std::mem::take(&mut self.entries);
-        let kept = || old.iter().filter(|entry| !new.contains_key(&entry.id()));
-        let mut entries = Vec::with_capacity(kept().count() + new.len());
-        entries.extend(kept());
-        entries.extend(new.values());
-        entries.sort_unstable_by_key(Entry::id);
-        self.entries = entries;
+        for (process, new) in new {
+            let old = self.entries.remove(&process).unwrap_or_default();
+            let kept = || old.iter().filter(|entry| !new.contains_key(&entry.start()));
+            let mut entries = Vec::with_capacity(kept().count() + new.len());
+            entries.extend(kept());
+            entries.extend(new.values());
+            entries.sort_unstable_by_key(Entry::start);
+            self.entries.insert(process, entries);
+        }
     }
 
     /// Forgets all other groups, and all of them if the machine has another number of nodes.
     pub(crate) fn retain(&mut self, nodes: usize, kept: impl Fn(GroupId) -> bool) {
         let kept = |id: &GroupId| nodes == self.nodes && kept(*id);
-        self.entries.retain(|entry| kept(&entry.id()));
+        self.entries.retain(|&process, entries| {
+            entries.retain(|entry| kept(&GroupId { process, start: entry.start() }));
+            !entries.is_empty()
+        });
         self.several.retain(|id, _| kept(id));
     }
 
@@ -171,7 +186,8 @@ impl KnownHomes {
     pub(crate) fn bytes(&self) -> usize {
         // Of a B-tree two thirds of the room are used, or more.
         let beside = size_of::<(GroupId, Box<[u16]>)>() * 3 / 2 + self.nodes * size_of::<u16>();
-        self.entries.capacity() * size_of::<Entry>() + self.several.len() * beside
+        let entries = self.entries.values().map(|entries| entries.capacity() * size_of::<Entry>());
+        entries.sum::<usize>() + self.several.len() * beside
     }
 }
 
@@ -195,10 +211,14 @@ mod tests {
         known
     }
 
+    fn count(known: &KnownHomes) -> usize {
+        known.entries.values().map(Vec::len).sum()
+    }
+
     #[test]
     fn what_was_told_is_given_back() {
         let rows = [[0, 512, 0], [0, 0, 0], [100, 0, 412], [1, 0, 0], [0, 0, 3]];
-        let far = 1 << 44;
+        let far = (1 << 44) - 1024;
         let ids = [id(9, far + 512), id(9, far), id(1, 1), id(u32::MAX, 0), id(1, 0)];
         let known = known(&ids.into_iter().zip(rows).collect::<Vec<_>>());
         for (id, row) in ids.into_iter().zip(rows) {
@@ -223,17 +243,18 @@ mod tests {
         assert_eq!(known.age_ms(id(1, 7), 5 * MS), u32::MAX, "never asked");
         known.put(2, vec![(id(1, 0), pages([0, 8])), (id(1, 1), pages([4, 4])), (id(0, 0), pages([1, 0]))], 5 * MS);
         let row = |page| known.get(id(1, page)).unwrap().pages(2);
-        assert_eq!((row(0), row(1), known.entries.len(), known.several.len()), (pages([0, 8]), pages([4, 4]), 3, 1));
-        assert_eq!(known.age_ms(id(1, 0), 12 * MS), 7);
-        known.put(2, vec![], u64::MAX);
-        assert!(known.age_ms(id(1, 0), 4 * MS) > known.age_ms(id(1, 0), 6 * MS), "a clock of 32 bits that went round");
+        assert_eq!((row(0), row(1), count(&known), known.several.len()), (pages([0, 8]), pages([4, 4]), 3, 1));
+        assert_eq!(known.age_ms(id(1, 0), 5 * MS + 640 * MS), 640);
+        let day_ns = 24 * 3_600_000 * MS;
+        known.put(2, vec![(id(1, 0), pages([0, 8]))], day_ns);
+        assert_eq!(known.age_ms(id(1, 0), day_ns + 128 * MS), 128, "a clock that went round");
     }
 
     #[test]
     fn groups_that_are_gone_and_other_machines_are_forgotten() {
         let mut known = known(&[(id(1, 0), [3, 5]), (id(2, 0), [3, 5]), (id(2, 1), [8, 0])]);
         known.retain(2, |id| id.process == ProcessId(2));
-        assert_eq!((known.entries.len(), known.several.len()), (2, 1));
+        assert_eq!((count(&known), known.several.len()), (2, 1));
         known.put(3, vec![(id(5, 0), pages([1, 0, 0]))], 0);
         assert_eq!(known.get(id(2, 1)), None, "of two nodes");
         known.retain(2, |_| true);
@@ -241,10 +262,10 @@ mod tests {
     }
 
     #[test]
-    fn a_group_on_one_node_takes_20_bytes() {
+    fn a_group_on_one_node_takes_12_bytes() {
         let homes: Vec<_> = (0..1000).map(|page| (id(1, page * 512), pages([0, 512]))).collect();
         let mut known = KnownHomes::default();
         homes.chunks(300).for_each(|homes| known.put(2, homes.to_vec(), 0));
-        assert_eq!(known.bytes(), 20 * 1000);
+        assert_eq!(known.bytes(), 12 * 1000);
     }
 }

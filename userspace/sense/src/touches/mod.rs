@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Who touched which pages, in at most 64 bytes for every three users.
+//! Who touched which pages, in at most 52 bytes for every two users.
 //!
 //! A *record* is a run of pages of one process with the threads that touched them. Records lie in aligned *blocks*, which
 //! bound their size; those of one block do not overlap, and grow into what no record covers. Records are made of *slots* in
-//! one array: a slot holds three users, and a record with more continues in the next slot of its chain. A chain holds the
+//! one array: a slot holds two users, and a record with more continues in the next slot of its chain. A chain holds the
 //! records of a block, ascending by address, and a hash table finds its first slot. The array never grows beyond its bound:
 //! the coldest blocks give way.
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the table is made of: three users in 52 bytes, so that with its part of the index a slot takes 64 at most.
+//! What the table is made of: two users in 40 bytes, so that with its part of the index, and where its
+//! pages are, a group takes 64 at most.
 
 use std::ops::Range;
 
 use crate::thread_numbers::ThreadNumber;
 
 /// Users in a slot.
-pub(super) const SLOT_USERS: usize = 3;
+pub(super) const SLOT_USERS: usize = 2;
 /// End of a chain.
 pub(super) const NONE: u32 = u32::MAX;
 /// Weights below this are forgotten.
@@ -67,7 +68,7 @@ pub(super) enum Role {
     Continued,
 }
 
-/// 52 bytes; the place is split so that no padding makes them 56.
+/// 40 bytes; the place is split so that its parts need no alignment to 8.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     pub(super) process: u32,
