@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::{Index, IndexMut};
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 /// A node as the kernel numbers it. Ids may be sparse (0, 2, 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -57,9 +58,11 @@ impl fmt::Display for ThreadId {
 }
 
 /// One value per node, in the order of [`super::Topology::nodes`].
+///
+/// Those of two nodes lie in it: there may be very many rows, and most machines with several nodes have two.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct PerNode<T>(Vec<T>);
+#[serde(transparent, bound(serialize = "T: Serialize", deserialize = "T: Deserialize<'de>"))]
+pub struct PerNode<T>(SmallVec<[T; 2]>);
 
 impl<T> PerNode<T> {
     /// A row with `value(node)` for each of `nodes` nodes.
@@ -101,7 +104,7 @@ impl<T> PerNode<T> {
 impl<T: Clone> PerNode<T> {
     /// A row with the same value for each of `nodes` nodes.
     pub fn filled(nodes: usize, value: T) -> Self {
-        Self(vec![value; nodes])
+        Self(SmallVec::from_elem(value, nodes))
     }
 }
 
@@ -126,7 +129,7 @@ impl PerNode<f64> {
 
 impl<T> From<Vec<T>> for PerNode<T> {
     fn from(values: Vec<T>) -> Self {
-        Self(values)
+        Self(values.into())
     }
 }
 
