@@ -189,7 +189,7 @@ fn show(arguments: &Arguments, tuned: &Tuned, output: &Path) -> Result<()> {
     } else {
         let notes: String = tuned.notes.iter().map(|note| format!("note: {note}\n")).collect();
         let apply = format!("apply it: tandem run --tuned {} -- {}\n", output.display(), arguments.command.join(" "));
-        let apply = if tuned.configuration.is_some() { apply } else { String::new() };
+        let apply = if tuned.is_applied() { apply } else { String::new() };
         let regions = tuned.regions_in_words();
         let between = if regions.is_empty() { "" } else { "\n" };
         let table = report::table(&tuned.measured);

@@ -135,6 +135,7 @@ mod tests {
             candidates,
             notes: vec![],
             one_by_one: None,
+            bimodal: None,
         }
     }
 

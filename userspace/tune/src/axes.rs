@@ -76,6 +76,7 @@ mod tests {
             regions: vec![],
             notes: vec![],
             one_by_one: None,
+            bimodal: None,
         };
         let axes = axes(&outcome);
         assert_eq!(axes[0].name, "nodes of pages");

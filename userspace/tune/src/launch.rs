@@ -32,6 +32,7 @@ use tandem_ab::stop::Stop;
 
 use crate::births::Births;
 use crate::breakpoint::{Breakpoint, Stand, entry_point};
+use crate::first_touch::FirstTouch;
 use crate::plan::Turn;
 use crate::process::{Process, Seating, bind};
 use crate::regions::{Region, Regions};
@@ -83,6 +84,8 @@ pub struct Places {
     pub page_nodes: Vec<u32>,
     /// Nodes of the equal chunks into which each allocation is cut; not cut if empty ([`crate::births`]).
     pub chunks: Vec<u32>,
+    /// Where the main thread alone is put, from before `main` until its first thread is born; without seats only.
+    pub main: Option<CpuSet>,
     /// Where threads are put while they are in parallel regions, if that is not all the same.
     pub by_region: Option<ByRegion>,
 }
@@ -168,6 +171,9 @@ pub struct Seen {
     pub processes: usize,
     /// Its parallel regions, those with the most time first; only of a program that is measured.
     pub regions: Vec<Region>,
+    /// Where its memory was when its first region or thread began; only of a program that is measured, if it had one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_touch: Option<FirstTouch>,
 }
 
 /// Runs `program` in `places`, for `limit` at most, until a stop is wished. `started` is told its process.
@@ -300,6 +306,11 @@ struct Tracer<'a> {
     functions: &'a [String],
     /// Whether there are breakpoints at regions while it runs: what it leaves behind is ended with it then.
     has_breakpoints: bool,
+    is_measured: bool,
+    /// By process: where its memory was when its first region, or else its first thread, began; whether it was a region.
+    first_touches: BTreeMap<Pid, (FirstTouch, bool)>,
+    /// By process whose main thread is bound until its first thread is born: what CPUs it had.
+    held: BTreeMap<Pid, CpuSet>,
     /// By the process's id.
     processes: BTreeMap<Pid, Process>,
     /// The process of each thread.
@@ -347,6 +358,9 @@ impl<'a> Tracer<'a> {
             places,
             functions,
             has_breakpoints,
+            is_measured,
+            first_touches: BTreeMap::new(),
+            held: BTreeMap::new(),
             processes: BTreeMap::new(),
             owners: BTreeMap::new(),
             is_complete: false,
@@ -434,7 +448,9 @@ impl<'a> Tracer<'a> {
         self.forget(self.root);
         let open = self.regions.values().flat_map(Regions::regions);
         let regions = together(self.past_regions.drain(..).chain(open));
-        Seen { end, seconds, threads: self.most_threads, processes: self.all_processes, regions }
+        let first_touch = std::mem::take(&mut self.first_touches).into_values().map(|(first_touch, _)| first_touch);
+        let first_touch = first_touch.max_by_key(FirstTouch::all_pages);
+        Seen { end, seconds, threads: self.most_threads, processes: self.all_processes, regions, first_touch }
     }
 
     /// A process has a new program: one thread, with the first seat.
@@ -446,7 +462,8 @@ impl<'a> Tracer<'a> {
         if let Some(births) = &mut self.births {
             births.forget(process);
         }
-        if self.has_breakpoints || !self.places.seats.is_empty() || self.births.is_some() {
+        let is_bound = !self.places.seats.is_empty() || self.places.main.is_some();
+        if self.has_breakpoints || is_bound || self.births.is_some() {
             match entry_point(process).and_then(|address| Breakpoint::set(process, address)) {
                 Some(entry) => {
                     self.entries.insert(process, entry);
@@ -476,6 +493,10 @@ impl<'a> Tracer<'a> {
             return Ok(true);
         }
         let owner = self.owners.get(&thread).copied().unwrap_or(thread);
+        let is_noted = !self.is_measured || self.first_touches.get(&owner).is_some_and(|known| known.1);
+        if !is_noted && thread == owner && self.regions.get(&owner).is_some_and(|known| known.is_at_entry(thread)) {
+            self.note_first_touch(owner, true);
+        }
         let (Some(regions), Some(process)) = (self.regions.get_mut(&owner), self.processes.get_mut(&owner)) else {
             return Ok(false);
         };
@@ -514,12 +535,21 @@ impl<'a> Tracer<'a> {
             self.regions.extend(same.map(|regions| (new, regions)));
             self.processes.insert(new, Process::of(new));
         }
+        if owner != new {
+            self.note_first_touch(owner, false);
+        }
         let process = self.processes.entry(owner).or_default();
         let seat = if owner == new { 0 } else { process.seat(new) };
         self.most_threads = self.most_threads.max(process.threads());
         // The runtimes' teams are born of the main thread.
         let in_team = (parent == owner && owner != new).then(|| process.join(new)).flatten();
-        let cpus = in_team.or_else(|| self.home(seat));
+        let held = of_parent.and_then(|parent| self.held.get(&parent)).cloned();
+        if owner != new
+            && let Some(cpus) = self.held.remove(&owner)
+        {
+            bind(owner, &cpus)?;
+        }
+        let cpus = in_team.or_else(|| self.home(seat)).or(held);
         if self.stopped.remove(&new) {
             return self.let_in(new, cpus.as_ref());
         }
@@ -547,8 +577,28 @@ impl<'a> Tracer<'a> {
         seat.checked_rem(self.places.seats.len()).map(|at| self.places.seats[at].clone())
     }
 
-    /// Puts the main thread of a process onto its seat.
-    fn bind_main(&self, process: Pid) -> Result<()> {
+    /// Notes where the memory of a process is as its first region, or else its first thread, begins.
+    fn note_first_touch(&mut self, process: Pid, by_region: bool) {
+        let is_known = self.first_touches.get(&process).is_some_and(|known| known.1 || !by_region);
+        if !self.is_measured || is_known {
+            return;
+        }
+        let since = Instant::now();
+        let noted = FirstTouch::of(process).map(|first_touch| (process, (first_touch, by_region)));
+        self.first_touches.extend(noted);
+        self.stood += since.elapsed();
+    }
+
+    /// Puts the main thread of a process onto its seat, or where it is held until its first thread is born.
+    fn bind_main(&mut self, process: Pid) -> Result<()> {
+        if let Some(cpus) = self.places.main.as_ref().filter(|_| self.places.seats.is_empty()) {
+            if let Ok(before) = CpuSet::of_thread(process.as_raw()) {
+                // One that has a new program is held already.
+                self.held.entry(process).or_insert(before);
+                bind(process, cpus)?;
+            }
+            return Ok(());
+        }
         self.home(0).map_or(Ok(()), |cpus| bind(process, &cpus))
     }
 
@@ -557,6 +607,7 @@ impl<'a> Tracer<'a> {
         self.stopped.remove(&pid);
         self.note_regions(pid);
         self.entries.remove(&pid);
+        self.held.remove(&pid);
         if let Some(births) = &mut self.births {
             births.forget(pid);
         }

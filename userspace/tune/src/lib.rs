@@ -9,6 +9,7 @@
 //! | `plan` | what one run is under, region by region |
 //! | `launch`, `wait`, `process`, `seat` | one run with threads and pages in their places from birth |
 //! | `births`, `call_filter`, `inject` | memory that is bound as it is allocated |
+//! | `first_touch`, `chance` | where the main thread had initialised memory, and what chance makes of that |
 //! | `regions`, `breakpoint`, `call`, `symbols` | where its parallel regions begin and end, and what is done there |
 //! | `apart`, `conflicts`, `one_by_one` | what each region wants, and what all of them together get |
 //! | `remote` | runs on other machines |
@@ -23,7 +24,9 @@ mod breakpoint;
 mod call;
 #[cfg(target_arch = "x86_64")]
 mod call_filter;
+pub mod chance;
 pub mod conflicts;
+pub mod first_touch;
 #[cfg(target_arch = "x86_64")]
 mod inject;
 pub mod launch;

@@ -14,6 +14,7 @@ use tandem_ab::stop::Stop;
 use tandem_policies::model::{NodeIndex, Topology};
 
 use crate::births;
+use crate::first_touch::Bimodal;
 use crate::launch::{ByRegion, End, InTurns, Places, Seen};
 use crate::one_by_one::{OneByOne, Tuning};
 use crate::plan::{Plan, RegionSeats};
@@ -104,6 +105,8 @@ pub struct Outcome {
     pub notes: Vec<String>,
     /// What came of tuning regions one by one.
     pub one_by_one: Option<OneByOne>,
+    /// Whether its time depends on where the main thread happens to be.
+    pub bimodal: Option<Bimodal>,
 }
 
 impl Trial {
@@ -174,8 +177,9 @@ impl Session<'_> {
         let race = RaceOf { session: self, candidates: &plans, usual_s, deadline, regions: &mut regions };
         let found = search::search(candidates.len(), Some(0), &self.settings, race)?;
         notes.extend(self.notes_of(&candidates, &found));
-        let outcome = Outcome { candidates, found, regions, notes, one_by_one: None };
-        self.with_regions(outcome, &space, deadline).map(Some)
+        let outcome = Outcome { candidates, found, regions, notes, one_by_one: None, bimodal: None };
+        let outcome = self.with_regions(outcome, &space, deadline)?;
+        self.with_chance(outcome, deadline).map(Some)
     }
 
     /// The same with what came of tuning its regions one by one.
@@ -262,7 +266,7 @@ impl Session<'_> {
         }
         let places = one.map_or_else(Places::default, |one| places(one, self.topology));
         let trial = (self.run)(one, &places, limit_s.map(Duration::from_secs_f64))?;
-        self.keep(one, attempt, limit_s, trial)
+        self.keep(&plan_name(one), attempt, limit_s, trial)
     }
 
     /// A run from the store, unless it was stopped sooner than it would be now: it says too little then.
@@ -275,22 +279,21 @@ impl Session<'_> {
     }
 
     /// Says what a run gave and keeps it; `None` if the user stopped it.
-    fn keep(&self, one: Option<&Plan>, attempt: usize, limit_s: Option<f64>, trial: Trial) -> Result<Option<Row>> {
-        let name = plan_name(one);
+    pub(crate) fn keep(&self, name: &str, attempt: usize, limit_s: Option<f64>, trial: Trial) -> Result<Option<Row>> {
         let Some(reading) = trial.reading(limit_s) else { return Ok(None) };
         let Trial { seen, moved_pages, .. } = trial;
         let moved = moved_pages.and_then(Result::ok).map(|pages| format!(", {pages} pages moved"));
         (self.say)(&format!("{name}: {}{}", reading_in_words(&reading), moved.unwrap_or_default()));
         // One that was stopped is known to take longer than its limit, whenever it was found to be dead.
         let seconds = if let Reading::SlowerThan(limit) = reading { limit } else { seen.seconds };
-        let Seen { threads, processes, regions, .. } = seen;
-        let row = Row { reading, seconds, threads, processes, regions };
-        self.store.keep(&name, attempt, &row)?;
+        let Seen { threads, processes, regions, first_touch, .. } = seen;
+        let row = Row { reading, seconds, threads, processes, regions, first_touch };
+        self.store.keep(name, attempt, &row)?;
         Ok(Some(row))
     }
 
     /// What is to be said when runs of the program as it is differ much.
-    fn note_of_chance(&self, found: &Found) -> Option<String> {
+    pub(crate) fn note_of_chance(&self, found: &Found) -> Option<String> {
         let varies = |(least, greatest): (f64, f64)| greatest > tandem_ab::statistics::BAD_BOOT_FACTOR * least;
         let (least, greatest) = found.runs[0].sample()?.range();
         if !varies((least, greatest)) {
@@ -313,7 +316,6 @@ impl Session<'_> {
         for (one, runs) in candidates.iter().zip(&found.runs) {
             notes.extend(runs.failure.as_ref().map(|why| format!("{}: it failed: {why}", name(one.as_ref()))));
         }
-        notes.extend(self.note_of_chance(found));
         let waiting = found.runs.iter().filter(|runs| **runs == search::Runs::default()).count();
         if waiting > 0 {
             notes.push(format!("{waiting} configurations were not measured yet: the same command goes on"));
@@ -368,7 +370,7 @@ impl search::Readings for RaceOf<'_> {
         let plans: Vec<_> = missing.iter().map(|&(candidate, _)| self.candidates[candidate].clone()).collect();
         run_many(&plans, limit_s.map(Duration::from_secs_f64), &mut |at, trial| {
             let (candidate, attempt) = missing[at];
-            self.session.keep(self.candidates[candidate].as_ref(), attempt, limit_s, trial).map(drop)
+            self.session.keep(&plan_name(self.candidates[candidate].as_ref()), attempt, limit_s, trial).map(drop)
         })
     }
 }
@@ -407,7 +409,7 @@ pub fn places(plan: &Plan, topology: &Topology) -> Places {
             first: turns.first,
         }),
     });
-    Places { threads: Some(plan.most_threads()), seats, page_nodes, chunks, by_region }
+    Places { threads: Some(plan.most_threads()), seats, page_nodes, chunks, main: None, by_region }
 }
 
 /// Whether a program that was asked for so many threads has followed. One more waits for the others in many programs.

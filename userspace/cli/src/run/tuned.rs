@@ -10,6 +10,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tandem_ab::stop::Stop;
 use tandem_machine::read_running;
+use tandem_tune::chance::main_cpus;
 use tandem_tune::launch::{End, Places, Program, Streams};
 use tandem_tune::session::places;
 use tandem_tune::tuned::{Subject, Tuned};
@@ -31,7 +32,9 @@ pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
     if plan.is_none() {
         eprintln!("tandem: {}: {}", file.display(), tuned.in_words());
     }
-    let places = plan.as_ref().map_or_else(Places::default, |plan| places(plan, &topology));
+    let as_it_is =
+        || Places { main: tuned.main_node().and_then(|node| main_cpus(&topology, node)), ..Places::default() };
+    let places = plan.as_ref().map_or_else(as_it_is, |plan| places(plan, &topology));
     let command = crate::tune::trial::words(&words, plan.as_ref());
     let program = Program { command, streams: Streams::Ours, functions: tuned.subject.functions.clone() };
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals cannot be handled")?;

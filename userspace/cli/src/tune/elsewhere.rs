@@ -174,7 +174,8 @@ impl<'a> Far<'a> {
             ended = Some(trial);
             Ok(())
         })?;
-        let seen = Seen { end: End::Stopped, seconds: 0.0, threads: 0, processes: 0, regions: Vec::new() };
+        let seen =
+            Seen { end: End::Stopped, seconds: 0.0, threads: 0, processes: 0, regions: Vec::new(), first_touch: None };
         Ok(ended.unwrap_or(Trial { seen, last_words: String::new(), moved_pages: None }))
     }
 

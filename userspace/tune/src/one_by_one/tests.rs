@@ -74,7 +74,7 @@ impl<'a> Made<'a> {
             regions.push(region);
         }
         let end = if plan.is_some_and(|plan| plan.turns.is_some()) { End::Measured } else { End::Code(0) };
-        Seen { end, seconds: all_s, threads: base.threads.max(2), processes: 1, regions }
+        Seen { end, seconds: all_s, threads: base.threads.max(2), processes: 1, regions, first_touch: None }
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::*;
+use crate::first_touch::{FirstTouch, Remedy};
 use crate::space::ALL;
 use crate::testing::machine;
 
@@ -39,6 +40,20 @@ fn session_with(
     session_on(None, pages, moved, command_has_threads, store, program, last)
 }
 
+thread_local! {
+    /// How many runs as they are began on each node of those that are placed by chance, and by how much the other one is slower.
+    static DRAWS: Cell<Option<(u32, f64)>> = const { Cell::new(None) };
+}
+
+/// Seconds and first memory of a run whose main thread was bound to this node, or placed by chance: on each in turn.
+fn main_thread(one: Option<&Configuration>, seconds: f64, bound: Option<u32>) -> (f64, Option<FirstTouch>) {
+    let Some((draws, factor)) = DRAWS.get().filter(|_| one.is_none()) else { return (seconds, None) };
+    let node = bound.unwrap_or(draws % 2);
+    DRAWS.set(Some((draws + u32::from(bound.is_none()), factor)));
+    let first_touch = FirstTouch { main_cpu: 0, pages: [(node, 300), (1 - node, 20)].into() };
+    (if node == 0 { factor * seconds } else { seconds }, Some(first_touch))
+}
+
 /// The same; each round at once, last run first, if there is a list for how many these were.
 fn session_on(
     rounds: Option<&RefCell<Vec<usize>>>,
@@ -57,15 +72,18 @@ fn session_on(
         assert_eq!(places.seats.len(), one.map_or(0, |one| one.threads));
         if left.get() == 0 {
             stop.wish();
-            let seen = Seen { end: End::Stopped, seconds: 0.1, threads: 1, processes: 1, regions: vec![] };
+            let seen =
+                Seen { end: End::Stopped, seconds: 0.1, threads: 1, processes: 1, regions: vec![], first_touch: None };
             return Ok(Trial { seen, last_words: String::new(), moved_pages: None });
         }
         left.set(left.get() - 1);
         *ran.borrow_mut().entry(name(one)).or_default() += 1;
         let (end, seconds, threads) = program(one);
+        let main = places.main.as_ref().map(|cpus| u32::from(*cpus != CpuSet::of_node(&topology, NodeIndex(0))));
+        let (seconds, first_touch) = main_thread(one, seconds, main);
         let late = limit.is_some_and(|limit| seconds > limit.as_secs_f64());
         let end = if late { End::TooLong } else { end };
-        let seen = Seen { end, seconds, threads, processes: 1, regions: vec![] };
+        let seen = Seen { end, seconds, threads, processes: 1, regions: vec![], first_touch };
         let needs_moving = one.is_some_and(Configuration::needs_moving);
         let moved_pages = needs_moving.then(|| moved(one.expect("it needs moving")));
         Ok(Trial { seen, last_words: "oh no".to_owned(), moved_pages })
@@ -234,6 +252,38 @@ fn a_lottery_is_told_and_what_ends_it() {
         "{:?}",
         outcome.notes
     );
+}
+
+/// The program is fastest as it is if its main thread is lucky.
+#[test]
+fn a_program_placed_by_chance_gets_its_main_thread_bound_where_it_is_fast() {
+    let directory = tempfile::tempdir().unwrap();
+    let of = |store: &str, factor: f64, as_it_is_s: f64| {
+        DRAWS.set(Some((0, factor)));
+        let program = |one: Option<&Configuration>| {
+            let (end, seconds, threads) = four_are_best(one);
+            (end, if one.is_none() { as_it_is_s } else { seconds }, threads)
+        };
+        let run = session(&directory.path().join(store), &program, 10_000);
+        DRAWS.set(None);
+        run
+    };
+    let run = of("lucky", 1.5, 1.0);
+    let outcome = run.outcome.unwrap().unwrap();
+    let bimodal = outcome.bimodal.as_ref().unwrap();
+    assert_eq!((outcome.best(), bimodal.remedy, bimodal.node), (None, Remedy::MainThread, 1));
+    assert_eq!(bimodal.bound_s, Some(1.0));
+    assert!(outcome.notes.iter().any(|note| note.contains("on node 1: 5 runs, 1.000 to 1.000 s; on node 0: 5 runs")));
+    assert!(outcome.notes.iter().all(|note| !note.contains("placement by chance is what differs")), "said once");
+    assert!(run.said.iter().any(|said| said.starts_with("as it is, main thread first on node 1: 1.000 s")));
+    let again = of("lucky", 1.5, 1.0);
+    assert_eq!((again.ran.len(), again.outcome.unwrap().unwrap().bimodal), (0, outcome.bimodal), "all is known");
+    // A configuration that is faster binds the main thread anyway: its first seat is on node 0.
+    let outcome = of("slow", 1.5, 5.0).outcome.unwrap().unwrap();
+    let bimodal = outcome.bimodal.unwrap();
+    assert_eq!((outcome.found.best.is_some(), bimodal.remedy, bimodal.node), (true, Remedy::Configuration, 0));
+    let outcome = of("alike", 1.0, 1.0).outcome.unwrap().unwrap();
+    assert_eq!(outcome.bimodal, None);
 }
 
 #[test]
