@@ -136,6 +136,7 @@ mod tests {
             notes: vec![],
             one_by_one: None,
             bimodal: None,
+            page_map: None,
         }
     }
 

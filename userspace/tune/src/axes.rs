@@ -77,6 +77,7 @@ mod tests {
             notes: vec![],
             one_by_one: None,
             bimodal: None,
+            page_map: None,
         };
         let axes = axes(&outcome);
         assert_eq!(axes[0].name, "nodes of pages");

@@ -21,6 +21,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -30,9 +31,11 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use tandem_ab::stop::Stop;
 
-use crate::births::Births;
+use crate::births::{Births, MapUse};
 use crate::breakpoint::{Breakpoint, Stand, entry_point};
 use crate::first_touch::FirstTouch;
+use crate::page_map::PageMap;
+use crate::page_use::{Born, Member};
 use crate::plan::Turn;
 use crate::process::{Process, Seating, bind};
 use crate::regions::{Region, Regions};
@@ -84,6 +87,10 @@ pub struct Places {
     pub page_nodes: Vec<u32>,
     /// Nodes of the equal chunks into which each allocation is cut; not cut if empty ([`crate::births`]).
     pub chunks: Vec<u32>,
+    /// Where allocations go one by one, in place of `chunks`.
+    pub page_map: Option<Arc<PageMap>>,
+    /// Whether allocations and threads are [told](Seen::allocations).
+    pub tells_allocations: bool,
     /// Where the main thread alone is put, from before `main` until its first thread is born; without seats only.
     pub main: Option<CpuSet>,
     /// Where threads are put while they are in parallel regions, if that is not all the same.
@@ -174,6 +181,32 @@ pub struct Seen {
     /// Where its memory was when its first region or thread began; only of a program that is measured, if it had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_touch: Option<FirstTouch>,
+    /// What became of the map of pages, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub map_use: Option<MapUse>,
+    /// Its allocations, if they were [to be told](Places::tells_allocations).
+    #[serde(skip)]
+    pub allocations: Vec<Born>,
+    /// Its threads, likewise.
+    #[serde(skip)]
+    pub members: Vec<Member>,
+}
+
+impl Seen {
+    /// One process of one thread, of which nothing else was seen.
+    pub fn of(end: End, seconds: f64) -> Self {
+        Self {
+            end,
+            seconds,
+            threads: 1,
+            processes: 1,
+            regions: Vec::new(),
+            first_touch: None,
+            map_use: None,
+            allocations: Vec::new(),
+            members: Vec::new(),
+        }
+    }
 }
 
 /// Runs `program` in `places`, for `limit` at most, until a stop is wished. `started` is told its process.
@@ -248,7 +281,7 @@ fn command(program: &Program, places: &Places) -> Result<Command> {
     let start = places.all_cpus();
     let page_nodes = (!places.page_nodes.is_empty()).then(|| NodeSet::of(&places.page_nodes));
     #[cfg(target_arch = "x86_64")]
-    let binds = !places.chunks.is_empty();
+    let binds = !places.chunks.is_empty() || places.page_map.is_some() || places.tells_allocations;
     // SAFETY: between fork and exec only system calls are made, on what is there already.
     unsafe {
         command.pre_exec(move || {
@@ -329,6 +362,8 @@ struct Tracer<'a> {
     past_regions: Vec<Region>,
     /// Binds what is allocated, if anything is to be bound.
     births: Option<Births>,
+    /// Its threads, if they are to be told.
+    members: Vec<Member>,
     start: Instant,
     /// How long the program stood while its runtimes were looked for.
     stood: Duration,
@@ -348,7 +383,7 @@ impl<'a> Tracer<'a> {
             | Options::PTRACE_O_TRACEVFORK
             | Options::PTRACE_O_TRACEEXEC
             | Options::PTRACE_O_TRACESECCOMP;
-        let births = Births::of(&places.chunks);
+        let births = Births::of(places)?;
         let has_breakpoints = is_measured || places.is_by_region();
         // Without its tracer a program whose calls are filtered would get no more memory.
         options.set(Options::PTRACE_O_EXITKILL, has_breakpoints || births.is_some());
@@ -370,6 +405,7 @@ impl<'a> Tracer<'a> {
             regions: BTreeMap::new(),
             past_regions: Vec::new(),
             births,
+            members: Vec::new(),
             start: Instant::now(),
             stood: Duration::ZERO,
             most_threads: 1,
@@ -450,7 +486,16 @@ impl<'a> Tracer<'a> {
         let regions = together(self.past_regions.drain(..).chain(open));
         let first_touch = std::mem::take(&mut self.first_touches).into_values().map(|(first_touch, _)| first_touch);
         let first_touch = first_touch.max_by_key(FirstTouch::all_pages);
-        Seen { end, seconds, threads: self.most_threads, processes: self.all_processes, regions, first_touch }
+        Seen {
+            threads: self.most_threads,
+            processes: self.all_processes,
+            regions,
+            first_touch,
+            map_use: self.births.as_ref().and_then(Births::map_use),
+            allocations: self.births.as_mut().map(Births::take_told).unwrap_or_default(),
+            members: std::mem::take(&mut self.members),
+            ..Seen::of(end, seconds)
+        }
     }
 
     /// A process has a new program: one thread, with the first seat.
@@ -458,6 +503,7 @@ impl<'a> Tracer<'a> {
         self.owners.retain(|_, owner| *owner != process);
         self.owners.insert(process, process);
         self.processes.insert(process, Process::of(process));
+        self.tell(process, process, 0);
         self.note_regions(process);
         if let Some(births) = &mut self.births {
             births.forget(process);
@@ -543,6 +589,7 @@ impl<'a> Tracer<'a> {
         self.most_threads = self.most_threads.max(process.threads());
         // The runtimes' teams are born of the main thread.
         let in_team = (parent == owner && owner != new).then(|| process.join(new)).flatten();
+        self.tell(owner, new, seat);
         let held = of_parent.and_then(|parent| self.held.get(&parent)).cloned();
         if owner != new
             && let Some(cpus) = self.held.remove(&owner)
@@ -555,6 +602,14 @@ impl<'a> Tracer<'a> {
         }
         self.unborn.insert(new, cpus);
         Ok(())
+    }
+
+    /// Notes a thread, if threads are to be told.
+    fn tell(&mut self, process: Pid, thread: Pid, rank: usize) {
+        if self.places.tells_allocations {
+            let [process, thread] = [process, thread].map(Pid::as_raw);
+            self.members.push(Member { process, thread, rank });
+        }
     }
 
     /// The first stop of a new thread or process, which comes before or after its parent's words.

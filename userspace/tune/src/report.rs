@@ -204,6 +204,7 @@ mod tests {
             notes: vec!["a note with <i>".into()],
             one_by_one: Some(OneByOne { contenders, found, chosen: None }),
             bimodal: Bimodal::of(&[1.0, 2.0].repeat(4).into_iter().map(|s| (s, s as u32)).collect::<Vec<_>>()),
+            page_map: None,
         };
         let subject = Subject::of(&["sh".into(), "<x>".into()], None, &topology).unwrap();
         super::page(&Tuned::new(subject, &outcome), &outcome).unwrap().into_html()

@@ -14,6 +14,7 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::first_touch::FirstTouch;
+use crate::page_use::PageUse;
 use crate::regions::Region;
 use crate::search::Reading;
 
@@ -42,9 +43,15 @@ CREATE TABLE IF NOT EXISTS run (
 	finished TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP,
 	PRIMARY KEY (experiment, configuration, attempt)
 ) STRICT;
+CREATE TABLE IF NOT EXISTS page_use (
+	experiment TEXT NOT NULL REFERENCES experiment (id),
+	threads INTEGER NOT NULL,
+	what TEXT NOT NULL, -- JSON: by allocation, who uses which page
+	PRIMARY KEY (experiment, threads)
+) STRICT;
 ";
 
-/// Makes version 3 of version 2, which did not know where memory was.
+/// Makes version 3 of version 2, which did not know where memory was; tables that it did not have are made as in a new file.
 const FROM_VERSION_2: &str = "ALTER TABLE run ADD COLUMN first_touch TEXT;";
 
 /// One run.
@@ -62,6 +69,14 @@ pub struct Row {
     pub regions: Vec<Region>,
     /// Where its memory was when the first of them, or its first thread, began.
     pub first_touch: Option<FirstTouch>,
+}
+
+impl Row {
+    /// One that did not take place.
+    pub fn failed(why: String) -> Self {
+        let reading = Reading::Failed(why);
+        Self { reading, seconds: 0.0, threads: 0, processes: 0, regions: Vec::new(), first_touch: None }
+    }
 }
 
 /// The runs of one experiment in an SQLite file.
@@ -87,8 +102,9 @@ impl Store {
         match version {
             0 => connection
                 .execute_batch(&format!("BEGIN IMMEDIATE; {TABLES} PRAGMA user_version = {VERSION}; COMMIT"))?,
-            2 => connection
-                .execute_batch(&format!("BEGIN IMMEDIATE; {FROM_VERSION_2} PRAGMA user_version = {VERSION}; COMMIT"))?,
+            2 => connection.execute_batch(&format!(
+                "BEGIN IMMEDIATE; {FROM_VERSION_2} {TABLES} PRAGMA user_version = {VERSION}; COMMIT"
+            ))?,
             VERSION => {}
             other => bail!("it is of version {other}, this is version {VERSION}: name another file with --store"),
         }
@@ -149,6 +165,29 @@ impl Store {
         Ok(())
     }
 
+    /// Who uses which page with so many threads, if that was seen.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn page_use(&self, threads: usize) -> Result<Option<PageUse>> {
+        let query = "SELECT what FROM page_use WHERE experiment = ?1 AND threads = ?2";
+        let what = params![self.experiment, threads as i64];
+        let text = self.connection.query_row(query, what, |record| record.get::<_, String>(0)).optional();
+        let text = text.context("the store of runs cannot be read")?;
+        text.map(|text| serde_json::from_str(&text).context("the store of runs is damaged")).transpose()
+    }
+
+    /// Keeps who uses which page with so many threads.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn keep_page_use(&self, threads: usize, page_use: &PageUse) -> Result<()> {
+        let insert = "INSERT OR REPLACE INTO page_use (experiment, threads, what) VALUES (?1, ?2, ?3)";
+        let what = params![self.experiment, threads as i64, serde_json::to_string(page_use)?];
+        self.connection.execute(insert, what).context("the store of runs cannot be written")?;
+        Ok(())
+    }
+
     /// Number of runs of this experiment.
     ///
     /// # Errors
@@ -171,6 +210,7 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page_use::{Name, Used};
 
     fn ended(seconds: f64) -> Row {
         let regions = vec![Region { name: "main._omp_fn.0".into(), entries: 3, seconds: 0.5, ..Region::default() }];
@@ -218,12 +258,29 @@ mod tests {
         let store = Store::open(&path, &"one").unwrap();
         let old = Row { first_touch: None, ..ended(1.0) };
         store.keep("8", 0, &old).unwrap();
-        store.connection.execute_batch("ALTER TABLE run DROP COLUMN first_touch; PRAGMA user_version = 2").unwrap();
+        store
+            .connection
+            .execute_batch("ALTER TABLE run DROP COLUMN first_touch; DROP TABLE page_use; PRAGMA user_version = 2")
+            .unwrap();
         drop(store);
         let store = Store::open(&path, &"one").unwrap();
         assert_eq!(store.run("8", 0).unwrap(), Some(old));
         store.keep("8", 1, &ended(2.0)).unwrap();
         assert_eq!(store.run("8", 1).unwrap(), Some(ended(2.0)));
+        assert_eq!(store.page_use(8).unwrap(), None);
+    }
+
+    #[test]
+    fn who_uses_which_page_is_kept_by_experiment_and_number_of_threads() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("runs");
+        let store = Store::open(&path, &"one").unwrap();
+        let name = Name { site: "p+0x10".into(), order: 3 };
+        let used = Used { name, pages: 64, uses: vec![(5, 1, 9)] };
+        let page_use = PageUse { sampler: "pmu".into(), allocations: vec![used] };
+        store.keep_page_use(4, &page_use).unwrap();
+        assert_eq!((store.page_use(4).unwrap(), store.page_use(8).unwrap()), (Some(page_use), None));
+        assert_eq!(Store::open(&path, &"other").unwrap().page_use(4).unwrap(), None);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use tandem_policies::model::Topology;
 use crate::apart::{self, RegionResult, regions};
 use crate::first_touch::{Bimodal, Remedy};
 use crate::one_by_one::{OneByOne, Prediction};
+use crate::page_map::PageMap;
 use crate::plan::{Plan, RegionSeats};
 use crate::session::{Outcome, name};
 use crate::space::Configuration;
@@ -177,6 +178,9 @@ pub struct Tuned {
     pub predictions: Vec<Prediction>,
     /// All configurations that ran, the fastest first.
     pub measured: Vec<Measured>,
+    /// Where its pages go, if they are bound by a map as they are allocated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_map: Option<PageMap>,
 }
 
 impl Tuned {
@@ -206,6 +210,7 @@ impl Tuned {
             subject,
             configuration: best.as_ref().map(|(plan, _)| plan.base),
             seats: best.map(|(plan, _)| plan.regions).unwrap_or_default(),
+            page_map: outcome.page_map.clone(),
             evidence,
             notes: outcome.notes.clone(),
             first_touch: outcome.bimodal.clone(),
@@ -341,6 +346,7 @@ fn find(program: &str) -> Result<PathBuf> {
 mod tests {
     use super::*;
     use crate::one_by_one::Contender;
+    use crate::page_map::Mapped;
     use crate::search::{End, Found, Runs};
     use crate::space::{PagePlacement, ThreadPlacement};
     use crate::testing::machine;
@@ -369,6 +375,7 @@ mod tests {
             notes: vec!["careful".into()],
             one_by_one: None,
             bimodal: None,
+            page_map: None,
         }
     }
 
@@ -462,6 +469,20 @@ mod tests {
         outcome.bimodal = Some(Bimodal { remedy: Remedy::None, ..bimodal });
         let tuned = Tuned::new(subject(), &outcome);
         assert_eq!((tuned.main_node(), tuned.is_applied()), (None, false));
+    }
+
+    #[test]
+    fn a_map_of_pages_is_read_back_and_stands_at_the_end_in_words() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.tandem.toml");
+        let mapped = |order| Mapped { site: "x+0x10".into(), order, pages: 9, runs: "0-4 on 0, 5-8 on 1".into() };
+        let map = PageMap { sampler: "pmu".into(), accesses: 99, allocations: vec![mapped(0), mapped(1)] };
+        let tuned = Tuned::new(subject(), &Outcome { page_map: Some(map), ..outcome() });
+        let text = tuned.text().unwrap();
+        fs::write(&path, &text).unwrap();
+        assert_eq!(Tuned::read(&path).unwrap(), tuned);
+        let end = "[[page_map.allocation]]\nsite = \"x+0x10\"\norder = 1\npages = 9\nruns = \"0-4 on 0, 5-8 on 1\"\n";
+        assert!(text.ends_with(end), "{text}");
     }
 
     #[test]

@@ -112,7 +112,8 @@ fn carry_out(job: &Job, stop: &Stop) -> Result<Reply> {
     let plan = job.plan.as_ref();
     let places = plan.map_or_else(Places::default, |plan| places(plan, &topology));
     let what = What { command: &job.command, input: job.input.as_deref(), functions: &job.subject.functions };
-    here(&what, plan, &places, job.limit_s.map(Duration::from_secs_f64), stop).map(Reply::Trial)
+    here(&what, plan, &places, job.limit_s.map(Duration::from_secs_f64), stop)
+        .map(|trial| Reply::Trial(Box::new(trial)))
 }
 
 /// What is run.

@@ -74,7 +74,7 @@ impl<'a> Made<'a> {
             regions.push(region);
         }
         let end = if plan.is_some_and(|plan| plan.turns.is_some()) { End::Measured } else { End::Code(0) };
-        Seen { end, seconds: all_s, threads: base.threads.max(2), processes: 1, regions, first_touch: None }
+        Seen { threads: base.threads.max(2), regions, ..Seen::of(end, all_s) }
     }
 }
 
@@ -129,6 +129,7 @@ fn tune(made: &Made, store: &Path, last: usize) -> Tuned {
             }
             Ok(Trial { seen, last_words: String::new(), moved_pages: None })
         },
+        mapping: None,
         run_many: None,
     }
     .tune()
