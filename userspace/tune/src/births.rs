@@ -25,8 +25,8 @@ use serde::{Deserialize, Serialize};
 use crate::call_site::OwnCode;
 #[cfg(target_arch = "x86_64")]
 use crate::inject::Stopped;
-use crate::launch::Places;
 use crate::page_use::{Born, Name};
+use crate::places::Places;
 use crate::seat::NodeSet;
 use crate::symbols::static_arrays;
 

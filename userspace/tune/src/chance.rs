@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::first_touch::{Bimodal, MATTERS, Remedy};
-use crate::launch::Places;
+use crate::places::Places;
 use crate::search::{self, Reading};
 use crate::seat::CpuSet;
 use crate::session::{AS_IT_IS, Outcome, Session};

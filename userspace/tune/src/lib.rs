@@ -7,6 +7,7 @@
 //! | `search` | which of them is the fastest, with few runs |
 //! | `store` | runs outlive the search |
 //! | `plan` | what one run is under, region by region |
+//! | `places` | where threads and pages of a run are put |
 //! | `launch`, `wait`, `process`, `seat` | one run with threads and pages in their places from birth |
 //! | `births`, `call_filter`, `inject` | memory that is bound as it is allocated |
 //! | `page_use`, `page_map`, `mapping`, `call_site` | who uses which page, and where each goes, by names that hold from run to run |
@@ -36,6 +37,7 @@ pub mod mapping;
 pub mod one_by_one;
 pub mod page_map;
 pub mod page_use;
+pub mod places;
 pub mod plan;
 pub mod process;
 pub mod regions;

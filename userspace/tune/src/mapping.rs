@@ -10,9 +10,9 @@ use std::sync::Arc;
 use anyhow::Result;
 use tandem_policies::model::NodeIndex;
 
-use crate::launch::Places;
 use crate::page_map::{Nodes, PageMap};
 use crate::page_use::PageUse;
+use crate::places::Places;
 use crate::plan::{Plan, RegionSeats};
 use crate::session::{Outcome, Session, places};
 use crate::space::{PagePlacement, Space};

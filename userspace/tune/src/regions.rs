@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::breakpoint::{Breakpoint, Stand};
 use crate::call::Call;
-use crate::launch::Places;
+use crate::places::Places;
 use crate::plan::ENOUGH;
 use crate::process::{Process, Seating};
 use crate::symbols::Code;

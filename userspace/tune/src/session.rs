@@ -15,10 +15,11 @@ use tandem_policies::model::{NodeIndex, Topology};
 
 use crate::births::{self, MapUse};
 use crate::first_touch::Bimodal;
-use crate::launch::{ByRegion, End, InTurns, Places, Seen};
+use crate::launch::{End, Seen};
 use crate::mapping::Mapping;
 use crate::one_by_one::{OneByOne, Tuning};
 use crate::page_map::PageMap;
+use crate::places::{ByRegion, InTurns, Places};
 use crate::plan::{Plan, RegionSeats};
 use crate::process::Seating;
 use crate::regions::Region;

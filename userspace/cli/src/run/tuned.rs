@@ -13,7 +13,8 @@ use tandem_ab::stop::Stop;
 use tandem_machine::read_running;
 use tandem_tune::births;
 use tandem_tune::chance::main_cpus;
-use tandem_tune::launch::{End, Places, Program, Streams};
+use tandem_tune::launch::{End, Program, Streams};
+use tandem_tune::places::Places;
 use tandem_tune::session::places;
 use tandem_tune::tuned::{Subject, Tuned};
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use tandem_ab::stop::Stop;
-use tandem_tune::launch::{self, Places, Program, Seen};
+use tandem_tune::launch::{self, Program, Seen};
+use tandem_tune::places::Places;
 use tandem_tune::session::AT_BIRTH;
 use tandem_tune::space::{ALL, Configuration, PagePlacement};
 

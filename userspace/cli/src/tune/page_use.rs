@@ -11,9 +11,10 @@ use tandem_machine::online_cpus;
 use tandem_policies::model::ProcessId;
 use tandem_sense::{FaultConfig, LookaheadConfig, Sampler, SamplerChoice, monotonic_ns, samplers};
 use tandem_tune::births;
-use tandem_tune::launch::{self, End, Places, Program, Streams};
+use tandem_tune::launch::{self, End, Program, Streams};
 use tandem_tune::mapping::Profiled;
 use tandem_tune::page_use::{PageUse, Touch};
+use tandem_tune::places::Places;
 use tandem_tune::plan::Plan;
 
 use super::trial::{What, words};

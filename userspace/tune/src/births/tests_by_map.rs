@@ -8,8 +8,9 @@ use std::sync::Arc;
 use tandem_ab::stop::Stop;
 
 use super::*;
-use crate::launch::{End, Places, Program, Seen, Streams, run};
+use crate::launch::{End, Program, Seen, Streams, run};
 use crate::page_map::{Mapped, PageMap};
+use crate::places::Places;
 
 /// Allocates in two places of its code, one of them in a loop; tells of each allocation where it is and which pages are bound. With
 /// an argument, the second one of the loop is larger.

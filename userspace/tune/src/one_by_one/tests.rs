@@ -12,7 +12,8 @@ use tandem_policies::model::Topology;
 
 use super::*;
 use crate::conflicts::resolve;
-use crate::launch::{End, Places, Seen};
+use crate::launch::{End, Seen};
+use crate::places::Places;
 use crate::plan::Turn;
 use crate::session::{AT_BIRTH, Trial, plan_name};
 use crate::space::PagePlacement;
