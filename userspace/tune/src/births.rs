@@ -340,8 +340,7 @@ impl Rule {
 }
 
 /// CLOCK_MONOTONIC.
-#[cfg(target_arch = "x86_64")]
-fn monotonic_ns() -> u64 {
+pub(crate) fn monotonic_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the time lives through the call. Linux has this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };

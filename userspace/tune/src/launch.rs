@@ -30,7 +30,7 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use tandem_ab::stop::Stop;
 
-use crate::births::{Births, MapUse};
+use crate::births::{Births, MapUse, monotonic_ns};
 use crate::breakpoint::{Breakpoint, Stand, entry_point};
 use crate::first_touch::FirstTouch;
 use crate::page_use::{Born, Member};
@@ -534,7 +534,7 @@ impl<'a> Tracer<'a> {
     fn tell(&mut self, process: Pid, thread: Pid, rank: usize) {
         if self.places.tells_allocations {
             let [process, thread] = [process, thread].map(Pid::as_raw);
-            self.members.push(Member { process, thread, rank });
+            self.members.push(Member { process, thread, rank, at_ns: monotonic_ns() });
         }
     }
 

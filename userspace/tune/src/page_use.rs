@@ -56,6 +56,8 @@ pub struct Member {
     pub thread: i32,
     /// Its rank there.
     pub rank: usize,
+    /// When it was born, on CLOCK_MONOTONIC.
+    pub at_ns: u64,
 }
 
 /// An access that was seen.
@@ -94,7 +96,8 @@ pub struct PageUse {
 }
 
 impl PageUse {
-    /// What `touches` say of the allocations of the process that was seen most.
+    /// What `touches` say of the allocations of the process that was seen most. What its main thread does before another one
+    /// is born says nothing: it initialises what others use.
     ///
     /// # Errors
     /// Too little was seen, in words.
@@ -109,6 +112,8 @@ impl PageUse {
         members.iter().filter(|one| one.process == process).for_each(|one| {
             ranks.insert(one.thread, one.rank);
         });
+        let of_others = members.iter().filter(|one| one.process == process && one.thread != process);
+        let begin_ns = of_others.map(|one| one.at_ns).min().unwrap_or(0);
         let mut by_address: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for (at, one) in births.iter().enumerate() {
             by_address.entry(one.begin).or_default().push(at);
@@ -116,7 +121,7 @@ impl PageUse {
         let longest = births.iter().map(|one| one.pages).max().unwrap_or(0) * PAGE_BYTES;
         let mut uses: Vec<BTreeMap<(u64, usize), u64>> = vec![BTreeMap::new(); births.len()];
         let mut seen = 0;
-        for touch in touches.iter().filter(|touch| touch.process == process) {
+        for touch in touches.iter().filter(|touch| touch.process == process && touch.at_ns >= begin_ns) {
             let Some(&rank) = ranks.get(&touch.thread) else { continue };
             // Of all that ever was there, the last one that was there by then.
             let near =
@@ -163,11 +168,14 @@ mod tests {
 
     #[test]
     fn accesses_are_those_of_the_allocation_that_was_there_at_the_time() {
-        let births = [born(0, 0x10000, 4, 10), born(1, 0x20000, 2, 20), born(2, 0x11000, 8, 30)];
-        let members = [(70, 0), (71, 1)].map(|(thread, rank)| Member { process: 7, thread, rank });
+        let births = [born(0, 0x10000, 4, 1), born(1, 0x20000, 2, 20), born(2, 0x11000, 8, 30)];
+        let members = [(7, 0, 0), (70, 0, 5), (71, 1, 6)];
+        let members = members.map(|(thread, rank, at_ns)| Member { process: 7, thread, rank, at_ns });
         let all = [
             touches(70, 0x11008, 15, 40),
             touches(71, 0x11008, 35, 30),
+            // While it is initialised.
+            touches(7, 0x10000, 4, 50),
             touches(70, 0x10fff, 40, 10),
             // Before it was born, behind its end, by nobody, of another process.
             touches(70, 0x20000, 19, 9),
@@ -184,7 +192,7 @@ mod tests {
     #[test]
     fn too_little_is_refused_in_words() {
         let births = [born(0, 0x10000, 4, 10)];
-        let members = [Member { process: 7, thread: 70, rank: 0 }];
+        let members = [Member { process: 7, thread: 70, rank: 0, at_ns: 0 }];
         let said = |touches: &[Touch]| PageUse::of("fault", &births, &members, touches).unwrap_err().to_string();
         assert!(said(&[]).contains("the sampler fault saw no access"));
         assert!(said(&touches(70, 0x10000, 20, 63)).contains("saw 63 accesses to allocations"));
