@@ -11,7 +11,7 @@
 //! policy of the process, as a whole; what comes out of it is bound as if it were new.
 //!
 //! Where they go is either the same for all (equal chunks), or told allocation by allocation ([`crate::page_map`]): an allocation is
-//! known again by where the program asks for it and how many it has asked for there ([`crate::call_site`]).
+//! known again by where the program asks for it and how many it has asked for there (`call_site`).
 //!
 //! Why a filter and ptrace, and not BPF: a BPF program can see an allocation but can neither set another process's memory policy nor
 //! hold the thread until somebody has; and a filter needs no root and sees static programs too.

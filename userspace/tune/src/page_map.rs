@@ -9,7 +9,7 @@
 //! - *mix*: as with locality, unless that node would serve more than [`OVERLOAD`] of what a page node serves on average; then
 //!   as with balance.
 //!
-//! Samples are fewer than pages, so neighbouring pages are placed as one *block*: of as many pages as have [`ENOUGH`] accesses
+//! Samples are fewer than pages, so neighbouring pages are placed as one *block*: of as many pages as have four accesses
 //! on average. Blocks that were not seen at all go with the one before them. Allocations that were not seen stay where they are touched first.
 
 use std::collections::BTreeMap;
