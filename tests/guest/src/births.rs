@@ -36,8 +36,33 @@ page_nodes = 2
 page_placement = "dataset"
 "#;
 
+/// As it is, but for the main thread.
+const MAIN_ALONE: &str = r#"
+[first_touch]
+remedy = "main-thread"
+node = 1
+group = []
+"#;
+
+/// Its static array by a map, of which the pages are told.
+const MAP: &str = r#"
+[page_map]
+sampler = "made up"
+accesses = 1
+[[page_map.allocation]]
+site = "static"
+order = 0
+"#;
+
 pub fn tests() -> Vec<Trial> {
-    vec![trial("memory_is_on_its_nodes_wherever_it_is", memory_is_on_its_nodes_wherever_it_is)]
+    vec![
+        trial("memory_is_on_its_nodes_wherever_it_is", memory_is_on_its_nodes_wherever_it_is),
+        trial("a_main_thread_is_bound_before_it_initialises", a_main_thread_is_bound_before_it_initialises),
+        trial(
+            "a_map_places_pages_and_what_it_does_not_fit_is_told",
+            a_map_places_pages_and_what_it_does_not_fit_is_told,
+        ),
+    ]
 }
 
 /// The program: its one thread touches memory of each kind, and tells by kind the runs of pages on one node.
@@ -86,6 +111,42 @@ fn homes(pages: &[*mut u8]) -> Vec<i32> {
         unsafe { libc::syscall(libc::SYS_move_pages, 0, pages.len(), pages.as_ptr(), nowhere, homes.as_mut_ptr(), 0) };
     assert_eq!(result, 0, "move_pages: {}", std::io::Error::last_os_error());
     homes
+}
+
+/// What the program tells under this result, and what `tandem` says.
+fn told_under(result: &str) -> (String, String) {
+    let file = "/tmp/under.tandem.toml";
+    std::fs::write(file, result).expect("there is room in /tmp");
+    let mut command = Command::new("/bin/tandem");
+    let output = command.args(["run", "--tuned", file, "--", "/bin/guest-tests", PROGRAM]).output();
+    let output = output.expect("tandem is in the guest");
+    assert!(output.status.success(), "{output:?}");
+    let [told, said] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    (told, said)
+}
+
+fn a_main_thread_is_bound_before_it_initialises() {
+    let (head, _) = TUNED.split_once("[configuration]").expect("it has one");
+    let (told, said) = told_under(&format!("{}{MAIN_ALONE}", head.replace("version = 2", "version = 4")));
+    assert!(said.contains("with its main thread on node 1 at first"), "{said}");
+    let on_one = |line: &str| line.ends_with(" on 1") && !line.contains(',');
+    assert!(told.lines().count() == 4 && told.lines().all(on_one), "{told}");
+}
+
+fn a_map_places_pages_and_what_it_does_not_fit_is_told() {
+    let result = TUNED.replace("version = 2", "version = 4").replace("dataset", "locality");
+    let with = |pages: u64, runs: &str| told_under(&format!("{result}{MAP}pages = {pages}\nruns = \"{runs}\"\n"));
+    let (_, said) = with(1, "0-0 on 0");
+    let has = said.split("number 0 at static has ").nth(1).unwrap_or_else(|| panic!("{said}"));
+    let pages: u64 = has.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{said}"));
+    assert!(said.contains("0 of 1 pages are bound by the map") && has.contains("it had 1"), "{said}");
+    // The main thread is on one of the nodes: of this array a part is where it would not be.
+    let (told, said) = with(pages, &format!("0-99 on 1, 100-299 on 0, 300-{} on 1", pages - 1));
+    let zeros = told.lines().find(|line| line.starts_with("zeros: ")).unwrap_or_default();
+    assert!(zeros.contains(" on 1, 200 on 0, ") && zeros.contains(" on 1"), "{told}");
+    assert!(!said.contains("not those that were profiled"), "{said}");
+    let (_, said) = with(pages, "0-99 on 7");
+    assert!(said.contains("its map of pages names nodes that are not here"), "{said}");
 }
 
 fn told(addresses_vary: bool) -> String {

@@ -4,6 +4,7 @@
 mod checkpoints;
 pub mod elsewhere;
 pub mod movers;
+mod page_use;
 pub mod trial;
 
 use std::io::Write as _;
@@ -15,6 +16,9 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use tandem_ab::stop::Stop;
 use tandem_ab::store::write_whole;
+use tandem_tune::mapping::Mapping;
+use tandem_tune::places::Places;
+use tandem_tune::plan::Plan;
 use tandem_tune::report;
 use tandem_tune::search::Settings;
 use tandem_tune::session::Session;
@@ -45,10 +49,13 @@ pub struct Arguments {
     /// Run every configuration so often, none stopped or dropped: to see what the search leaves out
     #[arg(long)]
     exhaustive: bool,
-    /// Page placements to try, comma-separated: first-touch, interleave, dataset, locality, balance, mix; scx_tandem is
-    /// loaded for the last three, which needs root [default: all that are possible]
+    /// Page placements to try, comma-separated: first-touch, interleave, dataset, locality, balance, mix; the
+    /// last three need root [default: all that are possible]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = page_placement)]
     pages: Vec<PagePlacement>,
+    /// How pages are placed by locality, balance and mix
+    #[arg(long, value_name = "WAY", value_enum, default_value_t = PageMaps::Auto)]
+    page_maps: PageMaps,
     /// A function that counts as a parallel region, for programs without OpenMP: the main thread's calls of it are measured,
     /// and threads get places for it (repeatable)
     #[arg(long = "region", value_name = "FUNCTION")]
@@ -77,6 +84,15 @@ pub struct Arguments {
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<String>,
+}
+
+/// How pages are placed by who uses them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PageMaps {
+    /// Bound as they are allocated, by a map from one run that is sampled; moved while the program runs if there can be none
+    Auto,
+    /// Moved while the program runs
+    Off,
 }
 
 /// How single regions are measured.
@@ -127,7 +143,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Some(None) => return Ok(ExitCode::from(INTERRUPTED)),
         None => trial::describe()?,
     };
-    let pages = movers::choose(&arguments.pages, machine.obstacle.clone())?;
+    let to_maps = match (arguments.page_maps, &executor) {
+        (PageMaps::Off, _) => Some("--page-maps off".to_owned()),
+        (_, Some(_)) => Some("trials are run elsewhere".to_owned()),
+        // There is nothing to place.
+        _ if machine.topology.len() == 1 => Some("there is one node".to_owned()),
+        _ => page_use::obstacle_here(),
+    };
+    let can_map = to_maps.is_none();
+    let pages = movers::choose(&arguments.pages, machine.obstacle.clone(), to_maps)?;
     let subject = Subject::of(&arguments.command, arguments.stdin.as_deref(), &machine.topology)?;
     let subject = Subject { functions: arguments.regions.clone(), ..subject };
     let name = Path::new(&subject.program).file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -146,6 +170,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         elsewhere::Far::new(executor, &stop, command, input, &subject).context("the present directory is not known")
     });
     let far = far.transpose()?;
+    let profiler = |plan: &Plan, places: &Places| page_use::profile(&what, plan, places, &stop);
+    let mapping = Mapping::new(&profiler, machine.obstacle.is_none());
     let outcome = Session {
         topology: &machine.topology,
         cores: machine.cores,
@@ -167,6 +193,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             Some(far) => far.one(one, limit),
             None => trial::here(&what, one, places, limit, &stop),
         },
+        mapping: can_map.then_some(&mapping),
         run_many: far.as_ref().map(|far| far.many()).as_deref(),
     }
     .tune()?;
@@ -189,7 +216,7 @@ fn show(arguments: &Arguments, tuned: &Tuned, output: &Path) -> Result<()> {
     } else {
         let notes: String = tuned.notes.iter().map(|note| format!("note: {note}\n")).collect();
         let apply = format!("apply it: tandem run --tuned {} -- {}\n", output.display(), arguments.command.join(" "));
-        let apply = if tuned.configuration.is_some() { apply } else { String::new() };
+        let apply = if tuned.is_applied() { apply } else { String::new() };
         let regions = tuned.regions_in_words();
         let between = if regions.is_empty() { "" } else { "\n" };
         let table = report::table(&tuned.measured);

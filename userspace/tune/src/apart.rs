@@ -135,6 +135,8 @@ mod tests {
             candidates,
             notes: vec![],
             one_by_one: None,
+            bimodal: None,
+            page_map: None,
         }
     }
 

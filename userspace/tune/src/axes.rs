@@ -76,6 +76,8 @@ mod tests {
             regions: vec![],
             notes: vec![],
             one_by_one: None,
+            bimodal: None,
+            page_map: None,
         };
         let axes = axes(&outcome);
         assert_eq!(axes[0].name, "nodes of pages");

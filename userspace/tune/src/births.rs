@@ -10,6 +10,9 @@
 //! mremap refuses memory whose parts have policies of their own. So what it is asked to change is first given back the
 //! policy of the process, as a whole; what comes out of it is bound as if it were new.
 //!
+//! Where they go is either the same for all (equal chunks), or told allocation by allocation ([`crate::page_map`]): an allocation is
+//! known again by where the program asks for it and how many it has asked for there (`call_site`).
+//!
 //! Why a filter and ptrace, and not BPF: a BPF program can see an allocation but can neither set another process's memory policy nor
 //! hold the thread until somebody has; and a filter needs no root and sees static programs too.
 
@@ -17,9 +20,13 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
 
+use crate::call_site::OwnCode;
 #[cfg(target_arch = "x86_64")]
 use crate::inject::Stopped;
+use crate::page_use::{Born, Name};
+use crate::places::Places;
 use crate::seat::NodeSet;
 use crate::symbols::static_arrays;
 
@@ -33,7 +40,11 @@ pub const POSSIBLE: bool = cfg!(target_arch = "x86_64");
 /// the program itself would get no memory.
 const MOST_PARTS: usize = 32_768;
 
-const PAGE_BYTES: u64 = 4096;
+/// Bytes of a page.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// The site of static arrays: they are asked for by the program's file, in its order.
+const STATIC: &str = "static";
 
 /// From linux/mempolicy.h.
 const MPOL_DEFAULT: u64 = 0;
@@ -74,20 +85,96 @@ struct Process {
     bound: BTreeMap<u64, u64>,
     /// Parts so far.
     parts: usize,
+    /// Its own code, once it has asked for memory.
+    code: Option<OwnCode>,
+    /// How many allocations each site has asked for.
+    orders: BTreeMap<String, u32>,
+}
+
+/// By what allocations are bound.
+#[derive(Clone, Debug)]
+enum Rule {
+    /// In equal chunks: node by chunk.
+    Chunks(Vec<u32>),
+    /// By a map: pages and runs by name.
+    Map(BTreeMap<Name, (u64, Vec<Run>)>),
+    /// Not at all.
+    None,
+}
+
+/// What became of a map.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MapUse {
+    /// Pages of allocations that are in the map, and were bound by it.
+    pub mapped_pages: u64,
+    /// Pages of the map.
+    pub map_pages: u64,
+    /// The first allocation that is in the map with another size, in words.
+    pub other_size: Option<String>,
+    /// The first one that nothing in the map is like, in words.
+    pub unknown: Option<String>,
+}
+
+impl MapUse {
+    /// Whether the program allocates as it did when it was profiled, as far as it matters.
+    pub fn fits(&self) -> bool {
+        self.mapped_pages * 2 >= self.map_pages
+    }
+
+    /// What does not fit, in words; `None` if all does.
+    pub fn in_words(&self) -> Option<String> {
+        if self.mapped_pages >= self.map_pages {
+            return None;
+        }
+        let strange = self.other_size.as_ref().or(self.unknown.as_ref());
+        let strange = strange.map_or("some were not asked for", |words| words);
+        let (mapped, all) = (self.mapped_pages, self.map_pages);
+        Some(format!(
+            "its allocations are not those that were profiled: {mapped} of {all} pages are bound by the map, the others are where \
+             they are touched first ({strange})"
+        ))
+    }
 }
 
 /// Binds what the processes of a program allocate.
 #[derive(Clone, Debug)]
 pub struct Births {
-    /// Node by chunk.
-    chunks: Vec<u32>,
+    rule: Rule,
     processes: BTreeMap<Pid, Process>,
+    /// All allocations, if they are to be told.
+    told: Option<Vec<Born>>,
+    map_use: Option<MapUse>,
 }
 
 impl Births {
-    /// All allocations in equal chunks, one on each of these nodes (the kernel's ids); `None` if there are none.
-    pub fn of(chunks: &[u32]) -> Option<Self> {
-        (!chunks.is_empty()).then(|| Self { chunks: chunks.to_vec(), processes: BTreeMap::new() })
+    /// All allocations as `places` say; `None` if that is nothing.
+    ///
+    /// # Errors
+    /// The map is none.
+    pub fn of(places: &Places) -> Result<Option<Self>> {
+        let rule = match &places.page_map {
+            Some(map) => Rule::Map(map.by_name().context("the map of pages cannot be used")?),
+            None if !places.chunks.is_empty() => Rule::Chunks(places.chunks.clone()),
+            None if places.tells_allocations => Rule::None,
+            None => return Ok(None),
+        };
+        let map_use = match &rule {
+            Rule::Map(map) => Some(MapUse { map_pages: map.values().map(|one| one.0).sum(), ..MapUse::default() }),
+            _ => None,
+        };
+        let told = places.tells_allocations.then(Vec::new);
+        Ok(Some(Self { rule, processes: BTreeMap::new(), told, map_use }))
+    }
+
+    /// All allocations, if they were to be told.
+    pub fn take_told(&mut self) -> Vec<Born> {
+        self.told.take().unwrap_or_default()
+    }
+
+    /// What became of the map, if there is one. Where several processes have the same allocations each counts.
+    pub fn map_use(&self) -> Option<MapUse> {
+        self.map_use.clone()
     }
 
     /// `process` is gone, or has a new program.
@@ -161,7 +248,7 @@ impl Births {
         }
         let Some(stopped) = Stopped::in_code(process) else { return Ok(()) };
         for (begin, bytes) in arrays {
-            self.bind(&stopped, process, begin, bytes)?;
+            self.bind_from(STATIC.to_owned(), &stopped, process, begin, bytes)?;
         }
         stopped.finish(None)
     }
@@ -185,22 +272,79 @@ impl Births {
         self.processes.get(&process).is_some_and(before)
     }
 
-    /// Binds whole pages of this memory, as far as there may be more parts.
+    /// Binds whole pages of this memory, which the thread that is stopped has asked for.
     fn bind(&mut self, stopped: &Stopped, process: Pid, begin: u64, bytes: u64) -> Result<()> {
+        let site = match self.rule {
+            // Nobody asks for names.
+            Rule::Chunks(_) if self.told.is_none() => String::new(),
+            _ => {
+                let known = self.processes.entry(process).or_default();
+                let code = known.code.get_or_insert_with(|| OwnCode::of(process));
+                code.site(stopped.thread(), stopped.stack())
+            }
+        };
+        self.bind_from(site, stopped, process, begin, bytes)
+    }
+
+    /// Binds whole pages of this memory, which was asked for there, as far as there may be more parts.
+    fn bind_from(&mut self, site: String, stopped: &Stopped, process: Pid, begin: u64, bytes: u64) -> Result<()> {
         let (begin, end) = (up(begin), (begin + bytes) / PAGE_BYTES * PAGE_BYTES);
+        let pages = end.saturating_sub(begin) / PAGE_BYTES;
         let known = self.processes.entry(process).or_default();
-        let runs = in_chunks(end.saturating_sub(begin) / PAGE_BYTES, &self.chunks);
+        let next = known.orders.entry(site.clone()).or_default();
+        let name = Name { site, order: *next };
+        *next += 1;
+        let runs = self.rule.runs(&name, pages, self.map_use.as_mut());
+        if let Some(told) = &mut self.told {
+            told.push(Born { process: process.as_raw(), name, begin, pages, at_ns: monotonic_ns() });
+        }
         if known.parts + runs.len() > MOST_PARTS {
             return Ok(());
         }
         known.parts += runs.len();
         // What was here before is gone.
         known.bound.retain(|&old, old_end| *old_end <= begin || old >= end);
-        if !runs.is_empty() {
+        if pages > 0 {
             known.bound.insert(begin, end);
         }
         runs.iter().try_for_each(|run| bind_run(stopped, begin, run))
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Rule {
+    /// The runs of an allocation of so many pages.
+    fn runs(&self, name: &Name, pages: u64, map_use: Option<&mut MapUse>) -> Vec<Run> {
+        let map = match self {
+            Self::Chunks(chunks) => return in_chunks(pages, chunks),
+            Self::None => return Vec::new(),
+            Self::Map(map) => map,
+        };
+        let misses = map_use.into_iter();
+        match map.get(name) {
+            Some((then, runs)) if *then == pages => {
+                misses.for_each(|map_use| map_use.mapped_pages += pages);
+                return runs.clone();
+            }
+            Some((then, _)) => misses.for_each(|map_use| {
+                map_use.other_size.get_or_insert_with(|| format!("{name} has {pages} pages, it had {then}"));
+            }),
+            // Of those that were not seen to be used there is nothing in the map.
+            None if map.keys().any(|known| known.site == name.site) => {}
+            None => misses.for_each(|map_use| {
+                map_use.unknown.get_or_insert_with(|| format!("{name} is not in the map"));
+            }),
+        }
+        Vec::new()
+    }
+}
+
+/// CLOCK_MONOTONIC.
+pub(crate) fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the time lives through the call. Linux has this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Lets the thread bind a run of the memory at `begin`.
@@ -235,3 +379,5 @@ fn up(bytes: u64) -> u64 {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_by_map;

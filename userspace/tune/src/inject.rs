@@ -49,6 +49,16 @@ impl Stopped {
         Some(Self { thread, registers, instruction: registers.rip, word: Some(word) })
     }
 
+    /// The thread.
+    pub fn thread(&self) -> Pid {
+        self.thread
+    }
+
+    /// Where its stack is.
+    pub fn stack(&self) -> u64 {
+        self.registers.rsp
+    }
+
     /// What it called for.
     pub fn number(&self) -> i64 {
         self.registers.orig_rax as i64

@@ -30,10 +30,12 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use tandem_ab::stop::Stop;
 
-use crate::births::Births;
+use crate::births::{Births, MapUse, monotonic_ns};
 use crate::breakpoint::{Breakpoint, Stand, entry_point};
-use crate::plan::Turn;
-use crate::process::{Process, Seating, bind};
+use crate::first_touch::FirstTouch;
+use crate::page_use::{Born, Member};
+use crate::places::Places;
+use crate::process::{Process, bind};
 use crate::regions::{Region, Regions};
 use crate::seat::{CpuSet, NodeSet};
 use crate::wait::{Event, go_on, next_event};
@@ -72,72 +74,6 @@ pub enum Streams {
     },
 }
 
-/// Where threads and pages are put.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Places {
-    /// For the OpenMP runtimes; they decide if none.
-    pub threads: Option<usize>,
-    /// CPUs by seat; no thread is bound if empty. Threads beyond take them from the first again.
-    pub seats: Vec<CpuSet>,
-    /// Nodes (the kernel's ids) over which pages are dealt in turn; by first touch if empty.
-    pub page_nodes: Vec<u32>,
-    /// Nodes of the equal chunks into which each allocation is cut; not cut if empty ([`crate::births`]).
-    pub chunks: Vec<u32>,
-    /// Where threads are put while they are in parallel regions, if that is not all the same.
-    pub by_region: Option<ByRegion>,
-}
-
-/// Where threads are put region by region.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ByRegion {
-    /// In regions without seats of their own.
-    pub home: Seating,
-    /// By the region's function.
-    pub regions: BTreeMap<String, Seating>,
-    /// A region that takes seats in turns, which the run is there to measure: it ends when each was measured often enough.
-    pub turns: Option<InTurns>,
-}
-
-/// A region that takes seats in turns.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct InTurns {
-    /// Its function.
-    pub region: String,
-    /// The seats.
-    pub choices: Vec<Seating>,
-    /// The turn to begin with.
-    pub first: usize,
-}
-
-impl Places {
-    /// Whether regions have seats of their own.
-    pub fn is_by_region(&self) -> bool {
-        self.by_region.is_some()
-    }
-
-    /// What an entry (from 0) of this region gets, and what for if it takes seats in turns. Nothing for all of them unless
-    /// [regions have seats](Self::is_by_region).
-    pub fn seating(&self, region: &str, entry: usize) -> (&Seating, Option<Turn>) {
-        static NONE: Seating = Seating { threads: 0, seats: Vec::new() };
-        let Some(all) = &self.by_region else { return (&NONE, None) };
-        if let Some(turns) = all.turns.as_ref().filter(|turns| turns.region == region) {
-            let turn = Turn::of(entry, turns.first, turns.choices.len());
-            return (&turns.choices[turn.choice], Some(turn));
-        }
-        (all.regions.get(region).unwrap_or(&all.home), None)
-    }
-
-    /// All CPUs that any thread may get; `None` if none is bound.
-    fn all_cpus(&self) -> Option<CpuSet> {
-        let regions = self.by_region.iter().flat_map(|all| {
-            let turns = all.turns.iter().flat_map(|turns| &turns.choices);
-            all.regions.values().chain(turns).flat_map(|seating| &seating.seats)
-        });
-        let seats = self.seats.iter().chain(regions);
-        seats.fold(None, |all: Option<CpuSet>, seat| Some(all.map_or_else(|| seat.clone(), |all| all.with(seat))))
-    }
-}
-
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -168,6 +104,35 @@ pub struct Seen {
     pub processes: usize,
     /// Its parallel regions, those with the most time first; only of a program that is measured.
     pub regions: Vec<Region>,
+    /// Where its memory was when its first region or thread began; only of a program that is measured, if it had one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_touch: Option<FirstTouch>,
+    /// What became of the map of pages, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub map_use: Option<MapUse>,
+    /// Its allocations, if they were [to be told](Places::tells_allocations).
+    #[serde(skip)]
+    pub allocations: Vec<Born>,
+    /// Its threads, likewise.
+    #[serde(skip)]
+    pub members: Vec<Member>,
+}
+
+impl Seen {
+    /// One process of one thread, of which nothing else was seen.
+    pub fn of(end: End, seconds: f64) -> Self {
+        Self {
+            end,
+            seconds,
+            threads: 1,
+            processes: 1,
+            regions: Vec::new(),
+            first_touch: None,
+            map_use: None,
+            allocations: Vec::new(),
+            members: Vec::new(),
+        }
+    }
 }
 
 /// Runs `program` in `places`, for `limit` at most, until a stop is wished. `started` is told its process.
@@ -242,7 +207,7 @@ fn command(program: &Program, places: &Places) -> Result<Command> {
     let start = places.all_cpus();
     let page_nodes = (!places.page_nodes.is_empty()).then(|| NodeSet::of(&places.page_nodes));
     #[cfg(target_arch = "x86_64")]
-    let binds = !places.chunks.is_empty();
+    let binds = !places.chunks.is_empty() || places.page_map.is_some() || places.tells_allocations;
     // SAFETY: between fork and exec only system calls are made, on what is there already.
     unsafe {
         command.pre_exec(move || {
@@ -300,6 +265,11 @@ struct Tracer<'a> {
     functions: &'a [String],
     /// Whether there are breakpoints at regions while it runs: what it leaves behind is ended with it then.
     has_breakpoints: bool,
+    is_measured: bool,
+    /// By process: where its memory was when its first region, or else its first thread, began; whether it was a region.
+    first_touches: BTreeMap<Pid, (FirstTouch, bool)>,
+    /// By process whose main thread is bound until its first thread is born: what CPUs it had.
+    held: BTreeMap<Pid, CpuSet>,
     /// By the process's id.
     processes: BTreeMap<Pid, Process>,
     /// The process of each thread.
@@ -318,6 +288,8 @@ struct Tracer<'a> {
     past_regions: Vec<Region>,
     /// Binds what is allocated, if anything is to be bound.
     births: Option<Births>,
+    /// Its threads, if they are to be told.
+    members: Vec<Member>,
     start: Instant,
     /// How long the program stood while its runtimes were looked for.
     stood: Duration,
@@ -337,7 +309,7 @@ impl<'a> Tracer<'a> {
             | Options::PTRACE_O_TRACEVFORK
             | Options::PTRACE_O_TRACEEXEC
             | Options::PTRACE_O_TRACESECCOMP;
-        let births = Births::of(&places.chunks);
+        let births = Births::of(places)?;
         let has_breakpoints = is_measured || places.is_by_region();
         // Without its tracer a program whose calls are filtered would get no more memory.
         options.set(Options::PTRACE_O_EXITKILL, has_breakpoints || births.is_some());
@@ -347,6 +319,9 @@ impl<'a> Tracer<'a> {
             places,
             functions,
             has_breakpoints,
+            is_measured,
+            first_touches: BTreeMap::new(),
+            held: BTreeMap::new(),
             processes: BTreeMap::new(),
             owners: BTreeMap::new(),
             is_complete: false,
@@ -356,6 +331,7 @@ impl<'a> Tracer<'a> {
             regions: BTreeMap::new(),
             past_regions: Vec::new(),
             births,
+            members: Vec::new(),
             start: Instant::now(),
             stood: Duration::ZERO,
             most_threads: 1,
@@ -434,7 +410,18 @@ impl<'a> Tracer<'a> {
         self.forget(self.root);
         let open = self.regions.values().flat_map(Regions::regions);
         let regions = together(self.past_regions.drain(..).chain(open));
-        Seen { end, seconds, threads: self.most_threads, processes: self.all_processes, regions }
+        let first_touch = std::mem::take(&mut self.first_touches).into_values().map(|(first_touch, _)| first_touch);
+        let first_touch = first_touch.max_by_key(FirstTouch::all_pages);
+        Seen {
+            threads: self.most_threads,
+            processes: self.all_processes,
+            regions,
+            first_touch,
+            map_use: self.births.as_ref().and_then(Births::map_use),
+            allocations: self.births.as_mut().map(Births::take_told).unwrap_or_default(),
+            members: std::mem::take(&mut self.members),
+            ..Seen::of(end, seconds)
+        }
     }
 
     /// A process has a new program: one thread, with the first seat.
@@ -442,11 +429,13 @@ impl<'a> Tracer<'a> {
         self.owners.retain(|_, owner| *owner != process);
         self.owners.insert(process, process);
         self.processes.insert(process, Process::of(process));
+        self.tell(process, process, 0);
         self.note_regions(process);
         if let Some(births) = &mut self.births {
             births.forget(process);
         }
-        if self.has_breakpoints || !self.places.seats.is_empty() || self.births.is_some() {
+        let is_bound = !self.places.seats.is_empty() || self.places.main.is_some();
+        if self.has_breakpoints || is_bound || self.births.is_some() {
             match entry_point(process).and_then(|address| Breakpoint::set(process, address)) {
                 Some(entry) => {
                     self.entries.insert(process, entry);
@@ -476,6 +465,10 @@ impl<'a> Tracer<'a> {
             return Ok(true);
         }
         let owner = self.owners.get(&thread).copied().unwrap_or(thread);
+        let is_noted = !self.is_measured || self.first_touches.get(&owner).is_some_and(|known| known.1);
+        if !is_noted && thread == owner && self.regions.get(&owner).is_some_and(|known| known.is_at_entry(thread)) {
+            self.note_first_touch(owner, true);
+        }
         let (Some(regions), Some(process)) = (self.regions.get_mut(&owner), self.processes.get_mut(&owner)) else {
             return Ok(false);
         };
@@ -514,17 +507,35 @@ impl<'a> Tracer<'a> {
             self.regions.extend(same.map(|regions| (new, regions)));
             self.processes.insert(new, Process::of(new));
         }
+        if owner != new {
+            self.note_first_touch(owner, false);
+        }
         let process = self.processes.entry(owner).or_default();
         let seat = if owner == new { 0 } else { process.seat(new) };
         self.most_threads = self.most_threads.max(process.threads());
         // The runtimes' teams are born of the main thread.
         let in_team = (parent == owner && owner != new).then(|| process.join(new)).flatten();
-        let cpus = in_team.or_else(|| self.home(seat));
+        self.tell(owner, new, seat);
+        let held = of_parent.and_then(|parent| self.held.get(&parent)).cloned();
+        if owner != new
+            && let Some(cpus) = self.held.remove(&owner)
+        {
+            bind(owner, &cpus)?;
+        }
+        let cpus = in_team.or_else(|| self.home(seat)).or(held);
         if self.stopped.remove(&new) {
             return self.let_in(new, cpus.as_ref());
         }
         self.unborn.insert(new, cpus);
         Ok(())
+    }
+
+    /// Notes a thread, if threads are to be told.
+    fn tell(&mut self, process: Pid, thread: Pid, rank: usize) {
+        if self.places.tells_allocations {
+            let [process, thread] = [process, thread].map(Pid::as_raw);
+            self.members.push(Member { process, thread, rank, at_ns: monotonic_ns() });
+        }
     }
 
     /// The first stop of a new thread or process, which comes before or after its parent's words.
@@ -547,8 +558,28 @@ impl<'a> Tracer<'a> {
         seat.checked_rem(self.places.seats.len()).map(|at| self.places.seats[at].clone())
     }
 
-    /// Puts the main thread of a process onto its seat.
-    fn bind_main(&self, process: Pid) -> Result<()> {
+    /// Notes where the memory of a process is as its first region, or else its first thread, begins.
+    fn note_first_touch(&mut self, process: Pid, by_region: bool) {
+        let is_known = self.first_touches.get(&process).is_some_and(|known| known.1 || !by_region);
+        if !self.is_measured || is_known {
+            return;
+        }
+        let since = Instant::now();
+        let noted = FirstTouch::of(process).map(|first_touch| (process, (first_touch, by_region)));
+        self.first_touches.extend(noted);
+        self.stood += since.elapsed();
+    }
+
+    /// Puts the main thread of a process onto its seat, or where it is held until its first thread is born.
+    fn bind_main(&mut self, process: Pid) -> Result<()> {
+        if let Some(cpus) = self.places.main.as_ref().filter(|_| self.places.seats.is_empty()) {
+            if let Ok(before) = CpuSet::of_thread(process.as_raw()) {
+                // One that has a new program is held already.
+                self.held.entry(process).or_insert(before);
+                bind(process, cpus)?;
+            }
+            return Ok(());
+        }
         self.home(0).map_or(Ok(()), |cpus| bind(process, &cpus))
     }
 
@@ -557,6 +588,7 @@ impl<'a> Tracer<'a> {
         self.stopped.remove(&pid);
         self.note_regions(pid);
         self.entries.remove(&pid);
+        self.held.remove(&pid);
         if let Some(births) = &mut self.births {
             births.forget(pid);
         }

@@ -7,8 +7,11 @@
 //! | `search` | which of them is the fastest, with few runs |
 //! | `store` | runs outlive the search |
 //! | `plan` | what one run is under, region by region |
+//! | `places` | where threads and pages of a run are put |
 //! | `launch`, `wait`, `process`, `seat` | one run with threads and pages in their places from birth |
 //! | `births`, `call_filter`, `inject` | memory that is bound as it is allocated |
+//! | `page_use`, `page_map`, `mapping`, `call_site` | who uses which page, and where each goes, by names that hold from run to run |
+//! | `first_touch`, `chance` | where the main thread had initialised memory, and what chance makes of that |
 //! | `regions`, `breakpoint`, `call`, `symbols` | where its parallel regions begin and end, and what is done there |
 //! | `apart`, `conflicts`, `one_by_one` | what each region wants, and what all of them together get |
 //! | `remote` | runs on other machines |
@@ -23,11 +26,18 @@ mod breakpoint;
 mod call;
 #[cfg(target_arch = "x86_64")]
 mod call_filter;
+mod call_site;
+pub mod chance;
 pub mod conflicts;
+pub mod first_touch;
 #[cfg(target_arch = "x86_64")]
 mod inject;
 pub mod launch;
+pub mod mapping;
 pub mod one_by_one;
+pub mod page_map;
+pub mod page_use;
+pub mod places;
 pub mod plan;
 pub mod process;
 pub mod regions;

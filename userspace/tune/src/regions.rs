@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::breakpoint::{Breakpoint, Stand};
 use crate::call::Call;
-use crate::launch::Places;
+use crate::places::Places;
 use crate::plan::ENOUGH;
 use crate::process::{Process, Seating};
 use crate::symbols::Code;
@@ -65,6 +65,13 @@ enum Meaning {
     SetsNumber,
     /// It gives the next region of libomp a number of threads: the third argument.
     PushesNumber,
+}
+
+impl Meaning {
+    /// Whether a region is entered there.
+    fn is_region(self) -> bool {
+        matches!(self, Self::Gomp | Self::Kmp | Self::Named)
+    }
 }
 
 /// What libomp's function for `num_threads` is called.
@@ -154,8 +161,7 @@ impl Regions {
                 None => thread_number = Some(address),
             }
         }
-        let is_region = |meaning| matches!(meaning, Meaning::Gomp | Meaning::Kmp | Meaning::Named);
-        if !points.values().any(|point| is_region(point.1)) {
+        if !points.values().any(|point| point.1.is_region()) {
             // Nothing but what belongs to regions was found, so there is nothing to take out.
             return None;
         }
@@ -174,6 +180,12 @@ impl Regions {
             main_number: None,
             stood: Duration::ZERO,
         })
+    }
+
+    /// Whether `thread` stands at the entry of a region.
+    pub fn is_at_entry(&self, thread: Pid) -> bool {
+        let meaning = |stand: Stand| self.points.get(&stand.at).map(|point| point.1);
+        Stand::of(thread).and_then(meaning).is_some_and(Meaning::is_region)
     }
 
     /// Deals with `thread` if it stands at one of the breakpoints; false if it does not. It may go on then.

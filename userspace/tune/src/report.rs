@@ -8,6 +8,7 @@ use tandem_ab::charts::{Row, dots};
 use tandem_ab::page::{Page, STYLE, escaped, figure, head};
 
 use crate::axes::{Axis, axes};
+use crate::first_touch::{Bimodal, Group};
 use crate::one_by_one::{Contender, Prediction};
 use crate::search::Runs;
 use crate::session::{Outcome, name};
@@ -31,6 +32,9 @@ pub fn page(tuned: &Tuned, outcome: &Outcome) -> Result<Page> {
         writeln!(page, "<p>{}</p>", escaped(note))?;
     }
     figure(&mut page, "The fastest configurations", RANKED, &ranked(outcome)?, &[])?;
+    if let Some(bimodal) = &outcome.bimodal {
+        figure(&mut page, "Placed by chance", CHANCE, &by_chance(bimodal)?, &[])?;
+    }
     let axes = axes(outcome);
     if !axes.is_empty() {
         writeln!(page, "<h2>Which axes mattered</h2>\n<pre>{}</pre>", escaped(&axes_table(&axes, tuned)))?;
@@ -50,6 +54,9 @@ pub fn page(tuned: &Tuned, outcome: &Outcome) -> Result<Page> {
 }
 
 const RANKED: &str = "Dots: runs. Tick: median. The line from top to bottom is the median of the program as it is.";
+
+const CHANCE: &str = "Runs of the program as it is, by the node on which most of the memory was that the main thread had touched before its \
+    other threads began. Tick: median. The line from top to bottom is the median with the main thread bound, if that was measured.";
 
 const AXES: &str = "For each value of an axis, the best configuration that has it. Weight: how many times slower the best \
     configuration is with the axis' worst value.";
@@ -84,6 +91,18 @@ fn predicted(outcome: &Outcome) -> Result<String> {
     };
     let rows: Vec<Row> = plans.enumerate().map(row).collect();
     dots(&rows, "time [s]", all.found.runs[0].median())
+}
+
+/// Runs by the node where they began.
+fn by_chance(bimodal: &Bimodal) -> Result<String> {
+    let row = |group: &Group| Row {
+        name: format!("begun on node {}", group.node),
+        values: group.seconds.clone(),
+        tick: Some(group.median_s),
+        bar: None,
+    };
+    let rows: Vec<Row> = bimodal.groups.iter().map(row).collect();
+    dots(&rows, "time [s]", bimodal.bound_s)
 }
 
 /// What each value of each axis can do, against the program as it is.
@@ -184,6 +203,8 @@ mod tests {
             regions: vec![],
             notes: vec!["a note with <i>".into()],
             one_by_one: Some(OneByOne { contenders, found, chosen: None }),
+            bimodal: Bimodal::of(&[1.0, 2.0].repeat(4).into_iter().map(|s| (s, s as u32)).collect::<Vec<_>>()),
+            page_map: None,
         };
         let subject = Subject::of(&["sh".into(), "<x>".into()], None, &topology).unwrap();
         super::page(&Tuned::new(subject, &outcome), &outcome).unwrap().into_html()
@@ -192,8 +213,10 @@ mod tests {
     #[test]
     fn the_page_has_the_ranking_the_axes_and_every_configuration() {
         let page = page();
-        assert_eq!(page.matches("<svg").count(), 3);
+        assert_eq!(page.matches("<svg").count(), 4);
         for words in [
+            "Placed by chance",
+            "begun on node 2",
             "Which axes mattered",
             "Speed-ups by axis",
             "Predicted against real",

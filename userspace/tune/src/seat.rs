@@ -8,6 +8,9 @@ use tandem_policies::model::{CpuId, NodeIndex, Topology};
 /// Bits of a word of the kernel's sets.
 const WORD: usize = usize::BITS as usize;
 
+/// CPUs that the kernel's sets have at most (CONFIG_NR_CPUS).
+const MOST_CPUS: usize = 8192;
+
 /// From linux/mempolicy.h.
 const MPOL_INTERLEAVE: i32 = 3;
 
@@ -31,6 +34,22 @@ impl CpuSet {
         let words = self.0.len().max(other.0.len());
         let word = |set: &Self, at: usize| set.0.get(at).copied().unwrap_or(0);
         Self((0..words).map(|at| word(self, at) | word(other, at)).collect())
+    }
+
+    /// The CPUs that a thread may run on; 0 is the calling one.
+    ///
+    /// # Errors
+    /// What the system says: there is no such thread.
+    pub fn of_thread(thread: i32) -> io::Result<Self> {
+        let mut words = vec![0; MOST_CPUS / WORD];
+        // SAFETY: the set lives through the call, which writes no more bytes than it is told.
+        let bytes =
+            unsafe { libc::syscall(libc::SYS_sched_getaffinity, thread, size_of_val(&words[..]), words.as_mut_ptr()) };
+        if bytes < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        words.truncate(bytes as usize / size_of::<usize>());
+        Ok(Self(words))
     }
 
     /// Lets a thread run on these CPUs only; 0 is the calling one.
@@ -94,6 +113,18 @@ mod tests {
         let both = CpuSet::of(&[CpuId(1)]).with(&CpuSet::of(&[CpuId(64)]));
         assert_eq!(both, CpuSet(vec![2, 1]));
         assert_eq!(both.with(&CpuSet::of(&[CpuId(0)])), CpuSet(vec![3, 1]));
+    }
+
+    #[test]
+    fn what_a_thread_was_allowed_is_read() {
+        let all = CpuSet::of_thread(0).unwrap();
+        let first = (0..8192).find(|cpu| CpuSet::of(&[CpuId(*cpu)]).with(&all) == all).unwrap();
+        let one = CpuSet::of(&[CpuId(first)]);
+        // A thread of its own, which may keep what it gets.
+        let read =
+            std::thread::spawn(move || one.allow(0).and_then(|()| CpuSet::of_thread(0))).join().unwrap().unwrap();
+        assert_eq!(read.with(&CpuSet::of(&[CpuId(first)])), read);
+        assert_eq!(read.0.iter().map(|word| word.count_ones()).sum::<u32>(), 1);
     }
 
     #[test]

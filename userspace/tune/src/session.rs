@@ -13,9 +13,13 @@ use serde::{Deserialize, Serialize};
 use tandem_ab::stop::Stop;
 use tandem_policies::model::{NodeIndex, Topology};
 
-use crate::births;
-use crate::launch::{ByRegion, End, InTurns, Places, Seen};
+use crate::births::{self, MapUse};
+use crate::first_touch::Bimodal;
+use crate::launch::{End, Seen};
+use crate::mapping::Mapping;
 use crate::one_by_one::{OneByOne, Tuning};
+use crate::page_map::PageMap;
+use crate::places::{ByRegion, InTurns, Places};
 use crate::plan::{Plan, RegionSeats};
 use crate::process::Seating;
 use crate::regions::Region;
@@ -87,6 +91,8 @@ pub struct Session<'a> {
     pub say: &'a dyn Fn(&str),
     /// Runs the program.
     pub run: &'a Runner<'a>,
+    /// Makes maps of pages, if that can be done here.
+    pub mapping: Option<&'a Mapping<'a>>,
     /// Runs it many times at once, if there are other machines for that.
     pub run_many: Option<&'a ManyRunner<'a>>,
 }
@@ -104,6 +110,10 @@ pub struct Outcome {
     pub notes: Vec<String>,
     /// What came of tuning regions one by one.
     pub one_by_one: Option<OneByOne>,
+    /// Whether its time depends on where the main thread happens to be.
+    pub bimodal: Option<Bimodal>,
+    /// Where pages go, if the best one places them by a map.
+    pub page_map: Option<PageMap>,
 }
 
 impl Trial {
@@ -114,6 +124,9 @@ impl Trial {
             (End::Stopped, _) => return None,
             // The program ran on, but not under its configuration.
             (_, Some(Err(why))) => Reading::Failed(why.clone()),
+            _ if self.seen.map_use.as_ref().is_some_and(|map_use| !map_use.fits()) => {
+                Reading::Failed(self.seen.map_use.as_ref().and_then(MapUse::in_words).unwrap_or_default())
+            }
             (End::Code(0) | End::Measured, _) => Reading::Seconds(self.seen.seconds),
             (End::TooLong, _) => Reading::SlowerThan(limit_s.unwrap_or(self.seen.seconds)),
             (End::Code(code), _) => failed(&format!("exit code {code}")),
@@ -150,6 +163,7 @@ impl Session<'_> {
         let usual_s = self.judge_first(&first)?;
         let mut notes = Vec::new();
         let Some(space) = self.space(&first, &mut notes)? else { return Ok(None) };
+        let Some(space) = self.with_maps(space, &first, &mut notes)? else { return Ok(None) };
         let configurations = space.configurations(self.topology);
         self.announce(&space, &configurations, usual_s);
         if first.processes > 1 {
@@ -174,8 +188,10 @@ impl Session<'_> {
         let race = RaceOf { session: self, candidates: &plans, usual_s, deadline, regions: &mut regions };
         let found = search::search(candidates.len(), Some(0), &self.settings, race)?;
         notes.extend(self.notes_of(&candidates, &found));
-        let outcome = Outcome { candidates, found, regions, notes, one_by_one: None };
-        self.with_regions(outcome, &space, deadline).map(Some)
+        let outcome = Outcome { candidates, found, regions, notes, one_by_one: None, bimodal: None, page_map: None };
+        let outcome = self.with_regions(outcome, &space, deadline)?;
+        let outcome = self.with_chance(outcome, deadline)?;
+        self.with_page_map(outcome).map(Some)
     }
 
     /// The same with what came of tuning its regions one by one.
@@ -260,9 +276,14 @@ impl Session<'_> {
         if self.stop.wished() {
             return Ok(None);
         }
-        let places = one.map_or_else(Places::default, |one| places(one, self.topology));
+        let places = match one.map(|one| self.places_of(one)).transpose()? {
+            None => Places::default(),
+            Some(Some(Ok(places))) => places,
+            Some(Some(Err(why))) => return self.keep_row(&self.key(one), attempt, Row::failed(why)).map(Some),
+            Some(None) => return Ok(None),
+        };
         let trial = (self.run)(one, &places, limit_s.map(Duration::from_secs_f64))?;
-        self.keep(one, attempt, limit_s, trial)
+        self.keep(&self.key(one), attempt, limit_s, trial)
     }
 
     /// A run from the store, unless it was stopped sooner than it would be now: it says too little then.
@@ -271,26 +292,41 @@ impl Session<'_> {
             Reading::SlowerThan(at) => limit_s.is_some_and(|limit| limit <= at * 1.001),
             _ => true,
         };
-        Ok(self.store.run(&plan_name(one), attempt)?.filter(says_enough))
+        Ok(self.store.run(&self.key(one), attempt)?.filter(says_enough))
+    }
+
+    /// What the store calls a plan: one whose pages go by a map is another one than one whose pages are moved.
+    pub(crate) fn key(&self, one: Option<&Plan>) -> String {
+        let by_map = one.is_some_and(|one| self.is_mapped(one));
+        plan_name(one) + if by_map { ", by a map" } else { "" }
     }
 
     /// Says what a run gave and keeps it; `None` if the user stopped it.
-    fn keep(&self, one: Option<&Plan>, attempt: usize, limit_s: Option<f64>, trial: Trial) -> Result<Option<Row>> {
-        let name = plan_name(one);
+    pub(crate) fn keep(&self, name: &str, attempt: usize, limit_s: Option<f64>, trial: Trial) -> Result<Option<Row>> {
         let Some(reading) = trial.reading(limit_s) else { return Ok(None) };
         let Trial { seen, moved_pages, .. } = trial;
+        let misfit = seen.map_use.as_ref().and_then(MapUse::in_words).map(|words| format!("; {words}"));
+        let misfit = misfit.filter(|_| !matches!(reading, Reading::Failed(_)));
         let moved = moved_pages.and_then(Result::ok).map(|pages| format!(", {pages} pages moved"));
-        (self.say)(&format!("{name}: {}{}", reading_in_words(&reading), moved.unwrap_or_default()));
+        let words = [moved, misfit].into_iter().flatten().collect::<String>();
+        (self.say)(&format!("{name}: {}{words}", reading_in_words(&reading)));
         // One that was stopped is known to take longer than its limit, whenever it was found to be dead.
         let seconds = if let Reading::SlowerThan(limit) = reading { limit } else { seen.seconds };
-        let Seen { threads, processes, regions, .. } = seen;
-        let row = Row { reading, seconds, threads, processes, regions };
-        self.store.keep(&name, attempt, &row)?;
+        let Seen { threads, processes, regions, first_touch, .. } = seen;
+        let row = Row { reading, seconds, threads, processes, regions, first_touch };
+        self.store.keep(name, attempt, &row)?;
         Ok(Some(row))
     }
 
+    /// Says and keeps why a run did not take place.
+    fn keep_row(&self, name: &str, attempt: usize, row: Row) -> Result<Row> {
+        (self.say)(&format!("{name}: {}", reading_in_words(&row.reading)));
+        self.store.keep(name, attempt, &row)?;
+        Ok(row)
+    }
+
     /// What is to be said when runs of the program as it is differ much.
-    fn note_of_chance(&self, found: &Found) -> Option<String> {
+    pub(crate) fn note_of_chance(&self, found: &Found) -> Option<String> {
         let varies = |(least, greatest): (f64, f64)| greatest > tandem_ab::statistics::BAD_BOOT_FACTOR * least;
         let (least, greatest) = found.runs[0].sample()?.range();
         if !varies((least, greatest)) {
@@ -313,7 +349,6 @@ impl Session<'_> {
         for (one, runs) in candidates.iter().zip(&found.runs) {
             notes.extend(runs.failure.as_ref().map(|why| format!("{}: it failed: {why}", name(one.as_ref()))));
         }
-        notes.extend(self.note_of_chance(found));
         let waiting = found.runs.iter().filter(|runs| **runs == search::Runs::default()).count();
         if waiting > 0 {
             notes.push(format!("{waiting} configurations were not measured yet: the same command goes on"));
@@ -342,7 +377,7 @@ impl RaceOf<'_> {
 impl search::Readings for RaceOf<'_> {
     fn read(&mut self, candidate: usize, attempt: usize, limit_s: Option<f64>) -> Result<Reading> {
         let one = self.candidates[candidate].as_ref();
-        if self.is_late() && self.session.store.run(&plan_name(one), attempt)?.is_none() {
+        if self.is_late() && self.session.store.run(&self.session.key(one), attempt)?.is_none() {
             return Ok(Reading::Stop);
         }
         let Some(row) = self.session.row(one, attempt, limit_s)? else { return Ok(Reading::Stop) };
@@ -368,7 +403,7 @@ impl search::Readings for RaceOf<'_> {
         let plans: Vec<_> = missing.iter().map(|&(candidate, _)| self.candidates[candidate].clone()).collect();
         run_many(&plans, limit_s.map(Duration::from_secs_f64), &mut |at, trial| {
             let (candidate, attempt) = missing[at];
-            self.session.keep(self.candidates[candidate].as_ref(), attempt, limit_s, trial).map(drop)
+            self.session.keep(&self.session.key(self.candidates[candidate].as_ref()), attempt, limit_s, trial).map(drop)
         })
     }
 }
@@ -407,7 +442,7 @@ pub fn places(plan: &Plan, topology: &Topology) -> Places {
             first: turns.first,
         }),
     });
-    Places { threads: Some(plan.most_threads()), seats, page_nodes, chunks, by_region }
+    Places { threads: Some(plan.most_threads()), seats, page_nodes, chunks, by_region, ..Places::default() }
 }
 
 /// Whether a program that was asked for so many threads has followed. One more waits for the others in many programs.

@@ -13,11 +13,13 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
+use crate::first_touch::FirstTouch;
+use crate::page_use::PageUse;
 use crate::regions::Region;
 use crate::search::Reading;
 
 /// Version of the tables.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
 
 /// How long another process may hold the file.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,11 +38,21 @@ CREATE TABLE IF NOT EXISTS run (
 	threads INTEGER NOT NULL, -- most threads of one process at a time
 	processes INTEGER NOT NULL,
 	regions TEXT NOT NULL, -- JSON: name, entries and seconds of each
+	first_touch TEXT, -- JSON: where its memory was when its first region or thread began
 	words TEXT NOT NULL, -- why it failed
 	finished TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP,
 	PRIMARY KEY (experiment, configuration, attempt)
 ) STRICT;
+CREATE TABLE IF NOT EXISTS page_use (
+	experiment TEXT NOT NULL REFERENCES experiment (id),
+	threads INTEGER NOT NULL,
+	what TEXT NOT NULL, -- JSON: by allocation, who uses which page
+	PRIMARY KEY (experiment, threads)
+) STRICT;
 ";
+
+/// Makes version 3 of version 2, which did not know where memory was; tables that it did not have are made as in a new file.
+const FROM_VERSION_2: &str = "ALTER TABLE run ADD COLUMN first_touch TEXT;";
 
 /// One run.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,6 +67,16 @@ pub struct Row {
     pub processes: usize,
     /// Its parallel regions.
     pub regions: Vec<Region>,
+    /// Where its memory was when the first of them, or its first thread, began.
+    pub first_touch: Option<FirstTouch>,
+}
+
+impl Row {
+    /// One that did not take place.
+    pub fn failed(why: String) -> Self {
+        let reading = Reading::Failed(why);
+        Self { reading, seconds: 0.0, threads: 0, processes: 0, regions: Vec::new(), first_touch: None }
+    }
 }
 
 /// The runs of one experiment in an SQLite file.
@@ -80,6 +102,9 @@ impl Store {
         match version {
             0 => connection
                 .execute_batch(&format!("BEGIN IMMEDIATE; {TABLES} PRAGMA user_version = {VERSION}; COMMIT"))?,
+            2 => connection.execute_batch(&format!(
+                "BEGIN IMMEDIATE; {FROM_VERSION_2} {TABLES} PRAGMA user_version = {VERSION}; COMMIT"
+            ))?,
             VERSION => {}
             other => bail!("it is of version {other}, this is version {VERSION}: name another file with --store"),
         }
@@ -94,7 +119,7 @@ impl Store {
     /// # Errors
     /// The file cannot be read.
     pub fn run(&self, configuration: &str, attempt: usize) -> Result<Option<Row>> {
-        let query = "SELECT outcome, seconds, threads, processes, words, regions FROM run \
+        let query = "SELECT outcome, seconds, threads, processes, words, regions, first_touch FROM run \
             WHERE experiment = ?1 AND configuration = ?2 AND attempt = ?3";
         let row = self.connection.query_row(query, params![self.experiment, configuration, attempt as i64], |record| {
             let seconds: f64 = record.get(1)?;
@@ -104,12 +129,16 @@ impl Store {
                 _ => Reading::Failed(record.get(4)?),
             };
             let count = |column: usize| record.get::<_, u32>(column).map(|count| count as usize);
-            let row = Row { reading, seconds, threads: count(2)?, processes: count(3)?, regions: Vec::new() };
-            Ok((row, record.get::<_, String>(5)?))
+            let (regions, first_touch) = (Vec::new(), None);
+            let row = Row { reading, seconds, threads: count(2)?, processes: count(3)?, regions, first_touch };
+            Ok((row, record.get::<_, String>(5)?, record.get::<_, Option<String>>(6)?))
         });
-        let Some((row, regions)) = row.optional().context("the store of runs cannot be read")? else { return Ok(None) };
-        let regions = serde_json::from_str(&regions).context("the store of runs is damaged")?;
-        Ok(Some(Row { regions, ..row }))
+        let row = row.optional().context("the store of runs cannot be read")?;
+        let Some((row, regions, first_touch)) = row else { return Ok(None) };
+        let damaged = "the store of runs is damaged";
+        let regions = serde_json::from_str(&regions).context(damaged)?;
+        let first_touch = first_touch.map(|text| serde_json::from_str(&text)).transpose().context(damaged)?;
+        Ok(Some(Row { regions, first_touch, ..row }))
     }
 
     /// Keeps a run, in place of an older one.
@@ -124,14 +153,38 @@ impl Store {
             Reading::Stop => bail!("a run that did not take place is not kept"),
         };
         let insert = "INSERT OR REPLACE INTO run \
-            (experiment, configuration, attempt, outcome, seconds, threads, processes, words, regions) \
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+            (experiment, configuration, attempt, outcome, seconds, threads, processes, words, regions, first_touch) \
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
         let [attempt, threads, processes] = [attempt, row.threads, row.processes].map(|count| count as i64);
         let seconds = row.seconds;
         let regions = serde_json::to_string(&row.regions)?;
-        let values =
-            params![self.experiment, configuration, attempt, outcome, seconds, threads, processes, words, regions];
+        let first_touch = row.first_touch.as_ref().map(serde_json::to_string).transpose()?;
+        let what = (&self.experiment, configuration, attempt);
+        let values = params![what.0, what.1, what.2, outcome, seconds, threads, processes, words, regions, first_touch];
         self.connection.execute(insert, values).context("the store of runs cannot be written")?;
+        Ok(())
+    }
+
+    /// Who uses which page with so many threads, if that was seen.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn page_use(&self, threads: usize) -> Result<Option<PageUse>> {
+        let query = "SELECT what FROM page_use WHERE experiment = ?1 AND threads = ?2";
+        let what = params![self.experiment, threads as i64];
+        let text = self.connection.query_row(query, what, |record| record.get::<_, String>(0)).optional();
+        let text = text.context("the store of runs cannot be read")?;
+        text.map(|text| serde_json::from_str(&text).context("the store of runs is damaged")).transpose()
+    }
+
+    /// Keeps who uses which page with so many threads.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn keep_page_use(&self, threads: usize, page_use: &PageUse) -> Result<()> {
+        let insert = "INSERT OR REPLACE INTO page_use (experiment, threads, what) VALUES (?1, ?2, ?3)";
+        let what = params![self.experiment, threads as i64, serde_json::to_string(page_use)?];
+        self.connection.execute(insert, what).context("the store of runs cannot be written")?;
         Ok(())
     }
 
@@ -157,10 +210,12 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page_use::{Name, Used};
 
     fn ended(seconds: f64) -> Row {
         let regions = vec![Region { name: "main._omp_fn.0".into(), entries: 3, seconds: 0.5, ..Region::default() }];
-        Row { reading: Reading::Seconds(seconds), seconds, threads: 8, processes: 1, regions }
+        let first_touch = Some(FirstTouch { main_cpu: 5, pages: [(1, 300)].into() });
+        Row { reading: Reading::Seconds(seconds), seconds, threads: 8, processes: 1, regions, first_touch }
     }
 
     #[test]
@@ -194,6 +249,39 @@ mod tests {
         Connection::open(&newer).unwrap().execute_batch("PRAGMA user_version = 7").unwrap();
         let said = format!("{:#}", Store::open(&newer, &"one").unwrap_err());
         assert!(said.contains("version 7") && said.contains("--store"), "{said}");
+    }
+
+    #[test]
+    fn a_store_of_version_2_is_gone_on_with() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("old");
+        let store = Store::open(&path, &"one").unwrap();
+        let old = Row { first_touch: None, ..ended(1.0) };
+        store.keep("8", 0, &old).unwrap();
+        store
+            .connection
+            .execute_batch("ALTER TABLE run DROP COLUMN first_touch; DROP TABLE page_use; PRAGMA user_version = 2")
+            .unwrap();
+        drop(store);
+        let store = Store::open(&path, &"one").unwrap();
+        assert_eq!(store.run("8", 0).unwrap(), Some(old));
+        store.keep("8", 1, &ended(2.0)).unwrap();
+        assert_eq!(store.run("8", 1).unwrap(), Some(ended(2.0)));
+        assert_eq!(store.page_use(8).unwrap(), None);
+    }
+
+    #[test]
+    fn who_uses_which_page_is_kept_by_experiment_and_number_of_threads() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("runs");
+        let store = Store::open(&path, &"one").unwrap();
+        let name = Name { site: "p+0x10".into(), order: 3 };
+        let used = Used { name, pages: 64, uses: vec![(5, 1, 9)] };
+        let page_use = PageUse { sampler: "pmu".into(), allocations: vec![used] };
+        store.keep_page_use(4, &page_use).unwrap();
+        let read = [4, 8, 2].map(|threads| store.page_use(threads).unwrap());
+        assert_eq!(read, [Some(page_use), None, None]);
+        assert_eq!(Store::open(&path, &"other").unwrap().page_use(4).unwrap(), None);
     }
 
     #[test]

@@ -13,16 +13,18 @@ use tandem_machine::format_cpu_list;
 use tandem_policies::model::Topology;
 
 use crate::apart::{self, RegionResult, regions};
+use crate::first_touch::{Bimodal, Remedy};
 use crate::one_by_one::{OneByOne, Prediction};
+use crate::page_map::PageMap;
 use crate::plan::{Plan, RegionSeats};
 use crate::session::{Outcome, name};
 use crate::space::Configuration;
 use crate::surroundings::{libraries, sha256, variables, what_differs};
 
 /// Version of the file.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
-/// The oldest version that is read: it knew no seats of single regions.
+/// The oldest version that is read: it knew no seats of single regions; version 3 knew nothing of chance.
 const OLDEST: u32 = 2;
 
 /// The machine and the program that a result is of.
@@ -165,6 +167,9 @@ pub struct Tuned {
     pub evidence: Option<Evidence>,
     /// What the user should know.
     pub notes: Vec<String>,
+    /// Whether its time depends on where its main thread happens to be, and what is done about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_touch: Option<Bimodal>,
     /// Its parallel regions above 5 % of its time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub regions: Vec<RegionResult>,
@@ -173,6 +178,9 @@ pub struct Tuned {
     pub predictions: Vec<Prediction>,
     /// All configurations that ran, the fastest first.
     pub measured: Vec<Measured>,
+    /// Where its pages go, if they are bound by a map as they are allocated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_map: Option<PageMap>,
 }
 
 impl Tuned {
@@ -202,8 +210,10 @@ impl Tuned {
             subject,
             configuration: best.as_ref().map(|(plan, _)| plan.base),
             seats: best.map(|(plan, _)| plan.regions).unwrap_or_default(),
+            page_map: outcome.page_map.clone(),
             evidence,
             notes: outcome.notes.clone(),
+            first_touch: outcome.bimodal.clone(),
             regions: regions(outcome),
             predictions: outcome.one_by_one.as_ref().map(OneByOne::predictions).unwrap_or_default(),
             measured,
@@ -215,10 +225,22 @@ impl Tuned {
         Some(Plan { regions: self.seats.clone(), ..self.configuration?.into() })
     }
 
+    /// The node that the main thread alone is bound to at first, if the program is as it is otherwise.
+    pub fn main_node(&self) -> Option<u32> {
+        let bimodal = self.first_touch.as_ref().filter(|bimodal| bimodal.remedy == Remedy::MainThread);
+        bimodal.filter(|_| self.configuration.is_none()).map(|bimodal| bimodal.node)
+    }
+
+    /// Whether `tandem run --tuned` does anything.
+    pub fn is_applied(&self) -> bool {
+        self.configuration.is_some() || self.main_node().is_some()
+    }
+
     /// What was found, in one sentence.
     pub fn in_words(&self) -> String {
         let (Some(plan), Some(evidence)) = (self.plan(), &self.evidence) else {
-            return "the program as it is is the fastest that was found".to_owned();
+            let main = self.main_node().map(|node| format!(", with its main thread on node {node} at first"));
+            return format!("the program as it is is the fastest that was found{}", main.unwrap_or_default());
         };
         let [low, high] = evidence.interval;
         let sure = Comparison { ratio: evidence.speed_up, interval: (low, high) }.verdict(Better::Higher);
@@ -324,6 +346,7 @@ fn find(program: &str) -> Result<PathBuf> {
 mod tests {
     use super::*;
     use crate::one_by_one::Contender;
+    use crate::page_map::Mapped;
     use crate::search::{End, Found, Runs};
     use crate::space::{PagePlacement, ThreadPlacement};
     use crate::testing::machine;
@@ -351,6 +374,8 @@ mod tests {
             regions: vec![],
             notes: vec!["careful".into()],
             one_by_one: None,
+            bimodal: None,
+            page_map: None,
         }
     }
 
@@ -428,6 +453,39 @@ mod tests {
     }
 
     #[test]
+    fn a_program_placed_by_chance_is_read_back_and_its_main_thread_alone_is_bound_if_nothing_else_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.tandem.toml");
+        let runs: Vec<(f64, u32)> = (0..8).map(|run| (1.0 + f64::from(run % 2), run % 2)).collect();
+        let bimodal = Bimodal { remedy: Remedy::MainThread, bound_s: Some(1.0), ..Bimodal::of(&runs).unwrap() };
+        let mut outcome = Outcome { bimodal: Some(bimodal.clone()), ..outcome() };
+        assert_eq!(Tuned::new(subject(), &outcome).main_node(), None, "the configuration binds all threads");
+        outcome.found.best = Some(0);
+        let tuned = Tuned::new(subject(), &outcome);
+        fs::write(&path, tuned.text().unwrap()).unwrap();
+        assert_eq!(Tuned::read(&path).unwrap(), tuned);
+        assert_eq!((tuned.main_node(), tuned.is_applied()), (Some(0), true));
+        assert!(tuned.in_words().ends_with("that was found, with its main thread on node 0 at first"));
+        outcome.bimodal = Some(Bimodal { remedy: Remedy::None, ..bimodal });
+        let tuned = Tuned::new(subject(), &outcome);
+        assert_eq!((tuned.main_node(), tuned.is_applied()), (None, false));
+    }
+
+    #[test]
+    fn a_map_of_pages_is_read_back_and_stands_at_the_end_in_words() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.tandem.toml");
+        let mapped = |order| Mapped { site: "x+0x10".into(), order, pages: 9, runs: "0-4 on 0, 5-8 on 1".into() };
+        let map = PageMap { sampler: "pmu".into(), accesses: 99, allocations: vec![mapped(0), mapped(1)] };
+        let tuned = Tuned::new(subject(), &Outcome { page_map: Some(map), ..outcome() });
+        let text = tuned.text().unwrap();
+        fs::write(&path, &text).unwrap();
+        assert_eq!(Tuned::read(&path).unwrap(), tuned);
+        let end = "[[page_map.allocation]]\nsite = \"x+0x10\"\norder = 1\npages = 9\nruns = \"0-4 on 0, 5-8 on 1\"\n";
+        assert!(text.ends_with(end), "{text}");
+    }
+
+    #[test]
     fn what_differs_is_said() {
         let tuned = subject();
         assert!(tuned.differences(&tuned).is_empty());
@@ -461,7 +519,7 @@ mod tests {
         fs::write(&path, "interval_ms = 5\n").unwrap();
         let said = format!("{:#}", Tuned::read(&path).unwrap_err());
         assert!(said.contains("x.toml: is no result of tandem tune"), "{said}");
-        let newer = Tuned::new(subject(), &outcome()).text().unwrap().replace("version = 3", "version = 9");
+        let newer = Tuned::new(subject(), &outcome()).text().unwrap().replace("version = 4", "version = 9");
         fs::write(&path, newer).unwrap();
         assert!(Tuned::read(&path).unwrap_err().to_string().contains("version 9"));
     }

@@ -4,13 +4,17 @@
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tandem_ab::stop::Stop;
 use tandem_machine::read_running;
-use tandem_tune::launch::{End, Places, Program, Streams};
+use tandem_tune::births;
+use tandem_tune::chance::main_cpus;
+use tandem_tune::launch::{End, Program, Streams};
+use tandem_tune::places::Places;
 use tandem_tune::session::places;
 use tandem_tune::tuned::{Subject, Tuned};
 
@@ -31,7 +35,23 @@ pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
     if plan.is_none() {
         eprintln!("tandem: {}: {}", file.display(), tuned.in_words());
     }
-    let places = plan.as_ref().map_or_else(Places::default, |plan| places(plan, &topology));
+    let as_it_is =
+        || Places { main: tuned.main_node().and_then(|node| main_cpus(&topology, node)), ..Places::default() };
+    let mut places = plan.as_ref().map_or_else(as_it_is, |plan| places(plan, &topology));
+    let mut base = plan.as_ref().map(|plan| plan.base);
+    if let Some(map) = tuned.page_map.clone() {
+        let has_node = |run: &births::Run| topology.nodes.values().any(|node| node.id.0 == run.node);
+        let by_name = map.by_name().with_context(|| format!("{}: is no result of tandem tune", file.display()))?;
+        if by_name.values().flat_map(|one| &one.1).all(has_node) {
+            places.page_map = Some(Arc::new(map));
+        } else {
+            eprintln!(
+                "tandem: warning: {}: its map of pages names nodes that are not here: pages are where they are touched first",
+                file.display()
+            );
+            base = None;
+        }
+    }
     let command = crate::tune::trial::words(&words, plan.as_ref());
     let program = Program { command, streams: Streams::Ours, functions: tuned.subject.functions.clone() };
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals cannot be handled")?;
@@ -45,10 +65,13 @@ pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
             }
         });
     };
-    let ran = movers::run(&program, plan.as_ref().map(|plan| &plan.base), &places, None, &Stop::default(), forward)?;
+    let ran = movers::run(&program, base.as_ref(), &places, None, &Stop::default(), forward)?;
     handle.close();
     if let Some(Err(why)) = &ran.moved_pages {
         eprintln!("tandem: warning: {}: its pages were not moved to the end: {why}", file.display());
+    }
+    if let Some(misfit) = ran.seen.map_use.as_ref().and_then(births::MapUse::in_words) {
+        eprintln!("tandem: warning: {}: {misfit}", file.display());
     }
     let code = match ran.seen.end {
         End::Code(code) => code,

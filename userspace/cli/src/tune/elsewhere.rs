@@ -159,7 +159,7 @@ impl<'a> Far<'a> {
             |plan: &Option<Plan>| Request::Run(Box::new(Job { plan: plan.clone(), limit_s, ..self.job.clone() }));
         let requests: Vec<Request> = plans.iter().map(request).collect();
         self.executor.carry_out(&requests, self.stop, &mut |at, reply| match reply {
-            Reply::Trial(trial) => ended(at, trial),
+            Reply::Trial(trial) => ended(at, *trial),
             other => unexpected(&other),
         })
     }
@@ -174,7 +174,7 @@ impl<'a> Far<'a> {
             ended = Some(trial);
             Ok(())
         })?;
-        let seen = Seen { end: End::Stopped, seconds: 0.0, threads: 0, processes: 0, regions: Vec::new() };
+        let seen = Seen::of(End::Stopped, 0.0);
         Ok(ended.unwrap_or(Trial { seen, last_words: String::new(), moved_pages: None }))
     }
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use tandem_ab::stop::Stop;
-use tandem_tune::launch::{self, Places, Program, Seen};
+use tandem_tune::launch::{self, Program, Seen};
+use tandem_tune::places::Places;
 use tandem_tune::session::AT_BIRTH;
 use tandem_tune::space::{ALL, Configuration, PagePlacement};
 
@@ -23,7 +24,7 @@ pub struct Ran {
     pub moved_pages: Option<Result<u64, String>>,
 }
 
-/// Runs `program` as [`launch::run`] does, beside a scx_tandem if `one`, its configuration, needs that. Nothing is loaded when this returns.
+/// Runs `program` as [`launch::run`] does, beside a scx_tandem if `one`, its configuration, needs that and there is no map of pages. Nothing is loaded when this returns.
 ///
 /// # Errors
 /// scx_tandem cannot be loaded (then the program is not started), or the program cannot be started or traced.
@@ -35,7 +36,7 @@ pub fn run(
     stop: &Stop,
     started: impl FnOnce(i32) + Send,
 ) -> Result<Ran> {
-    let Some(one) = one.filter(|one| one.needs_moving()) else {
+    let Some(one) = one.filter(|one| one.needs_moving() && places.page_map.is_none()) else {
         return Ok(Ran { seen: launch::run(program, places, limit, stop, started)?, moved_pages: None });
     };
     let scheduler = match obstacle_here() {
@@ -81,15 +82,18 @@ fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// What can be tried on a machine with this obstacle: those `asked` for, else all that are possible.
+/// What can be tried on a machine with these obstacles to moving pages and to maps of them: those `asked` for, else all that
+/// are possible. Either way will do.
 ///
 /// # Errors
 /// One that was asked for is not possible.
-pub fn choose(asked: &[PagePlacement], obstacle: Option<String>) -> Result<Choice> {
+pub fn choose(asked: &[PagePlacement], to_moving: Option<String>, to_maps: Option<String>) -> Result<Choice> {
     let needs = |placements: &[PagePlacement]| {
         let names: Vec<&str> = placements.iter().filter(|one| one.needs_moving()).map(|one| one.name()).collect();
         names.join(", ")
     };
+    let obstacle =
+        to_moving.zip(to_maps).map(|(moving, maps)| format!("{moving}; nor is there a map of pages: {maps}"));
     match obstacle {
         Some(obstacle) if asked.is_empty() => {
             let left_out =
@@ -158,16 +162,19 @@ mod tests {
     #[test]
     fn what_is_not_possible_is_left_out_in_words_or_refused_if_it_was_asked_for() {
         let no = || Some("that needs root".to_owned());
+        let choose = |asked: &[PagePlacement], moving| super::choose(asked, moving, Some("no sampler".to_owned()));
         let left = choose(&[], no()).unwrap();
         assert_eq!(left.placements, AT_BIRTH);
-        let expected =
-            "pages are not placed by locality, balance, mix, for which scx_tandem moves pages: that needs root";
+        let expected = "pages are not placed by locality, balance, mix, for which scx_tandem moves pages: that needs root; \
+            nor is there a map of pages: no sampler";
         assert_eq!(left.left_out.unwrap(), expected);
         assert_eq!(choose(&[], None).unwrap(), Choice { placements: ALL.to_vec(), left_out: None });
         let asked = [Balance, Interleave, FirstTouch];
         assert_eq!(choose(&asked, None).unwrap().placements, [FirstTouch, Interleave, Balance]);
         let refused = choose(&asked, no()).unwrap_err().to_string();
-        assert_eq!(refused, "--pages balance: scx_tandem cannot move pages here: that needs root");
+        let expected = "--pages balance: scx_tandem cannot move pages here: that needs root; nor is there a map of pages: no sampler";
+        assert_eq!(refused, expected);
+        assert_eq!(super::choose(&[], no(), None).unwrap(), Choice { placements: ALL.to_vec(), left_out: None });
         assert_eq!(choose(&asked[1..], no()).unwrap().placements, [FirstTouch, Interleave]);
     }
 

@@ -12,7 +12,8 @@ use clap::Args;
 use tandem_ab::stop::Stop;
 use tandem_ab::store::write_whole;
 use tandem_machine::read_running;
-use tandem_tune::launch::{End, Places, Program, Streams};
+use tandem_tune::launch::{End, Program, Streams};
+use tandem_tune::places::Places;
 use tandem_tune::plan::Plan;
 use tandem_tune::remote::{Description, Job, Reply, Request};
 use tandem_tune::session::{Trial, places};
@@ -112,7 +113,8 @@ fn carry_out(job: &Job, stop: &Stop) -> Result<Reply> {
     let plan = job.plan.as_ref();
     let places = plan.map_or_else(Places::default, |plan| places(plan, &topology));
     let what = What { command: &job.command, input: job.input.as_deref(), functions: &job.subject.functions };
-    here(&what, plan, &places, job.limit_s.map(Duration::from_secs_f64), stop).map(Reply::Trial)
+    here(&what, plan, &places, job.limit_s.map(Duration::from_secs_f64), stop)
+        .map(|trial| Reply::Trial(Box::new(trial)))
 }
 
 /// What is run.

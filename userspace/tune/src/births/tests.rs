@@ -7,7 +7,8 @@ use std::process::Command;
 use tandem_ab::stop::Stop;
 
 use super::*;
-use crate::launch::{End, Places, Program, Seen, Streams, run};
+use crate::launch::{End, Program, Seen, Streams, run};
+use crate::places::Places;
 
 /// Tells for memory of every kind whether it has a policy (`bound`) or not (`free`), then the same of a copy of the process
 /// and of what that allocates, then of memory that has grown and shrunk.

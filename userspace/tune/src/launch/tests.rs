@@ -264,3 +264,52 @@ int main(void) {
     assert_eq!((seen.end, seen.processes), (End::Code(5), 2));
     assert_eq!(seen.regions.iter().map(|region| region.entries).sum::<u64>(), 3, "{:?}", seen.regions);
 }
+
+/// Says on how many CPUs the main thread may run before its first thread, and then on how many both may.
+const MAIN_FIRST: &str = r#"
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static int cpus(void) {
+	cpu_set_t set;
+	sched_getaffinity(0, sizeof set, &set);
+	return CPU_COUNT(&set);
+}
+static void *tell(void *none) { printf(" %d", cpus()); return none; }
+int main(void) {
+	pthread_t thread;
+	memset(malloc(8 << 20), 1, 8 << 20);
+	printf("%d", cpus());
+	fflush(stdout);
+	if (!fork()) {
+		printf(" %d", cpus());
+		return 0;
+	}
+	wait(NULL);
+	pthread_create(&thread, NULL, tell, NULL);
+	pthread_join(thread, NULL);
+	printf(" %d\n", cpus());
+}
+"#;
+
+#[test]
+fn the_main_thread_alone_is_bound_until_its_first_thread_is_born_and_where_its_memory_was_is_seen() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = directory.path().join("output");
+    let program = program(build(directory.path(), MAIN_FIRST), &output);
+    let all = online_cpus().unwrap().len();
+    let main = single_cpus().pop();
+    let seen = launch(&program, &Places { main, ..Places::default() });
+    assert_eq!(seen.end, End::Code(0));
+    assert_eq!(std::fs::read_to_string(&output).unwrap(), format!("1 {all} {all} {all}\n"), "of a copy, too");
+    let first_touch = seen.first_touch.unwrap();
+    assert!(first_touch.all_pages() >= 2048, "the memory that it had touched: {first_touch:?}");
+    assert_eq!(Some(first_touch.main_cpu), online_cpus().unwrap().last().map(|cpu| cpu.0));
+    let ours = Program { streams: Streams::Ours, command: ["true"].map(OsString::from).to_vec(), ..program };
+    assert_eq!(launch(&ours, &Places::default()).first_touch, None, "whoever applies a result does not look");
+}

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use super::tests::{build, build_by, launch, program, single_cpus};
 use super::*;
+use crate::places::{ByRegion, InTurns};
+use crate::process::Seating;
 
 /// Says of each region how many threads it has and which CPU each may use, and goes on with the next; `rounds` times, of
 /// which only what differs from the first round is said.

@@ -12,7 +12,8 @@ use tandem_policies::model::Topology;
 
 use super::*;
 use crate::conflicts::resolve;
-use crate::launch::{End, Places, Seen};
+use crate::launch::{End, Seen};
+use crate::places::Places;
 use crate::plan::Turn;
 use crate::session::{AT_BIRTH, Trial, plan_name};
 use crate::space::PagePlacement;
@@ -74,7 +75,7 @@ impl<'a> Made<'a> {
             regions.push(region);
         }
         let end = if plan.is_some_and(|plan| plan.turns.is_some()) { End::Measured } else { End::Code(0) };
-        Seen { end, seconds: all_s, threads: base.threads.max(2), processes: 1, regions }
+        Seen { threads: base.threads.max(2), regions, ..Seen::of(end, all_s) }
     }
 }
 
@@ -129,6 +130,7 @@ fn tune(made: &Made, store: &Path, last: usize) -> Tuned {
             }
             Ok(Trial { seen, last_words: String::new(), moved_pages: None })
         },
+        mapping: None,
         run_many: None,
     }
     .tune()

@@ -59,7 +59,7 @@ pub enum Reply {
     /// Its machine.
     Machine(Box<Description>),
     /// The run.
-    Trial(Trial),
+    Trial(Box<Trial>),
     /// Why there was none, and would be none the next time.
     Refused(String),
 }

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::*;
+use crate::first_touch::{FirstTouch, Remedy};
+use crate::mapping::Profiled;
+use crate::page_use::{Name, PageUse, Used};
 use crate::space::ALL;
 use crate::testing::machine;
 
@@ -16,6 +19,10 @@ struct Run {
     /// How often each configuration was really run.
     ran: BTreeMap<String, usize>,
     said: Vec<String>,
+    /// Numbers of threads of the runs that told who uses which page.
+    profiles: Vec<usize>,
+    /// By configuration.
+    maps: BTreeMap<String, PageMap>,
 }
 
 /// A session with this store that is stopped at the `last` run, of a command without `{threads}`.
@@ -39,6 +46,24 @@ fn session_with(
     session_on(None, pages, moved, command_has_threads, store, program, last)
 }
 
+thread_local! {
+    /// Whether pages can be moved where there is no map, and what tells who uses which page; no maps if none.
+    static PROFILED: RefCell<Option<(bool, Profiled)>> = const { RefCell::new(None) };
+    /// What becomes of maps.
+    static MAP_USE: RefCell<MapUse> = RefCell::default();
+    /// How many runs as they are began on each node of those that are placed by chance, and by how much the other one is slower.
+    static DRAWS: Cell<Option<(u32, f64)>> = const { Cell::new(None) };
+}
+
+/// Seconds and first memory of a run whose main thread was bound to this node, or placed by chance: on each in turn.
+fn main_thread(one: Option<&Configuration>, seconds: f64, bound: Option<u32>) -> (f64, Option<FirstTouch>) {
+    let Some((draws, factor)) = DRAWS.get().filter(|_| one.is_none()) else { return (seconds, None) };
+    let node = bound.unwrap_or(draws % 2);
+    DRAWS.set(Some((draws + u32::from(bound.is_none()), factor)));
+    let first_touch = FirstTouch { main_cpu: 0, pages: [(node, 300), (1 - node, 20)].into() };
+    (if node == 0 { factor * seconds } else { seconds }, Some(first_touch))
+}
+
 /// The same; each round at once, last run first, if there is a list for how many these were.
 fn session_on(
     rounds: Option<&RefCell<Vec<usize>>>,
@@ -52,22 +77,30 @@ fn session_on(
     let (topology, stop) = (machine(2, 4), Stop::default());
     let store = Store::open(store, &"experiment").unwrap();
     let (ran, said, left) = (RefCell::new(BTreeMap::new()), RefCell::new(Vec::new()), Cell::new(last));
+    let (profiles, maps) = (RefCell::new(Vec::new()), RefCell::new(BTreeMap::new()));
     let run = |plan: Option<&Plan>, places: &Places, limit: Option<Duration>| {
         let one = plan.map(|plan| &plan.base);
         assert_eq!(places.seats.len(), one.map_or(0, |one| one.threads));
         if left.get() == 0 {
             stop.wish();
-            let seen = Seen { end: End::Stopped, seconds: 0.1, threads: 1, processes: 1, regions: vec![] };
+            let seen = Seen::of(End::Stopped, 0.1);
             return Ok(Trial { seen, last_words: String::new(), moved_pages: None });
         }
         left.set(left.get() - 1);
         *ran.borrow_mut().entry(name(one)).or_default() += 1;
         let (end, seconds, threads) = program(one);
+        let main = places.main.as_ref().map(|cpus| u32::from(*cpus != CpuSet::of_node(&topology, NodeIndex(0))));
+        let (seconds, first_touch) = main_thread(one, seconds, main);
         let late = limit.is_some_and(|limit| seconds > limit.as_secs_f64());
         let end = if late { End::TooLong } else { end };
-        let seen = Seen { end, seconds, threads, processes: 1, regions: vec![] };
-        let needs_moving = one.is_some_and(Configuration::needs_moving);
+        let seen = Seen { threads, first_touch, ..Seen::of(end, seconds) };
+        let needs_moving = one.is_some_and(Configuration::needs_moving) && places.page_map.is_none();
         let moved_pages = needs_moving.then(|| moved(one.expect("it needs moving")));
+        let map_use = places.page_map.as_ref().map(|map| {
+            maps.borrow_mut().insert(name(one), map.as_ref().clone());
+            MAP_USE.with_borrow(Clone::clone)
+        });
+        let seen = Seen { map_use, ..seen };
         Ok(Trial { seen, last_words: "oh no".to_owned(), moved_pages })
     };
     let many = rounds.map(|rounds| {
@@ -82,6 +115,12 @@ fn session_on(
             })
         }
     });
+    let profiler = |plan: &Plan, places: &Places| {
+        assert_eq!(places.seats.len(), plan.base.threads);
+        profiles.borrow_mut().push(plan.base.threads);
+        Ok(PROFILED.with_borrow(|profiled| profiled.as_ref().expect("there are maps").1.clone()))
+    };
+    let mapping = PROFILED.with_borrow(|known| known.as_ref().map(|known| Mapping::new(&profiler, known.0)));
     let outcome = Session {
         topology: &topology,
         cores: 8,
@@ -96,10 +135,17 @@ fn session_on(
         stop: &stop,
         say: &|sentence: &str| said.borrow_mut().push(sentence.to_owned()),
         run: &run,
+        mapping: mapping.as_ref(),
         run_many: many.as_ref().map(|many| many as &ManyRunner<'_>),
     }
     .tune();
-    Run { outcome, ran: ran.into_inner(), said: said.into_inner() }
+    Run {
+        outcome,
+        ran: ran.into_inner(),
+        said: said.into_inner(),
+        profiles: profiles.into_inner(),
+        maps: maps.into_inner(),
+    }
 }
 
 /// Seconds: best with four threads on one node.
@@ -233,6 +279,124 @@ fn a_lottery_is_told_and_what_ends_it() {
         outcome.notes.iter().any(|note| note.contains("3.000 to 6.000 s") && note.contains("chance")),
         "{:?}",
         outcome.notes
+    );
+}
+
+/// The program is fastest as it is if its main thread is lucky.
+#[test]
+fn a_program_placed_by_chance_gets_its_main_thread_bound_where_it_is_fast() {
+    let directory = tempfile::tempdir().unwrap();
+    let of = |store: &str, factor: f64, as_it_is_s: f64| {
+        DRAWS.set(Some((0, factor)));
+        let program = |one: Option<&Configuration>| {
+            let (end, seconds, threads) = four_are_best(one);
+            (end, if one.is_none() { as_it_is_s } else { seconds }, threads)
+        };
+        let run = session(&directory.path().join(store), &program, 10_000);
+        DRAWS.set(None);
+        run
+    };
+    let run = of("lucky", 1.5, 1.0);
+    let outcome = run.outcome.unwrap().unwrap();
+    let bimodal = outcome.bimodal.as_ref().unwrap();
+    assert_eq!((outcome.best(), bimodal.remedy, bimodal.node), (None, Remedy::MainThread, 1));
+    assert_eq!(bimodal.bound_s, Some(1.0));
+    assert!(outcome.notes.iter().any(|note| note.contains("on node 1: 5 runs, 1.000 to 1.000 s; on node 0: 5 runs")));
+    assert!(outcome.notes.iter().all(|note| !note.contains("placement by chance is what differs")), "said once");
+    assert!(run.said.iter().any(|said| said.starts_with("as it is, main thread first on node 1: 1.000 s")));
+    let again = of("lucky", 1.5, 1.0);
+    assert_eq!((again.ran.len(), again.outcome.unwrap().unwrap().bimodal), (0, outcome.bimodal), "all is known");
+    // A configuration that is faster binds the main thread anyway: its first seat is on node 0.
+    let outcome = of("slow", 1.5, 5.0).outcome.unwrap().unwrap();
+    let bimodal = outcome.bimodal.unwrap();
+    assert_eq!((outcome.found.best.is_some(), bimodal.remedy, bimodal.node), (true, Remedy::Configuration, 0));
+    let outcome = of("alike", 1.0, 1.0).outcome.unwrap().unwrap();
+    assert_eq!(outcome.bimodal, None);
+}
+
+/// The first half of an allocation is used by all threads but the first one, the second half by that.
+fn page_use() -> PageUse {
+    let uses = (0..1024).map(|page| (page, if page < 512 { 1 + page as usize % 3 } else { 0 }, 9)).collect();
+    PageUse {
+        sampler: "made up".into(),
+        allocations: vec![Used { name: Name { site: "p".into(), order: 0 }, pages: 1024, uses }],
+    }
+}
+
+/// As good as can be where pages are placed by who uses them.
+fn by_use_is_best(one: Option<&Configuration>) -> (End, f64, usize) {
+    let (end, seconds, threads) = four_are_best(one);
+    (end, if one.is_some_and(Configuration::needs_moving) { seconds - 1.0 } else { seconds }, threads)
+}
+
+fn with_maps(store: &Path, can_move: bool, profiled: Profiled, last: usize) -> Run {
+    PROFILED.set(Some((can_move, profiled)));
+    let run = session_with(&ALL, &|_| Ok(17), false, store, &by_use_is_best, last);
+    PROFILED.set(None);
+    run
+}
+
+#[test]
+fn pages_go_by_a_map_that_is_made_once_for_each_number_of_threads() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = directory.path().join("s");
+    let part = with_maps(&store, true, Profiled::Use(page_use()), 12);
+    let mut run = with_maps(&store, true, Profiled::Use(page_use()), 10_000);
+    run.maps.extend(part.maps);
+    let (mut profiles, outcome) = ([part.profiles, run.profiles].concat(), run.outcome.unwrap().unwrap());
+    profiles.sort_unstable();
+    assert_eq!(profiles, [2, 4, 8], "interrupted or not");
+    assert!([part.said, run.said].concat().iter().all(|said| !said.contains("pages moved")));
+    let (best, _) = outcome.best().unwrap();
+    assert!(best.needs_moving(), "{best}");
+    assert_eq!(outcome.page_map.as_ref(), run.maps.get(&best.to_string()));
+    assert!(outcome.notes.iter().any(|note| note.contains("by a map of 1 allocation from 9216 accesses")));
+    let runs_of = |name: &str| run.maps[name].allocations[0].runs.as_str();
+    // The four that use it are on node 0.
+    let name = "8 threads contiguous on 2 nodes, pages locality on 2 nodes";
+    assert_eq!(runs_of(name), "0-1023 on 0");
+    assert!(runs_of("4 threads scatter on 1 node, pages balance on 2 nodes").contains(" on 1"));
+    // By the mover it would be another measurement.
+    let moved = session_with(&ALL, &|_| Ok(17), false, &store, &by_use_is_best, 10_000);
+    assert!(moved.ran.contains_key(name) && moved.outcome.unwrap().unwrap().page_map.is_none());
+}
+
+#[test]
+fn where_no_map_can_be_made_pages_are_moved_or_not_placed_by_use_and_it_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    for can_move in [true, false] {
+        let store = directory.path().join(format!("{can_move}"));
+        let run = with_maps(&store, can_move, Profiled::Impossible("too little".into()), 10_000);
+        let outcome = run.outcome.unwrap().unwrap();
+        let note =
+            outcome.notes.iter().find(|note| note.starts_with("no map of pages can be made: too little; ")).unwrap();
+        assert_eq!(run.profiles.len(), 1, "it is not tried again and again");
+        assert_eq!(outcome.candidates.iter().flatten().any(Configuration::needs_moving), can_move, "{note}");
+        assert_eq!(note.contains("moved while it runs instead"), can_move, "{note}");
+        assert_eq!(run.said.iter().any(|said| said.ends_with("17 pages moved")), can_move);
+    }
+}
+
+#[test]
+fn a_program_that_allocates_otherwise_than_its_map_has_failed_under_it_in_words() {
+    let directory = tempfile::tempdir().unwrap();
+    MAP_USE.set(MapUse { mapped_pages: 9, map_pages: 20, unknown: Some("oh dear".into()), other_size: None });
+    let run = with_maps(&directory.path().join("s"), false, Profiled::Use(page_use()), 10_000);
+    let outcome = run.outcome.unwrap().unwrap();
+    assert!(outcome.best().is_some_and(|(best, _)| !best.needs_moving()) && outcome.page_map.is_none());
+    let failed = "it failed: its allocations are not those that were profiled: 9 of 20 pages";
+    assert!(
+        outcome.notes.iter().any(|note| note.contains(failed) && note.ends_with("(oh dear)")),
+        "{:?}",
+        outcome.notes
+    );
+    // Most of it is right: the run counts, and it is said.
+    MAP_USE.set(MapUse { mapped_pages: 19, map_pages: 20, ..MapUse::default() });
+    let run = with_maps(&directory.path().join("other"), false, Profiled::Use(page_use()), 10_000);
+    MAP_USE.set(MapUse::default());
+    assert!(run.outcome.unwrap().unwrap().page_map.is_some());
+    assert!(
+        run.said.iter().any(|said| said.contains(" s; its allocations are not those") && said.contains("19 of 20"))
     );
 }
 

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Programs whose main thread is placed by chance: told by the runs as they are, and what is done about it.
+//!
+//! The search compares medians, so of a program that takes one of two times it may find that it is fastest as it is, which
+//! nobody can have again. So the main thread alone is bound then, and that is measured.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::first_touch::{Bimodal, MATTERS, Remedy};
+use crate::places::Places;
+use crate::search::{self, Reading};
+use crate::seat::CpuSet;
+use crate::session::{AS_IT_IS, Outcome, Session};
+use crate::store::Row;
+
+impl Session<'_> {
+    /// The same with whether the main thread is placed by chance, and what helps.
+    pub(crate) fn with_chance(&self, mut outcome: Outcome, deadline: Option<Instant>) -> Result<Outcome> {
+        let mut runs = self.first_nodes(&outcome)?;
+        let late = |seconds: f64| deadline.is_some_and(|end| Instant::now() + Duration::from_secs_f64(seconds) > end);
+        // How many more is not decided by what they show, or chance would be taken for a rule more often.
+        while runs.len() < self.settings.repeats && is_doubtful(&runs) && !late(runs[0].0) {
+            let Some(row) = self.row(None, outcome.found.runs[0].seconds.len(), None)? else { break };
+            let Reading::Seconds(seconds) = row.reading else { break };
+            outcome.found.runs[0].seconds.push(seconds);
+            outcome.regions[0].push(row.regions.clone());
+            let Some(node) = self.first_node(&row) else { break };
+            runs.push((seconds, node));
+        }
+        outcome.bimodal = Bimodal::of(&runs);
+        if let Some(mut bimodal) = outcome.bimodal.take() {
+            self.remedy(&mut bimodal, &outcome, &late)?;
+            outcome.notes.push(bimodal.in_words());
+            outcome.bimodal = Some(bimodal);
+        } else {
+            outcome.notes.extend(self.note_of_chance(&outcome.found));
+        }
+        Ok(outcome)
+    }
+
+    /// Seconds and first node of the runs as it is.
+    fn first_nodes(&self, outcome: &Outcome) -> Result<Vec<(f64, u32)>> {
+        let mut runs = Vec::new();
+        for (attempt, &seconds) in outcome.found.runs[0].seconds.iter().enumerate() {
+            let row = self.store.run(AS_IT_IS, attempt)?;
+            runs.extend(row.and_then(|row| self.first_node(&row)).map(|node| (seconds, node)));
+        }
+        Ok(runs)
+    }
+
+    fn first_node(&self, row: &Row) -> Option<u32> {
+        row.first_touch.as_ref()?.node(self.topology)
+    }
+
+    /// Finds out what helps.
+    fn remedy(&self, bimodal: &mut Bimodal, outcome: &Outcome, late: &dyn Fn(f64) -> bool) -> Result<()> {
+        if let Some((plan, _)) = outcome.plan() {
+            let main = plan.base.seats(self.topology).first().copied();
+            bimodal.remedy = Remedy::Configuration;
+            bimodal.node = main.map_or(bimodal.node, |node| self.topology.nodes[node].id.0);
+            return Ok(());
+        }
+        // Whoever runs trials elsewhere is told configurations only.
+        if self.run_many.is_some() {
+            return Ok(());
+        }
+        let usual_s = mean(&outcome.found.runs[0].seconds);
+        let mut bound = search::Runs::default();
+        let name = format!("{AS_IT_IS}, main thread first on node {}", bimodal.node);
+        while bound.seconds.len() < self.settings.repeats && !late(usual_s) {
+            let Some(row) = self.main_bound(&name, bimodal.node, bound.seconds.len(), usual_s)? else { break };
+            let Reading::Seconds(seconds) = row.reading else { break };
+            bound.seconds.push(seconds);
+        }
+        bimodal.bound_s = bound.median();
+        let helps = !bound.seconds.is_empty() && mean(&bound.seconds) <= usual_s;
+        bimodal.remedy = if helps { Remedy::MainThread } else { Remedy::None };
+        Ok(())
+    }
+
+    /// A run with the main thread alone bound, from the store or else of the program.
+    fn main_bound(&self, name: &str, node: u32, attempt: usize, usual_s: f64) -> Result<Option<Row>> {
+        if let Some(row) = self.store.run(name, attempt)? {
+            return Ok(Some(row));
+        }
+        if self.stop.wished() {
+            return Ok(None);
+        }
+        let places = Places { main: main_cpus(self.topology, node), ..Places::default() };
+        let limit_s = self.settings.limit_s(usual_s);
+        let trial = (self.run)(None, &places, Some(Duration::from_secs_f64(limit_s)))?;
+        self.keep(name, attempt, Some(limit_s), trial)
+    }
+}
+
+/// The CPUs of the node with this id; `None` if it is not there.
+pub fn main_cpus(topology: &tandem_policies::model::Topology, node: u32) -> Option<CpuSet> {
+    let index = topology.nodes.iter().find(|(_, known)| known.id.0 == node)?.0;
+    Some(CpuSet::of_node(topology, index))
+}
+
+/// Whether runs that differ began on different nodes.
+fn is_doubtful(runs: &[(f64, u32)]) -> bool {
+    let nodes: BTreeSet<u32> = runs.iter().map(|run| run.1).collect();
+    let least = runs.iter().map(|run| run.0).fold(f64::INFINITY, f64::min);
+    nodes.len() > 1 && runs.iter().any(|run| run.0 > MATTERS * least)
+}
+
+fn mean(seconds: &[f64]) -> f64 {
+    seconds.iter().sum::<f64>() / seconds.len().max(1) as f64
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Pages by a map: one run for each number of threads tells who uses which page, and each configuration that places pages by
+//! use gets a map made of that. Where none can be made, pages are moved while the program runs, or are not placed so.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use anyhow::Result;
+use tandem_policies::model::NodeIndex;
+
+use crate::page_map::{Nodes, PageMap};
+use crate::page_use::PageUse;
+use crate::places::Places;
+use crate::plan::{Plan, RegionSeats};
+use crate::session::{Outcome, Session, places};
+use crate::space::{PagePlacement, Space};
+use crate::store::Row;
+
+/// What a run gave that was to tell who uses which page.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Profiled {
+    /// That.
+    Use(PageUse),
+    /// Why nothing.
+    Impossible(String),
+    /// The user stopped it.
+    Stopped,
+}
+
+/// Runs the program under this plan, with its threads in their places and pages where they are touched first, and tells who uses
+/// which page.
+pub type Profiler<'a> = dyn Fn(&Plan, &Places) -> Result<Profiled> + 'a;
+
+/// Makes maps.
+pub struct Mapping<'a> {
+    profiler: &'a Profiler<'a>,
+    /// Whether pages can be moved where no map can be made.
+    can_move: bool,
+    /// By number of threads.
+    known: RefCell<BTreeMap<usize, Rc<Result<PageUse, String>>>>,
+    /// No map could be made.
+    is_off: Cell<bool>,
+}
+
+impl<'a> Mapping<'a> {
+    /// With profiles by `profiler`; `can_move`: pages can be moved where no map can be made.
+    pub fn new(profiler: &'a Profiler<'a>, can_move: bool) -> Self {
+        Self { profiler, can_move, known: RefCell::default(), is_off: Cell::new(false) }
+    }
+}
+
+impl Session<'_> {
+    /// Whether a plan's pages go by a map.
+    pub(crate) fn is_mapped(&self, plan: &Plan) -> bool {
+        self.mapping.is_some_and(|mapping| !mapping.is_off.get()) && plan.base.needs_moving()
+    }
+
+    /// The same space, or the part of it that is left when no map can be made; `None`: the user stopped.
+    pub(crate) fn with_maps(&self, space: Space, first: &Row, notes: &mut Vec<String>) -> Result<Option<Space>> {
+        let Some(mapping) = self.mapping else { return Ok(Some(space)) };
+        let all = space.configurations(self.topology);
+        let by_use: Vec<_> = all.into_iter().filter(|one| one.needs_moving()).collect();
+        // The one that is most like the program as it is.
+        let Some(one) = by_use.iter().min_by_key(|one| one.threads.abs_diff(first.threads)) else {
+            return Ok(Some(space));
+        };
+        let Some(found) = self.page_use(&(*one).into())? else { return Ok(None) };
+        let Err(why) = found.as_ref() else { return Ok(Some(space)) };
+        mapping.is_off.set(true);
+        let (instead, is_left): (_, fn(&PagePlacement) -> bool) = match mapping.can_move {
+            true => ("pages are moved while it runs instead", |_| true),
+            false => ("pages are not placed by who uses them", |placement| !placement.needs_moving()),
+        };
+        notes.push(format!("no map of pages can be made: {why}; {instead}"));
+        let page_placements = space.page_placements.iter().copied().filter(is_left).collect();
+        Ok(Some(Space { page_placements, ..space }))
+    }
+
+    /// Where threads and pages of a plan go, or why its pages cannot be placed; `None`: the user stopped.
+    pub(crate) fn places_of(&self, plan: &Plan) -> Result<Option<Result<Places, String>>> {
+        let places = places(plan, self.topology);
+        if !self.is_mapped(plan) {
+            return Ok(Some(Ok(places)));
+        }
+        let Some(found) = self.map_of(plan)? else { return Ok(None) };
+        Ok(Some(found.map(|map| Places { page_map: Some(Arc::new(map)), ..places })))
+    }
+
+    fn map_of(&self, plan: &Plan) -> Result<Option<Result<PageMap, String>>> {
+        let Some(found) = self.page_use(plan)? else { return Ok(None) };
+        let ids = |nodes: Vec<NodeIndex>| nodes.into_iter().map(|node| self.topology.nodes[node].id.0).collect();
+        let one = &plan.base;
+        let nodes =
+            Nodes { of_threads: ids(one.seats(self.topology)), of_pages: ids(one.nodes_of_pages(self.topology)) };
+        Ok(Some(found.as_ref().clone().and_then(|page_use| {
+            let rule = one.page_placement;
+            PageMap::of(&page_use, rule, &nodes).ok_or_else(|| format!("there is no map for {}", rule.name()))
+        })))
+    }
+
+    /// Who uses which page with this plan's number of threads; `None`: the user stopped.
+    fn page_use(&self, plan: &Plan) -> Result<Option<Rc<Result<PageUse, String>>>> {
+        let Some(mapping) = self.mapping else { return Ok(None) };
+        let threads = plan.base.threads;
+        if let Some(known) = mapping.known.borrow().get(&threads) {
+            return Ok(Some(known.clone()));
+        }
+        let found = match self.store.page_use(threads)? {
+            Some(known) => Ok(known),
+            None if self.stop.wished() => return Ok(None),
+            None => match self.profile(mapping, plan)? {
+                Profiled::Use(page_use) => {
+                    self.store.keep_page_use(threads, &page_use)?;
+                    Ok(page_use)
+                }
+                Profiled::Impossible(why) => Err(why),
+                Profiled::Stopped => return Ok(None),
+            },
+        };
+        let found = Rc::new(found);
+        mapping.known.borrow_mut().insert(threads, found.clone());
+        Ok(Some(found))
+    }
+
+    fn profile(&self, mapping: &Mapping, plan: &Plan) -> Result<Profiled> {
+        let of_base = Plan::from(plan.base);
+        let places = places(&of_base, self.topology);
+        let profiled = (mapping.profiler)(&of_base, &places)?;
+        let seats = RegionSeats::from(plan.base);
+        match &profiled {
+            Profiled::Use(found) => (self.say)(&format!(
+                "who uses which page, seen once with {seats}: {} accesses to {} allocations",
+                found.accesses(),
+                found.allocations.len()
+            )),
+            Profiled::Impossible(why) => (self.say)(&format!("who uses which page, with {seats}: not seen: {why}")),
+            Profiled::Stopped => {}
+        }
+        Ok(profiled)
+    }
+
+    /// The same with the map of what is best.
+    pub(crate) fn with_page_map(&self, mut outcome: Outcome) -> Result<Outcome> {
+        let plan = outcome.plan().map(|(plan, _)| plan).filter(|plan| self.is_mapped(plan));
+        if let Some(Some(Ok(map))) = plan.map(|plan| self.map_of(&plan)).transpose()? {
+            outcome.notes.push(map.in_words());
+            outcome.page_map = Some(map);
+        }
+        Ok(outcome)
+    }
+}
