@@ -13,7 +13,7 @@ use tandem_sense::{AffinityConfig, SamplerChoice, SamplerError, SamplerKind, Sen
 use tandem_trace::Recorder;
 use tandem_view::Board;
 
-use crate::service;
+use crate::{preflight, service};
 
 /// What this process was told, with what the configuration file says now.
 ///
@@ -53,8 +53,14 @@ pub fn agent_config(
         stats_interval: options.stats.map(Duration::from_secs),
         recorder,
         board: Some(board.clone()),
-        alive: service::alive,
+        alive,
     })
+}
+
+/// Once a second while the agent is alive.
+fn alive() {
+    service::alive();
+    preflight::warn_of_rivals();
 }
 
 /// CPU time for sampling, as a share of one CPU of `cpus`.

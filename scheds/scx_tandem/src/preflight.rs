@@ -4,13 +4,18 @@
 use std::fs;
 use std::os::unix::process::parent_id;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use scx_utils::compat;
-use tracing::warn;
+use tandem_machine::{RivalChange, RivalWatch};
+use tracing::{info, warn};
 
 use crate::load::{Loaded, loaded};
 
+/// Time between two looks for those who work against it.
+const RIVALS_EVERY: Duration = Duration::from_secs(60);
 /// Kernel functions that the scheduler cannot do without, and what they stand for.
 const NEEDED_KFUNCS: [(&str, &str); 3] = [
     ("scx_bpf_pick_idle_cpu_node", "idle CPUs by node"),
@@ -63,10 +68,20 @@ fn check_isolation(command_line: &str) -> Result<()> {
     Ok(())
 }
 
-/// Names those who would work against it, each with its remedy.
+/// Looks for those who work against it, if it is time, and says what has changed since the last look, with the remedy.
 pub fn warn_of_rivals() {
-    for rival in tandem_machine::rivals(Path::new("/"), parent_id()) {
-        warn!("{rival}");
+    // One for as long as the program runs: agents come and go.
+    static WATCH: Mutex<(RivalWatch, Option<Instant>)> = Mutex::new((RivalWatch::new(), None));
+    let mut watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
+    if watch.1.is_some_and(|looked| looked.elapsed() < RIVALS_EVERY) {
+        return;
+    }
+    watch.1 = Some(Instant::now());
+    for change in watch.0.look(tandem_machine::rivals(Path::new("/"), parent_id())) {
+        match change {
+            RivalChange::Came(_) => warn!("{change}"),
+            RivalChange::Gone(_) => info!("{change}"),
+        }
     }
 }
 

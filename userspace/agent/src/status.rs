@@ -113,6 +113,7 @@ fn moves(report: &Report, processes: &BTreeMap<u64, u64>) -> Vec<MoveView> {
         from: Some(u64::from(one.from)).into(),
         to: u64::from(one.to),
         pages: 0,
+        generation: Maybe(None),
         reason: one.reason.clone(),
     });
     let pages = report.page_moves.last(SHOWN_MOVES).map(|one| MoveView {
@@ -122,6 +123,7 @@ fn moves(report: &Report, processes: &BTreeMap<u64, u64>) -> Vec<MoveView> {
         from: Maybe(None),
         to: u64::from(one.to),
         pages: one.moved_pages,
+        generation: Some(one.outcome.generation.0).into(),
         reason: one.reason.clone(),
     });
     let mut all: Vec<MoveView> = threads.chain(pages).collect();

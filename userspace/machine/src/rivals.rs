@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Others that place threads or pages, or keep pages from being moved, each with its remedy.
 //!
-//! Seen in /proc/PID/comm (daemons), in the sysfs of DAMON (schemes whose action is `migrate_hot` or `migrate_cold`) and in
-//! that of KSM.
+//! Seen in /proc/PID/comm (daemons), in the sysfs of DAMON (schemes whose action is `migrate_hot` or `migrate_cold`), in
+//! that of KSM, and in the kernel's settings of memory tiering.
 
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use crate::parse_cpu_list;
 
 /// Programs that place threads or pages themselves, and how each is stopped.
 const DAEMONS: [(&str, &str); 3] = [
@@ -16,6 +18,11 @@ const DAEMONS: [(&str, &str); 3] = [
 ];
 const DAMON: &str = "sys/kernel/mm/damon/admin/kdamonds";
 const KSM: &str = "sys/kernel/mm/ksm";
+const NUMA_BALANCING: &str = "proc/sys/kernel/numa_balancing";
+/// Bit of `kernel.numa_balancing`: hot pages of slow memory are promoted.
+const TIERING: u32 = 2;
+const DEMOTION: &str = "sys/kernel/mm/numa/demotion_enabled";
+const NODES: &str = "sys/devices/system/node";
 
 /// What kind of rival it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +33,10 @@ pub enum RivalKind {
     Damon,
     /// Kernel samepage merging.
     Ksm,
+    /// The kernel promotes pages between tiers of memory.
+    Promotion,
+    /// The kernel demotes pages to memory-only nodes instead of reclaiming them.
+    Demotion,
 }
 
 /// One of them. Shown as a sentence.
@@ -51,7 +62,47 @@ pub fn rivals(root: &Path, starter: u32) -> Vec<Rival> {
     let mut rivals = daemons(root, starter);
     rivals.extend(damon(root));
     rivals.extend(ksm(root));
+    rivals.extend(promotion(root));
+    rivals.extend(demotion(root));
     rivals
+}
+
+/// One of them that was not there at the last look, or is not there any more. Shown as a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RivalChange {
+    /// It came.
+    Came(Rival),
+    /// It has gone.
+    Gone(Rival),
+}
+
+impl fmt::Display for RivalChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Came(rival) => write!(f, "{rival}"),
+            Self::Gone(rival) => write!(f, "not any more: {}", rival.found),
+        }
+    }
+}
+
+/// Tells changes, each once.
+#[derive(Debug, Default)]
+pub struct RivalWatch(Vec<Rival>);
+
+impl RivalWatch {
+    /// None was there yet.
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// What has changed now that these are there.
+    pub fn look(&mut self, now: Vec<Rival>) -> Vec<RivalChange> {
+        let came = now.iter().filter(|rival| !self.0.contains(rival)).cloned().map(RivalChange::Came);
+        let gone = self.0.iter().filter(|rival| !now.contains(rival)).cloned().map(RivalChange::Gone);
+        let changes = came.chain(gone).collect();
+        self.0 = now;
+        changes
+    }
 }
 
 fn text(path: &Path) -> Option<String> {
@@ -99,6 +150,30 @@ fn damon(root: &Path) -> Vec<Rival> {
         })
     });
     migrating.collect()
+}
+
+fn promotion(root: &Path) -> Option<Rival> {
+    let mode: u32 = text(&root.join(NUMA_BALANCING))?.parse().ok()?;
+    (mode & TIERING != 0).then(|| Rival {
+        kind: RivalKind::Promotion,
+        found: format!("kernel.numa_balancing is {mode}: the kernel moves hot pages between tiers of memory too"),
+        remedy: "sysctl kernel.numa_balancing=0".to_owned(),
+    })
+}
+
+/// Where a node has memory and no CPU: elsewhere it demotes nothing.
+fn demotion(root: &Path) -> Option<Rival> {
+    if !["1", "true"].contains(&text(&root.join(DEMOTION))?.as_str()) {
+        return None;
+    }
+    let nodes = |file: &str| parse_cpu_list(&text(&root.join(NODES).join(file))?).ok();
+    let with_cpus = nodes("has_cpu")?;
+    nodes("has_memory")?.iter().any(|node| !with_cpus.contains(node)).then(|| Rival {
+        kind: RivalKind::Demotion,
+        found: "the kernel demotes pages of full nodes to memory-only nodes: it moves pages between nodes too"
+            .to_owned(),
+        remedy: format!("echo false > /{DEMOTION}"),
+    })
 }
 
 fn ksm(root: &Path) -> Option<Rival> {
@@ -178,6 +253,36 @@ mod tests {
             assert_eq!(with_damon("off\n", &format!("{action}\n")), []);
         }
         assert_eq!(with_damon("on\n", "lru_prio\n"), []);
+    }
+
+    #[test]
+    fn tiering_is_a_rival_and_demotion_only_where_there_is_somewhere_to_demote_to() {
+        let kinds = |files: &[(&str, &str)]| found(files).iter().map(|rival| rival.kind).collect::<Vec<_>>();
+        let balancing = |mode| kinds(&[(NUMA_BALANCING, mode)]);
+        let (promotion, none) = (vec![RivalKind::Promotion], vec![]);
+        assert_eq!(
+            ["0\n", "1\n", "2\n", "3\n"].map(balancing),
+            [none.clone(), none.clone(), promotion.clone(), promotion]
+        );
+        let demotes = |enabled, has_memory| {
+            let (cpus, memory) = (format!("{NODES}/has_cpu"), format!("{NODES}/has_memory"));
+            kinds(&[(DEMOTION, enabled), (&cpus, "0-1\n"), (&memory, has_memory)])
+        };
+        assert_eq!(demotes("true\n", "0-2\n"), [RivalKind::Demotion]);
+        assert_eq!([demotes("true\n", "0-1\n"), demotes("false\n", "0-2\n")], [none.clone(), none]);
+    }
+
+    #[test]
+    fn a_rival_is_told_once_when_it_comes_and_once_when_it_has_gone() {
+        let numad = found(&[("proc/77/comm", "numad\n")]);
+        let mut watch = RivalWatch::new();
+        assert_eq!(watch.look(vec![]), []);
+        assert_eq!(watch.look(numad.clone()), [RivalChange::Came(numad[0].clone())]);
+        assert_eq!(watch.look(numad.clone()), []);
+        let gone = watch.look(vec![]);
+        assert_eq!(gone, [RivalChange::Gone(numad[0].clone())]);
+        assert!(gone[0].to_string().starts_with("not any more: numad is running"), "{}", gone[0]);
+        assert_eq!(watch.look(numad).len(), 1, "it came again");
     }
 
     #[test]

@@ -48,6 +48,8 @@ impl Status {
         if let Some(last) = moves.next_back() {
             let (ago, to, reason) = (self.ago(last.time_ns), last.to, sentence(&last.reason));
             said.push(format!("Of it {pages} pages were moved lately, the last ones {ago} to node {to}: {reason}"));
+            let plan = self.plans.iter().find(|plan| last.generation == Maybe(Some(plan.generation)));
+            said.extend(plan.map(plan_in_words));
         }
         said
     }
@@ -274,5 +276,28 @@ mod tests {
         let text = status.explain_memory(&process).join(" ");
         assert!(text.contains("12 MiB are known by samples: 12 MiB on node 2."), "{text}");
         assert!(text.contains("Of it 128 pages were moved lately, the last ones 1 s ago to node 2"), "{text}");
+    }
+
+    #[test]
+    fn a_plan_that_moved_pages_only_is_told_with_the_memory_it_moved() {
+        let mut status = status();
+        let process = ProcessView { pid: 5, known_mib: vec![0, 12], ..ProcessView::default() };
+        let generation = |number| Maybe(Some(number));
+        let one = MoveView { pid: Maybe(Some(5)), to: 2, pages: 64, generation: generation(8), ..MoveView::default() };
+        status.moves = vec![MoveView { generation: generation(7), ..one.clone() }, one];
+        let plan = |number, gain_ns_per_s, verdict: &str| PlanView {
+            generation: number,
+            moves: 1,
+            predicted_gain_ns_per_s: Maybe(Some(gain_ns_per_s)),
+            before_ns: Maybe(Some(200.0)),
+            after_ns: Maybe(Some(150.0)),
+            verdict: verdict.to_owned(),
+            ..PlanView::default()
+        };
+        status.plans = vec![plan(7, 1e9, "undone"), plan(8, 5e8, "kept"), plan(9, 2e9, "trial")];
+        let text = status.explain_memory(&process).join(" ");
+        let told = "That plan (1 move) should save 0.500 s of stall per second; an access took 200 ns before and 150 ns \
+                    after (-25 %), and it was kept.";
+        assert!(text.ends_with(told), "{text}");
     }
 }

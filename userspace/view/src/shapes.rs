@@ -211,6 +211,8 @@ pub struct MoveView {
     pub to: u64,
     #[stat(desc = "pages moved")]
     pub pages: u64,
+    #[stat(desc = "number of the plan that pages were moved for, or back from; null for a thread")]
+    pub generation: Maybe<u64>,
     #[stat(desc = "why")]
     pub reason: String,
 }

@@ -205,6 +205,8 @@ fn rivals(root: &Path) -> Vec<Check> {
         of(RivalKind::Daemon, "rivals", "no program that is known to place threads or pages is running"),
         of(RivalKind::Damon, "DAMON", "no scheme that this user may see migrates pages"),
         of(RivalKind::Ksm, "KSM", "off"),
+        // Promotion has a check of its own: see `numa_balancing`.
+        of(RivalKind::Demotion, "demotion", "off, or there is no memory-only node"),
     ]
     .concat()
 }
