@@ -27,6 +27,7 @@ pub fn crossed() -> Snapshot {
         threads: (1..=4).map(thread).collect(),
         groups,
         nodes: PerNode::filled(2, load),
+        process_memory: std::collections::BTreeMap::new(),
         page_move_ns: None,
         access_rates: None,
     }

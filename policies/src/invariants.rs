@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use crate::capacity;
-use crate::model::{Action, NodeIndex, Plan, Snapshot, Thread, ThreadId, Unmovable};
+use crate::model::{Action, NodeIndex, PerNode, Plan, ProcessId, ProcessMemory, Snapshot, Thread, ThreadId, Unmovable};
 use crate::score;
 use crate::testing::{SnapshotBuilder, decided, machine_with_ids};
 use crate::{sma, tmma};
@@ -42,17 +42,25 @@ pub fn snapshot() -> impl Strategy<Value = Snapshot> {
     let threads = proptest::collection::vec(thread_draw(), 0..14);
     let groups = proptest::collection::vec(group_draw(), 0..12);
     let memory = proptest::array::uniform4((0u64..3, 0u64..3000));
-    (cpus, distance, threads, groups, memory).prop_map(|(cpus, mut distance, threads, groups, memory)| {
-        (0..4).for_each(|node| distance[node][node] = 10);
-        let rows: Vec<&[u32]> = distance.iter().map(|row| &row[..]).collect();
-        let mut topology = machine_with_ids(&[0, 1, 4, 9], &cpus, &rows);
-        for (node, &(installed, free)) in memory.iter().enumerate() {
-            topology.nodes[NodeIndex(node)].memory_pages = 10_000 * installed;
-            topology.nodes[NodeIndex(node)].free_pages = free.min(10_000 * installed);
-        }
-        let builder = threads.into_iter().enumerate().fold(SnapshotBuilder::new(topology), with_thread);
-        groups.into_iter().fold(builder, with_group).build()
-    })
+    let allowed = proptest::option::weighted(0.3, 1u8..16);
+    (cpus, distance, threads, groups, memory, allowed).prop_map(
+        |(cpus, mut distance, threads, groups, memory, allowed)| {
+            (0..4).for_each(|node| distance[node][node] = 10);
+            let rows: Vec<&[u32]> = distance.iter().map(|row| &row[..]).collect();
+            let mut topology = machine_with_ids(&[0, 1, 4, 9], &cpus, &rows);
+            for (node, &(installed, free)) in memory.iter().enumerate() {
+                topology.nodes[NodeIndex(node)].memory_pages = 10_000 * installed;
+                topology.nodes[NodeIndex(node)].free_pages = free.min(10_000 * installed);
+            }
+            let builder = threads.into_iter().enumerate().fold(SnapshotBuilder::new(topology), with_thread);
+            let mut snapshot = groups.into_iter().fold(builder, with_group).build();
+            if let Some(nodes) = allowed {
+                let allowed = PerNode::from_fn(4, |node| nodes & (1 << node.0) != 0);
+                snapshot.process_memory.insert(ProcessId(1), ProcessMemory { allowed });
+            }
+            snapshot
+        },
+    )
 }
 
 fn with_thread(builder: SnapshotBuilder, (tid, draw): (usize, ThreadDraw)) -> SnapshotBuilder {
@@ -178,6 +186,7 @@ proptest! {
             prop_assert!(seen.insert(group));
             let group = snapshot.groups.iter().find(|known| known.id == group).unwrap();
             prop_assert!(group.unmovable.is_none() && bytes == group.bytes);
+            prop_assert!(snapshot.may_use(group.id.process, to));
             arriving[to.0] += group.resident_pages.values().sum::<u64>() - group.resident_pages[to];
         }
         for (node, of) in snapshot.topology.nodes.iter() {

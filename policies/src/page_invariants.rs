@@ -70,6 +70,7 @@ fn check(snapshot: &Snapshot, policy: &Policy, plan: &Plan) {
         assert!(seen.insert(group), "{}: {group:?} twice", policy.name);
         let group = snapshot.groups.iter().find(|known| known.id == group).unwrap();
         assert!(group.unmovable.is_none() && bytes == group.bytes, "{}: {planned:?}", policy.name);
+        assert!(snapshot.may_use(group.id.process, to), "{}: {planned:?}", policy.name);
         assert!(
             group.resident_pages.iter().any(|(node, &pages)| node != to && pages > 0),
             "{}: for nothing",

@@ -2,6 +2,7 @@
 //! What all page policies share: which groups may go, where there is room for them, and what goes along.
 //!
 //! - Destination: the node of the accessors, or the nearest one with memory if it has none.
+//! - Allowed: its process may use the memory of the destination (cpusets).
 //! - Away: a group may go, and no more than `home_share` of its resident pages are at its destination.
 //! - Room: pages never fill a node's free memory beyond its reserve. Room is counted within one plan; pages
 //!   that leave a node make none on it.
@@ -95,7 +96,7 @@ impl<'a> PageMoves<'a> {
 
     /// Pages of `group` elsewhere, if it may move and these are enough.
     fn pages_away(&self, group: &PageGroup, to: NodeIndex) -> Option<u64> {
-        if group.unmovable.is_some() {
+        if group.unmovable.is_some() || !self.snapshot.may_use(group.id.process, to) {
             return None;
         }
         self.elsewhere(group.resident_pages.values().sum(), group.resident_pages[to])
@@ -111,7 +112,8 @@ impl<'a> PageMoves<'a> {
     /// move is still to be [written](Self::write).
     pub fn grant(&mut self, weighed: &Weighed, to: NodeIndex) -> bool {
         let pages = self.elsewhere(weighed.resident, weighed.pages_on(to)).filter(|&pages| pages <= self.free[to.0]);
-        let pages = pages.filter(|_| !self.is_full());
+        let may_go = !self.is_full() && self.snapshot.may_use(weighed.group.id.process, to);
+        let pages = pages.filter(|_| may_go);
         self.free[to.0] -= pages.unwrap_or(0);
         self.granted += usize::from(pages.is_some());
         pages.is_some()

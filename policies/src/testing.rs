@@ -87,6 +87,7 @@ impl SnapshotBuilder {
             threads: vec![],
             groups: vec![],
             nodes,
+            process_memory: std::collections::BTreeMap::new(),
             page_move_ns: None,
             access_rates: None,
         })

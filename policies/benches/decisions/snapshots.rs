@@ -71,7 +71,17 @@ pub fn snapshot(size: Size, seed: u64) -> Snapshot {
         NodeLoad { served_latency_ns, ..load.clone() }
     });
     let (time_ns, interval_ns) = (1_000_000_000_000, 1_000_000_000);
-    Snapshot { time_ns, interval_ns, topology, threads, groups, nodes, page_move_ns: None, access_rates: None }
+    Snapshot {
+        time_ns,
+        interval_ns,
+        topology,
+        threads,
+        groups,
+        nodes,
+        process_memory: BTreeMap::new(),
+        page_move_ns: None,
+        access_rates: None,
+    }
 }
 
 /// The same a second later: nobody moved, and half of the groups were sampled again.

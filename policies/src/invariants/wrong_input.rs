@@ -149,6 +149,7 @@ pub fn check(policy: &Policy, snapshot: &Snapshot, plan: &Plan) -> Result<(), Te
             return Err(TestCaseError::fail(format!("{name}: {id:?} is gone")));
         };
         prop_assert!(seen.insert(id) && group.unmovable.is_none(), "{name}: {planned:?}");
+        prop_assert!(snapshot.may_use(id.process, to), "{name}: {planned:?}");
         arriving[to.0] += group.resident_pages.values().sum::<u64>() - group.resident_pages[to];
     }
     for (node, of) in snapshot.topology.nodes.iter() {

@@ -14,7 +14,9 @@ mod topology;
 
 pub use ids::{CpuId, GroupId, NodeId, NodeIndex, PerNode, ProcessId, ThreadId};
 pub use plan::{Action, Move, Plan};
-pub use snapshot::{AccessRates, MemoryLines, NodeLoad, PageGroup, Snapshot, Thread, Transfers, Unmovable};
+pub use snapshot::{
+    AccessRates, MemoryLines, NodeLoad, PageGroup, ProcessMemory, Snapshot, Thread, Transfers, Unmovable,
+};
 pub use topology::{FULL_CAPACITY, LatencySource, Node, Topology, TopologyError};
 
 /// Bytes of a base page.

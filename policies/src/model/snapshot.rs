@@ -115,6 +115,13 @@ pub struct PageGroup {
     pub unmovable: Option<Unmovable>,
 }
 
+/// The memory of a process as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProcessMemory {
+    /// Nodes whose memory it may use (its cpuset's memory nodes); empty: all.
+    pub allowed: PerNode<bool>,
+}
+
 /// One node over the interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeLoad {
@@ -144,6 +151,9 @@ pub struct Snapshot {
     pub groups: Vec<PageGroup>,
     /// One entry a node.
     pub nodes: PerNode<NodeLoad>,
+    /// What is known of the memory of whole processes; of one that is not named, nothing: it may use all nodes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub process_memory: BTreeMap<ProcessId, ProcessMemory>,
     /// What moving a base page took lately, in ns of a CPU; `None` until pages were moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_move_ns: Option<f64>,
@@ -196,6 +206,12 @@ impl Snapshot {
     /// The thread with this id.
     pub fn thread(&self, id: ThreadId) -> Option<&Thread> {
         self.threads.binary_search_by_key(&id, |thread| thread.id).ok().map(|at| &self.threads[at])
+    }
+
+    /// Whether the memory of `process` may be on `node`.
+    pub fn may_use(&self, process: ProcessId, node: NodeIndex) -> bool {
+        let allowed = self.process_memory.get(&process).and_then(|memory| memory.allowed.get(node));
+        allowed.copied().unwrap_or(true)
     }
 
     /// The same interval as if the threads of `plan` had already run at their new nodes, and CPUs where it names

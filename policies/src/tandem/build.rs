@@ -203,7 +203,9 @@ impl Problem {
     fn bring(&self, facts: &Facts, part: &Part, waited_per_s: f64, to: usize) -> f64 {
         let there = part.pages.iter().find(|entry| entry.0 == to).map_or(0.0, |entry| entry.1);
         let away = part.resident - there;
-        if away > facts.room[to] {
+        // Parts are of one process.
+        let process = part.users.first().map(|&(user, _)| facts.snapshot.threads[user].process);
+        if away > facts.room[to] || process.is_some_and(|process| !facts.snapshot.may_use(process, NodeIndex(to))) {
             return f64::INFINITY;
         }
         let stall: f64 = part.pages.iter().map(|&(memory, pages)| pages * self.latency_ns(memory, memory)).sum();
@@ -301,6 +303,7 @@ impl Problem {
         let base = |to: usize| {
             let away = pages - common.pages[to];
             let is_meant = self.memory_of.contains(&Some(to)) && away <= facts.room[to];
+            let is_meant = is_meant && facts.snapshot.may_use(common.process, NodeIndex(to));
             if is_meant { facts.prices.pages(away) + hurdle } else { f64::INFINITY }
         };
         (0..self.nodes).map(base).collect()

@@ -16,7 +16,7 @@ use super::search::{Effort, State, solve};
 use super::*;
 use crate::anneal::below;
 use crate::invariants;
-use crate::model::{Action, PerNode, ThreadId, Topology, Transfers};
+use crate::model::{Action, PerNode, ProcessId, ProcessMemory, ThreadId, Topology, Transfers};
 use crate::registry::{self, Memory};
 use crate::testing::{SnapshotBuilder, decided, decided_with, machine, ring_of_four, two_nodes};
 
@@ -84,7 +84,7 @@ fn memory_elsewhere() -> Snapshot {
     let threads = (1..=10).fold(SnapshotBuilder::new(two_nodes(10)), |all, tid| all.thread_with_memory_on(tid, 0, 1));
     // Threads of another process whose memory is where they are.
     let full = (11..=20).fold(threads, |all, tid| {
-        all.thread_with_memory_on(tid, 1, 1).with_thread(|thread| thread.process = crate::model::ProcessId(2))
+        all.thread_with_memory_on(tid, 1, 1).with_thread(|thread| thread.process = ProcessId(2))
     });
     let users: Vec<(u32, f64)> = (1..=10).map(|tid| (tid, 1e6 / 5.0)).collect();
     (0..5).fold(full, |all, _| all.group_used_by(&[0, ALL], &users)).build()
@@ -95,6 +95,17 @@ fn the_pages_that_ten_threads_of_a_full_node_share_come_to_them() {
     let snapshot = memory_elsewhere();
     let plan = planned(&snapshot);
     assert_eq!(moves(&snapshot, &plan), (vec![], (0..5).map(|group| (group, 0)).collect()));
+}
+
+#[test]
+fn pages_stay_off_nodes_whose_memory_their_process_may_not_use() {
+    let with = |allowed: [bool; 2]| {
+        let mut snapshot = memory_elsewhere();
+        let memory = ProcessMemory { allowed: allowed.to_vec().into() };
+        snapshot.process_memory.insert(ProcessId(1), memory);
+        moves(&snapshot, &planned(&snapshot)).1.len()
+    };
+    assert_eq!([with([true, true]), with([false, true])], [5, 0]);
 }
 
 /// Each of these pages saves 0.43 ms a second, within 10 s of the horizon 4.3 ms.

@@ -25,7 +25,7 @@ use tracing::{debug, info};
 use crate::config::AgentConfig;
 use crate::cost::Work;
 use crate::leases::{self, busy};
-use crate::managed::ControlGroups;
+use crate::managed::{ControlGroups, ProcessMemories};
 use crate::pace::{Pace, Step};
 use crate::reasons::Reasons;
 use crate::record::{self, Notes};
@@ -91,6 +91,7 @@ pub struct Agent {
     observed_ns: u64,
     tasks_made: u64,
     control_groups: ControlGroups,
+    process_memories: ProcessMemories,
     trial: Option<Trial>,
     talk: Talk,
     pace: Pace,
@@ -144,6 +145,7 @@ impl Agent {
             observed_ns: monotonic_ns(),
             tasks_made: 0,
             control_groups: ControlGroups::default(),
+            process_memories: ProcessMemories::new(Path::new("/proc")),
             trial: None,
             talk: Talk::new(monotonic_ns()),
             pace: Pace::new(config.interval, is_quick),
@@ -336,6 +338,7 @@ impl Agent {
         }
         self.ran_ns = ran_ns;
         self.control_groups.keep(|process| managed.contains(&process));
+        self.process_memories.keep(managed.iter().copied().map(ProcessId), &self.topology, self.observed_ns);
         Ok(accounts)
     }
 
@@ -369,6 +372,7 @@ impl Agent {
             cooling.then_some(Unmovable::Cooldown).or_else(|| stuck.why(group, bytes, now_ns))
         });
         snapshot.page_move_ns = mover.cost_ns_per_page();
+        snapshot.process_memory = self.process_memories.told();
         Ok(snapshot)
     }
 
@@ -420,6 +424,9 @@ impl Agent {
         for outcome in outcomes {
             self.notes.pages(&outcome);
             self.stuck.note(&outcome, monotonic_ns());
+            if outcome.ended == tandem_act::Ended::NodeNotAllowed {
+                self.process_memories.doubt(outcome.group.process);
+            }
             report.mover.moved_pages += outcome.moved_pages;
             report.mover.call_ns += outcome.time_ns;
             let reason = self.reasons.take(&outcome);

@@ -2,6 +2,7 @@
 //! The managed set: whose threads and pages the agent may place. Everything else is scheduled neutrally.
 
 mod control_groups;
+mod process_memory;
 mod processes;
 
 use std::collections::BTreeSet;
@@ -10,6 +11,7 @@ use tandem_bpf::TaskRecord;
 use tandem_config::Selector;
 
 pub use control_groups::ControlGroups;
+pub use process_memory::ProcessMemories;
 use processes::Processes;
 
 /// Whose threads and pages the agent may place: what one list chooses, without what the other does.

@@ -119,6 +119,7 @@ pub fn snapshot(threads: &[(usize, u64)]) -> Snapshot {
         threads: threads.iter().enumerate().map(thread).collect(),
         groups: vec![],
         nodes: PerNode::filled(2, NodeLoad::default()),
+        process_memory: std::collections::BTreeMap::new(),
         page_move_ns: None,
         access_rates: None,
     }

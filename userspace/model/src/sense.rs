@@ -132,6 +132,7 @@ impl Sensor {
             threads,
             groups,
             nodes: nodes.into(),
+            process_memory: std::collections::BTreeMap::new(),
             page_move_ns: None,
             access_rates: None,
         }

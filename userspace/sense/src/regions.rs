@@ -9,6 +9,8 @@ use tandem_policies::model::{ProcessId, Unmovable};
 
 /// Reading numa_maps makes the kernel walk all page tables: not more often than this.
 const POLICY_INTERVAL_NS: u64 = 10_000_000_000;
+/// It is read again after this time though no region changed: mbind(2) of a whole region leaves its bounds as they are.
+const POLICY_RENEWAL_NS: u64 = 60_000_000_000;
 
 /// What kind of memory a region is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,8 +97,9 @@ impl Regions {
         let mut regions: Vec<_> = maps.0.iter().map(Region::from).collect();
         layout.policies_stale |= regions.len() != layout.regions.len()
             || regions.iter().zip(&layout.regions).any(|(new, old)| (new.start, new.end) != (old.start, old.end));
-        let due = layout.policies_read_ns.is_none_or(|read_ns| now_ns.saturating_sub(read_ns) >= POLICY_INTERVAL_NS);
-        if layout.policies_stale && due {
+        let age_ns = layout.policies_read_ns.map(|read_ns| now_ns.saturating_sub(read_ns));
+        let limit_ns = if layout.policies_stale { POLICY_INTERVAL_NS } else { POLICY_RENEWAL_NS };
+        if age_ns.is_none_or(|age_ns| age_ns >= limit_ns) {
             // A kernel without NUMA has no such file, and then nothing is bound.
             layout.policies = read_policies(&handle).unwrap_or_default();
             layout.policies_read_ns = Some(now_ns);
@@ -247,6 +250,38 @@ mod tests {
         let region = Region { hugetlb: true, ..Region::of(0, 2 << 20, RegionKind::Data) };
         assert_eq!(region.unmovable(), Some(Unmovable::HugeTlb));
         assert_eq!(Region { bound: true, ..region }.unmovable(), Some(Unmovable::Bound), "the process says so");
+    }
+
+    #[test]
+    fn a_region_that_is_bound_as_it_is_is_seen_within_a_minute() {
+        let (me, bytes) = (ProcessId(std::process::id()), 16 * 4096);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping where the kernel likes; it stays until the test ends and nobody touches it. Executable, so
+        // that it is no part of another one.
+        let mapped = unsafe { libc::mmap(std::ptr::null_mut(), bytes, 7, flags, -1, 0) };
+        assert_ne!(mapped, libc::MAP_FAILED);
+        let bind = |policy: i32| {
+            let node = 1_u64;
+            // SAFETY: a policy for the mapping just made; the set of nodes lives through the call.
+            unsafe { libc::syscall(libc::SYS_mbind, mapped, bytes, policy, &raw const node, 64_usize, 0) }
+        };
+        let interleaved = bind(libc::MPOL_INTERLEAVE);
+        if interleaved != 0 {
+            return println!("skipped: {}", std::io::Error::last_os_error());
+        }
+        let mut regions = Regions::default();
+        let mut bound = |now_ns| {
+            regions.refresh(me, now_ns);
+            // Other tests map memory too: what numa_maps is read for is not to be read earlier than it is due.
+            regions.processes.get_mut(&me).unwrap().policies_stale = false;
+            regions.find(me, mapped as u64).map(|region| region.bound)
+        };
+        assert_eq!(bound(1), Some(true));
+        // SAFETY: as above; the default policy takes no nodes.
+        let reset = unsafe { libc::syscall(libc::SYS_mbind, mapped, bytes, libc::MPOL_DEFAULT, 0, 0, 0) };
+        assert_eq!(reset, 0, "{}", std::io::Error::last_os_error());
+        assert_eq!(bound(2), Some(true), "its bounds are as they were");
+        assert_eq!(bound(1 + POLICY_RENEWAL_NS), Some(false));
     }
 
     /// Maps huge pages without any in the pool: nothing is touched.

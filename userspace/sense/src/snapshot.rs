@@ -103,6 +103,7 @@ impl Parts<'_> {
             threads,
             groups,
             nodes: loads,
+            process_memory: BTreeMap::new(),
             page_move_ns: None,
             access_rates: Some(self.access_rates),
         }

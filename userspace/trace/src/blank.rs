@@ -24,6 +24,7 @@ fn snapshot() -> Snapshot {
         threads: Vec::new(),
         groups: Vec::new(),
         nodes: Vec::new().into(),
+        process_memory: BTreeMap::new(),
         page_move_ns: None,
         access_rates: None,
     }

@@ -156,6 +156,10 @@ columns! {
     ThreadRemoteLines = 111,
     AccessRates = 112,
     ThreadControlGroup = 113,
+    ProcessCount = 114,
+    Process = 115,
+    ProcessAllowedCount = 116,
+    ProcessAllowed = 117,
 }
 
 /// Both streams of a column.

@@ -190,6 +190,7 @@ impl Synthetic {
             threads: threads.collect(),
             nodes: PerNode::from_fn(nodes, load),
             groups,
+            process_memory: BTreeMap::new(),
             page_move_ns: None,
             access_rates: None,
         }

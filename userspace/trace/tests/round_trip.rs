@@ -6,7 +6,7 @@ use proptest::option::{of, weighted};
 use proptest::prelude::*;
 use tandem_policies::model::{
     AccessRates, Action, CpuId, GroupId, LatencySource, MemoryLines, Move, Node, NodeId, NodeIndex, NodeLoad,
-    PageGroup, PerNode, Plan, ProcessId, Snapshot, Thread, ThreadId, Topology, Transfers, Unmovable,
+    PageGroup, PerNode, Plan, ProcessId, ProcessMemory, Snapshot, Thread, ThreadId, Topology, Transfers, Unmovable,
 };
 use tandem_trace::testing::{Shape, choices, recording, settings};
 use tandem_trace::{Answer, Decision, Entry, Interval, Outcome, TraceReader, TraceWriter};
@@ -136,16 +136,22 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
         let groups = btree_map(group_id(), group(nodes), 0..8);
         let rates = of(proptest::sample::select(vec![AccessRates::Measured, AccessRates::Inferred]));
         let whole = (any::<(u64, u64)>(), of(any::<f64>()), rates);
-        (whole, topology(nodes), threads, groups, row(nodes, load(nodes))).prop_map(
-            |(((time_ns, interval_ns), page_move_ns, access_rates), topology, threads, groups, nodes)| Snapshot {
-                time_ns,
-                interval_ns,
-                topology,
-                threads: threads.into_iter().map(|(id, thread)| Thread { id, ..thread }).collect(),
-                groups: groups.into_iter().map(|(id, group)| PageGroup { id, ..group }).collect(),
-                nodes,
-                page_move_ns,
-                access_rates,
+        let allowed = prop_oneof![Just(PerNode::default()), row(nodes, any::<bool>())];
+        let memory = allowed.prop_map(|allowed| ProcessMemory { allowed });
+        let processes = btree_map(any::<u32>().prop_map(ProcessId), memory, 0..3);
+        (whole, topology(nodes), (threads, processes), groups, row(nodes, load(nodes))).prop_map(
+            |(((time_ns, interval_ns), page_move_ns, access_rates), topology, (threads, processes), groups, nodes)| {
+                Snapshot {
+                    time_ns,
+                    interval_ns,
+                    topology,
+                    threads: threads.into_iter().map(|(id, thread)| Thread { id, ..thread }).collect(),
+                    groups: groups.into_iter().map(|(id, group)| PageGroup { id, ..group }).collect(),
+                    nodes,
+                    process_memory: processes,
+                    page_move_ns,
+                    access_rates,
+                }
             },
         )
     })

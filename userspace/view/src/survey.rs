@@ -218,6 +218,7 @@ mod tests {
             threads,
             groups,
             nodes: PerNode::filled(2, load),
+            process_memory: BTreeMap::new(),
             page_move_ns: None,
             access_rates: None,
         }
