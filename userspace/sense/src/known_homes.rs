@@ -105,7 +105,7 @@ impl Entry {
 }
 
 fn asked(now_ns: u64) -> u64 {
-    now_ns / NS_PER_MS / ASKED_MS & ((1 << ASKED_BITS) - 1)
+    (now_ns / NS_PER_MS / ASKED_MS) & ((1 << ASKED_BITS) - 1)
 }
 
 /// A group has 512 pages at most.
