@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use tandem_guest_tests::{Memory, Scx, Worker, set_affinity, wait_until};
-use tandem_policies::model::Node;
+use tandem_policies::model::{Node, Topology};
 
 use crate::trial;
 
 pub const PAGES: usize = 1024;
 /// What counts as all of them: the agent leaves a few pages alone where they are not worth a move.
-const MOST_PAGES: usize = PAGES / 10 * 9;
+pub const MOST_PAGES: usize = PAGES / 10 * 9;
 /// An emulator inside an emulated machine is slow: the default budgets would be a sample or two a second. Intervals are
 /// longer than usual so that the signal, which halves every 3 s, is mostly of the time after the plan when it is judged.
 const SLOW_MACHINE: [&str; 6] = ["--interval-ms", "3000", "--sampler-budget", "25", "--mover-budget", "50"];
@@ -35,8 +35,13 @@ pub fn manage_this_process(options: &[&str]) -> Scx {
 
 /// The two nodes with CPUs that are farthest from each other.
 pub fn two_nodes(scx: &Scx) -> [Node; 2] {
-    let nodes = &scx.topology.nodes;
-    let with_cpus = || scx.topology.nodes_with_cpus();
+    far_nodes(&scx.topology)
+}
+
+/// The same of a machine.
+pub fn far_nodes(topology: &Topology) -> [Node; 2] {
+    let nodes = &topology.nodes;
+    let with_cpus = || topology.nodes_with_cpus();
     let pairs =
         with_cpus().flat_map(|one| with_cpus().filter(move |&other| other != one).map(move |other| (one, other)));
     let (one, other) = pairs.max_by_key(|&(one, other)| nodes[one].distance[other]).expect("two nodes have CPUs");

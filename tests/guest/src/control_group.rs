@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A control group of the test's own, with the controllers cpu and cpuset.
+//! A control group of the test's own, with the controllers cpu, cpuset and memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,6 +45,14 @@ impl ControlGroup {
         write(&self.dir.join(file), value);
     }
 
+    /// Reads one of its files.
+    ///
+    /// # Panics
+    /// If there is no such file.
+    pub fn get(&self, file: &str) -> String {
+        read(&self.dir.join(file).display().to_string())
+    }
+
     /// Moves a process here.
     ///
     /// # Panics
@@ -67,7 +75,7 @@ impl Drop for ControlGroup {
 }
 
 fn enable_controllers(dir: &Path) {
-    write(&dir.join("cgroup.subtree_control"), "+cpu +cpuset");
+    write(&dir.join("cgroup.subtree_control"), "+cpu +cpuset +memory");
 }
 
 fn write(file: &Path, value: &str) {

@@ -12,6 +12,7 @@ mod fuzz;
 mod groups;
 mod hotplug;
 mod lifecycle;
+mod limits;
 mod programs;
 mod real_time;
 mod recording;
@@ -43,6 +44,9 @@ fn main() {
     if words.first().is_some_and(|word| word == births::PROGRAM) {
         return births::tell_homes();
     }
+    if words.first().is_some_and(|word| word == limits::PROGRAM) {
+        return limits::visit_memory();
+    }
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
     let topology = tandem_machine::read_running().expect("the guest has a topology").topology;
@@ -62,6 +66,7 @@ fn main() {
             dump::tests(),
             programs::tests(),
             agent::tests(),
+            limits::tests(),
             faults::tests(),
             counting::tests(),
             timer::tests(),
