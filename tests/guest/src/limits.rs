@@ -87,11 +87,11 @@ fn limits_of_a_cpuset_keep_pages_from_a_node() {
     let set = ControlGroup::new("one-memory");
     let report = Path::new("/tmp/limits.json");
     let (mut bound, mut free) = (Visitor::start(), Visitor::start());
-    // Memory is placed under the scheduler: before, the kernel's own balancing would move it.
-    let scx = manage_this_process(&["--policy", "none+locality", "--report", &report.display().to_string()]);
-    let [home, _] = far_nodes(&scx.topology);
+    let [home, _] = far_nodes(&tandem_machine::read_running().expect("the guest has a topology").topology);
     set.set("cpuset.mems", &home.id.0.to_string());
     set.take(bound.process.id());
+    // Memory is placed under the scheduler: before, the kernel's own balancing would move it.
+    let scx = manage_this_process(&["--policy", "none+locality", "--report", &report.display().to_string()]);
     bound.near();
     free.near();
     wait_until("the pages of the other come", || free.near() >= MOST_PAGES);
