@@ -100,29 +100,62 @@ static u32 home_of(const struct task_struct *p, struct task_ctx *tctx, s32 cpu)
  */
 static struct {
 	s32 nr;
+	/* What they count for: see rules_load(). */
+	s32 load;
 } OWN_CACHE_LINE claims_of[TANDEM_MAX_QUEUES];
 
-static void count_claim(u32 from, u32 to)
+/* A claim on @queue that counts for @load, in one word. */
+static __always_inline u64 claim_word(u32 queue, u32 load)
 {
-	if (from != TANDEM_NO_QUEUE)
-		__sync_fetch_and_sub(&claims_of[queue_at(from)].nr, 1);
-	if (to != TANDEM_NO_QUEUE)
-		__sync_fetch_and_add(&claims_of[queue_at(to)].nr, 1);
+	return (u64)load << 32 | queue;
+}
+
+#define NO_CLAIM ((u64)TANDEM_NO_QUEUE)
+
+static __always_inline u32 claimed_queue(u64 word)
+{
+	return (u32)word;
+}
+
+static __always_inline u32 claimed_load(u64 word)
+{
+	return word >> 32;
+}
+
+static void count_claim(u64 from, u64 to)
+{
+	u32 from_queue = claimed_queue(from), to_queue = claimed_queue(to);
+
+	if (from_queue != TANDEM_NO_QUEUE) {
+		__sync_fetch_and_sub(&claims_of[queue_at(from_queue)].nr, 1);
+		__sync_fetch_and_sub(&claims_of[queue_at(from_queue)].load, claimed_load(from));
+	}
+	if (to_queue != TANDEM_NO_QUEUE) {
+		__sync_fetch_and_add(&claims_of[queue_at(to_queue)].nr, 1);
+		__sync_fetch_and_add(&claims_of[queue_at(to_queue)].load, claimed_load(to));
+	}
 }
 
 /* Lets a task claim @queue. In one step: the timer may be moving the task meanwhile. */
 static void claim(struct task_ctx *tctx, u32 queue)
 {
-	if (tctx->claimed != queue)
-		count_claim(__sync_lock_test_and_set(&tctx->claimed, queue), queue);
+	u64 word =
+		queue == TANDEM_NO_QUEUE ? NO_CLAIM : claim_word(queue, rules_load(tctx->weight));
+
+	if (tctx->claimed != word)
+		count_claim(__sync_lock_test_and_set(&tctx->claimed, word), word);
 }
 
-/* Lets a task that was moved from one queue to another claim that one, unless it went on meanwhile.
+/*
+ * Lets a task that was moved while it claimed @from claim the queue @to as much, unless it went
+ * on meanwhile.
  */
-static void move_claim(struct task_ctx *tctx, u32 from, u32 to)
+static void move_claim(struct task_ctx *tctx, u64 from, u32 to)
 {
-	if (__sync_bool_compare_and_swap(&tctx->claimed, from, to))
-		count_claim(from, to);
+	u64 word = claim_word(to, claimed_load(from));
+
+	if (__sync_bool_compare_and_swap(&tctx->claimed, from, word))
+		count_claim(from, word);
 }
 
 /*
@@ -139,11 +172,31 @@ __noinline int nr_claims_of(u32 node)
 	return claims;
 }
 
-/* Whether a task would have more of a CPU on @to than it has on @from. */
-static bool is_less_crowded(u32 to, u32 from)
+/* What the claims on @node count for. */
+__noinline int load_of(u32 node)
 {
-	return rules_is_less_crowded(nr_claims_of(to), nr_cpus_of(to), nr_claims_of(from),
-				     nr_cpus_of(from));
+	s32 load = 0;
+	u32 at;
+
+	bpf_for (at, 0, nr_queues_of(node))
+		load += claims_of[queue_at(queue_of_node(node, at))].load;
+	return load;
+}
+
+static s32 room_on(u32 node)
+{
+	return rules_room(nr_claims_of(node), load_of(node), nr_cpus_of(node));
+}
+
+/*
+ * Whether a task would have more of a CPU on @to than it has on @from, which has none to spare: one
+ * that nobody claims, whatever the others weigh, or a larger share of one.
+ */
+static bool is_less_crowded(const struct task_ctx *tctx, u32 to, u32 from)
+{
+	return room_on(to) > 0 ||
+	       rules_is_less_crowded(load_of(to), nr_cpus_of(to), load_of(from), nr_cpus_of(from),
+				     claimed_load(tctx->claimed));
 }
 
 static bool is_overfull(u32 node)
@@ -151,10 +204,17 @@ static bool is_overfull(u32 node)
 	return rules_overfull(nr_claims_of(node), nr_cpus_of(node));
 }
 
-/* Claims on @queue by others than the task of @tctx. */
-static s32 others_on(const struct task_ctx *tctx, u32 queue)
+/* Room on @queue, which has @cpus, beside others than the task of @tctx. */
+static s32 room_beside_others(const struct task_ctx *tctx, u32 queue, u32 cpus)
 {
-	return claims_of[queue_at(queue)].nr - (tctx->claimed == queue);
+	s32 claims = claims_of[queue_at(queue)].nr, load = claims_of[queue_at(queue)].load;
+	u64 own = tctx->claimed;
+
+	if (claimed_queue(own) == queue) {
+		claims--;
+		load -= claimed_load(own);
+	}
+	return rules_room(claims, load, cpus);
 }
 
 /*
@@ -176,7 +236,7 @@ static u32 queue_at_home(const struct task_struct *p, const struct task_ctx *tct
 	bpf_for (at, 0, nr_queues_of(node)) {
 		u32 queue = queue_of_node(node, at);
 		u32 cpus = nr_cpus_of_queue(queue);
-		s32 room = rules_room(others_on(tctx, queue), cpus);
+		s32 room = room_beside_others(tctx, queue, cpus);
 
 		if (!cpus || !queue_allowed(queue, p->cpus_ptr))
 			continue;
@@ -195,11 +255,11 @@ static u32 queue_at_home(const struct task_struct *p, const struct task_ctx *tct
 __noinline u32 roomiest_node(u32 allowed, u32 home)
 {
 	u32 best = home, rank;
-	s32 best_room = rules_room(nr_claims_of(home), nr_cpus_of(home));
+	s32 best_room = room_on(home);
 
 	bpf_for (rank, 0, nr_near_nodes(home)) {
 		u32 node = near_node(home, rank);
-		s32 room = rules_room(nr_claims_of(node), nr_cpus_of(node));
+		s32 room = room_on(node);
 
 		if (in_nodes(allowed, node) && room > best_room) {
 			best = node;
@@ -207,11 +267,6 @@ __noinline u32 roomiest_node(u32 allowed, u32 home)
 		}
 	}
 	return best;
-}
-
-static s32 room_on(u32 node)
-{
-	return rules_room(nr_claims_of(node), nr_cpus_of(node));
 }
 
 /* Where a new process starts: the node with the most room and memory, @home before others alike. */
@@ -235,12 +290,12 @@ __noinline u32 nearest_room(u32 allowed, u32 home)
 {
 	u32 rank;
 
-	if (rules_room(nr_claims_of(home), nr_cpus_of(home)) > 0)
+	if (room_on(home) > 0)
 		return home;
 	bpf_for (rank, 0, nr_near_nodes(home)) {
 		u32 node = near_node(home, rank);
 
-		if (in_nodes(allowed, node) && rules_room(nr_claims_of(node), nr_cpus_of(node)) > 0)
+		if (in_nodes(allowed, node) && room_on(node) > 0)
 			return node;
 	}
 	return home;

@@ -212,7 +212,8 @@ static bool take_nearby(u32 node, u32 queue)
 static bool move_to(struct bpf_iter_scx_dsq *it, struct task_struct *p, struct task_ctx *tctx,
 		    u32 queue)
 {
-	u32 from = tctx->claimed, dsq = dsq_of(p, scx_bpf_task_cpu(p), queue);
+	u64 from = tctx->claimed;
+	u32 dsq = dsq_of(p, scx_bpf_task_cpu(p), queue);
 
 	scx_bpf_dsq_move_set_vtime(it, vtime_entering(p, tctx, dsq));
 	if (!scx_bpf_dsq_move_vtime(it, p, dsq, 0))

@@ -208,10 +208,32 @@ static inline bool rules_overfull(s32 claims, u32 cpus)
 	return claims > (s32)cpus;
 }
 
-/* Share of CPUs that nobody claims, in thousandths; negative when tasks have to wait. */
-static inline s32 rules_room(s32 claims, u32 cpus)
+/*
+ * What a task counts for where tasks share a CPU: as much of a task of nice 0 as its weight, in
+ * thousandths. One of more weight counts for one, since none runs on more than one CPU.
+ */
+#define RULES_FULL_LOAD 1000
+
+static inline u32 rules_load(u32 weight)
 {
-	return cpus ? ((s32)cpus - claims) * 1000 / (s32)cpus : -0x7fffffff;
+	u32 load = (u64)weight * RULES_FULL_LOAD / RULES_BASE_WEIGHT;
+
+	if (!load)
+		return 1;
+	return load < RULES_FULL_LOAD ? load : RULES_FULL_LOAD;
+}
+
+/*
+ * Share of CPUs that nobody claims, in thousandths. With a claim on each of them: what waits for
+ * and runs on one of them, by weight, below zero.
+ */
+static inline s32 rules_room(s32 claims, s32 load, u32 cpus)
+{
+	if (!cpus)
+		return -0x7fffffff;
+	if (claims < (s32)cpus)
+		return ((s32)cpus - claims) * 1000 / (s32)cpus;
+	return load > 0 ? -(load / (s32)cpus) : 0;
 }
 
 /*
@@ -265,12 +287,13 @@ static inline bool rules_is_better_start(s32 room, u32 free_memory, s32 other_ro
 }
 
 /*
- * Whether one of @from_claims tasks should leave @from_cpus for @to_cpus, which @to_claims others
- * claim: whether fewer share a CPU there, itself counted in. So it is not sent back.
+ * Whether a task that counts for @load should leave @from_cpus for @to_cpus: whether less shares a
+ * CPU there, itself counted in. So it is not sent back.
  */
-static inline bool rules_is_less_crowded(s32 to_claims, u32 to_cpus, s32 from_claims, u32 from_cpus)
+static inline bool rules_is_less_crowded(s32 to_load, u32 to_cpus, s32 from_load, u32 from_cpus,
+					 u32 load)
 {
-	return (to_claims + 1LL) * from_cpus < (long long)from_claims * to_cpus;
+	return ((long long)to_load + load) * from_cpus < (long long)from_load * to_cpus;
 }
 
 /*

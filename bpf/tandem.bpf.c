@@ -257,7 +257,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(tandem_init_task, struct task_struct *p,
 	tctx->group = first_group(args);
 	tctx->weight = RULES_BASE_WEIGHT;
 	tctx->assigned = TANDEM_NO_NODE;
-	tctx->claimed = TANDEM_NO_QUEUE;
+	tctx->claimed = NO_CLAIM;
 	tctx->last_node = is_node(node) ? node : 0;
 	tctx->last_queue = queue_of_node(tctx->last_node, 0);
 	tctx->vtime_dsq = shared_dsq(tctx->last_queue);

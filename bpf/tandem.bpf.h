@@ -69,6 +69,11 @@ struct task_ctx {
 	u64 running_since_ns;
 	/* When it was queued, 0 while it does not wait. */
 	u64 queued_since_ns;
+	/*
+	 * The queue that counts it among its runnable tasks, and what it counts for there (see
+	 * claim_word()): one word, since the timer may move it meanwhile.
+	 */
+	u64 claimed;
 	u64 generation;
 	u64 expires_ns;
 	u32 assigned;
@@ -87,8 +92,6 @@ struct task_ctx {
 	u32 group;
 	u32 counted_in;
 	u32 group_weight;
-	/* The queue that counts it among its runnable tasks. */
-	u32 claimed;
 	/* It waits in the queue vtime_dsq, or waited there before it began to run. */
 	bool waits;
 	/* It ran since it last slept. */

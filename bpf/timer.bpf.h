@@ -57,7 +57,7 @@ static void rehome(u32 queue)
 }
 
 /*
- * Sends a task that waits on @queue to the node where the fewest share a CPU, if
+ * Sends a task that waits on @queue to the node where the least shares a CPU, if
  * it would get more of one there than here: the first that nobody assigned and
  * that waited for a slice. One at a time, since every move changes what is
  * crowded. What is assigned stays where the agent wants it until it waited for
@@ -80,7 +80,7 @@ static void send_to_less_crowded(u32 queue)
 		if (!tctx || waited_ns(tctx) < slice_ns || assigned_node(tctx) != TANDEM_NO_NODE)
 			continue;
 		node = roomiest_node(tctx->allowed_nodes, home);
-		if (node == home || !is_less_crowded(node, home))
+		if (node == home || !is_less_crowded(tctx, node, home))
 			continue;
 		other = queue_at_home(p, tctx, node);
 		if (!is_queue(other) || !move_to(BPF_FOR_EACH_ITER, p, tctx, other))

@@ -69,9 +69,9 @@ u64 linked_vtime_first(u64 now, u64 slice_ns)
 	return rules_vtime_first(now, slice_ns);
 }
 
-bool linked_is_less_crowded(s32 to_claims, u32 to_cpus, s32 from_claims, u32 from_cpus)
+bool linked_is_less_crowded(s32 to_load, u32 to_cpus, s32 from_load, u32 from_cpus, u32 load)
 {
-	return rules_is_less_crowded(to_claims, to_cpus, from_claims, from_cpus);
+	return rules_is_less_crowded(to_load, to_cpus, from_load, from_cpus, load);
 }
 
 long long linked_refilled(long long left_ns, u64 quota_ns, u64 burst_ns, u64 periods)
@@ -94,9 +94,14 @@ bool linked_overfull(s32 claims, u32 cpus)
 	return rules_overfull(claims, cpus);
 }
 
-s32 linked_room(s32 claims, u32 cpus)
+u32 linked_load(u32 weight)
 {
-	return rules_room(claims, cpus);
+	return rules_load(weight);
+}
+
+s32 linked_room(s32 claims, s32 load, u32 cpus)
+{
+	return rules_room(claims, load, cpus);
 }
 
 bool linked_is_better_start(s32 room, u32 free_memory, s32 other_room, u32 other_free_memory)

@@ -21,12 +21,13 @@ unsafe extern "C" {
     safe fn linked_price_ns(price_ns: u64, pages: u64) -> u64;
     safe fn linked_is_starving(waited_ns: u64) -> bool;
     safe fn linked_vtime_first(now: u64, slice_ns: u64) -> u64;
-    safe fn linked_is_less_crowded(to_claims: i32, to_cpus: u32, from_claims: i32, from_cpus: u32) -> bool;
+    safe fn linked_is_less_crowded(to_load: i32, to_cpus: u32, from_load: i32, from_cpus: u32, load: u32) -> bool;
     safe fn linked_refilled(left_ns: i64, quota_ns: u64, burst_ns: u64, periods: u64) -> i64;
     safe fn linked_expected_wait_ns(queued: u32, cpus: u32, slice_ns: u64) -> u64;
     safe fn linked_may_leave(waited_ns: u64, price_ns: u64, patience_ns: u64, home_cpu_woken: bool) -> bool;
     safe fn linked_overfull(claims: i32, cpus: u32) -> bool;
-    safe fn linked_room(claims: i32, cpus: u32) -> i32;
+    safe fn linked_load(weight: u32) -> u32;
+    safe fn linked_room(claims: i32, load: i32, cpus: u32) -> i32;
     safe fn linked_is_better_start(room: i32, free_memory: u32, other_room: i32, other_free_memory: u32) -> bool;
     safe fn linked_preempts(vtime: u64, running_vtime: u64, ran_ns: u64) -> bool;
     safe fn linked_lease_outcome(
@@ -119,12 +120,25 @@ fn a_node_is_overfull_above_its_number_of_cpus() {
 }
 
 #[test]
+fn a_task_counts_for_its_weight_and_for_one_cpu_at_most() {
+    assert_eq!(linked_load(linked_weight(100)), 1000, "nice 0");
+    assert_eq!(linked_load(linked_weight(1)), 10, "nice 19");
+    assert_eq!(linked_load(linked_weight(5000)), 1000);
+    assert_eq!(linked_load(0), 1);
+    assert_eq!(linked_load(u32::MAX), 1000);
+}
+
+#[test]
 fn room_is_the_share_of_cpus_that_nobody_claims() {
-    assert_eq!(linked_room(0, 4), 1000);
-    assert_eq!(linked_room(3, 4), 250);
-    assert_eq!(linked_room(4, 4), 0);
-    assert_eq!(linked_room(6, 4), -500);
-    assert!(linked_room(0, 0) < linked_room(1_000_000, 1), "without CPUs there is less room than anywhere");
+    assert_eq!(linked_room(0, 0, 4), 1000);
+    assert_eq!(linked_room(3, 3000, 4), 250);
+    assert_eq!(linked_room(3, 30, 4), 250, "a claim is a claim");
+    assert_eq!(linked_room(4, 4000, 4), -1000);
+    assert_eq!(linked_room(6, 6000, 4), -1500);
+    assert_eq!(linked_room(6, 3030, 4), -757, "three of six weigh next to nothing");
+    assert_eq!(linked_room(4, -5, 4), 0, "two counters that race");
+    let fullest = linked_room(1_000_000, 1_000_000_000, 1);
+    assert!(linked_room(0, 0, 0) < fullest, "without CPUs there is less room than anywhere");
 }
 
 #[test]
@@ -182,10 +196,12 @@ fn whoever_waited_for_two_seconds_goes_first() {
 
 #[test]
 fn a_task_leaves_for_where_fewer_share_a_cpu_itself_counted_in() {
-    assert!(linked_is_less_crowded(8, 2, 10, 2), "nine on either side");
-    assert!(!linked_is_less_crowded(8, 2, 9, 2), "the other way round it would be the same");
-    assert!(linked_is_less_crowded(0, 4, 2, 1));
-    assert!(!linked_is_less_crowded(0, 0, 9, 2), "not to a node without CPUs");
+    assert!(linked_is_less_crowded(8000, 2, 10_000, 2, 1000), "nine on either side");
+    assert!(!linked_is_less_crowded(8000, 2, 9000, 2, 1000), "the other way round it would be the same");
+    assert!(linked_is_less_crowded(7010, 2, 9000, 2, 1000), "what weighs next to nothing takes nobody's place");
+    assert!(!linked_is_less_crowded(8000, 2, 8010, 2, 10));
+    assert!(linked_is_less_crowded(0, 4, 2000, 1, 1000));
+    assert!(!linked_is_less_crowded(0, 0, 9000, 2, 1000), "not to a node without CPUs");
 }
 
 /// Shares of one CPU of a pinned task and one of the shared queue, both always runnable, by weight, when the CPU
@@ -355,10 +371,12 @@ proptest! {
 
     #[test]
     fn whoever_was_sent_on_is_not_sent_back(
-        from_claims in 0..10_000i32, from_cpus in 1..1024u32, to_claims in 0..10_000i32, to_cpus in 0..1024u32,
+        from_load in 0..10_000_000i32, from_cpus in 1..1024u32, to_load in 0..10_000_000i32, to_cpus in 0..1024u32,
+        load in 1..=1000u32,
     ) {
-        if linked_is_less_crowded(to_claims, to_cpus, from_claims, from_cpus) {
-            prop_assert!(!linked_is_less_crowded(from_claims - 1, from_cpus, to_claims + 1, to_cpus));
+        if linked_is_less_crowded(to_load, to_cpus, from_load, from_cpus, load) {
+            let moved = load.cast_signed();
+            prop_assert!(!linked_is_less_crowded(from_load - moved, from_cpus, to_load + moved, to_cpus, load));
         }
     }
 
@@ -429,12 +447,15 @@ proptest! {
     }
 
     #[test]
-    fn there_is_room_exactly_while_fewer_claim_than_there_are_cpus(claims in -10..100_000i32, cpus in 1..1024u32) {
-        prop_assert_eq!(linked_room(claims, cpus) > 0, (claims as i64) < i64::from(cpus) && {
+    fn there_is_room_exactly_while_fewer_claim_than_there_are_cpus(
+        claims in -10..100_000i32, cpus in 1..1024u32, each in 1..=1000i32,
+    ) {
+        let room = linked_room(claims, claims * each, cpus);
+        prop_assert_eq!(room > 0, (claims as i64) < i64::from(cpus) && {
             // Below a thousandth it is none, which no machine of this size has.
             (i64::from(cpus) - i64::from(claims)) * 1000 >= i64::from(cpus)
         });
-        prop_assert!(linked_room(claims + 1, cpus) <= linked_room(claims, cpus));
+        prop_assert!(linked_room(claims + 1, (claims + 1) * each, cpus) <= room);
     }
 
     /// Else which node is chosen would depend on the order in which they are looked at.
