@@ -40,7 +40,7 @@ pub use access::{Access, Batch, Counts, LineCounts, Measured, Sampler, SamplerTr
 pub use affinity::AffinityConfig;
 pub use device::{Device, DeviceConfig, DeviceCounters, DeviceError};
 pub use fault::{Fault, FaultConfig, FaultCounters, FaultError};
-pub use lookahead::{Lookahead, LookaheadConfig, LookaheadCounters, LookaheadError};
+pub use lookahead::{Lookahead, LookaheadConfig, LookaheadCounters, LookaheadError, StopReason};
 pub use samplers::{SamplerChoice, SamplerCounters, SamplerError, SamplerKind};
 pub use sensor::{Sensor, SensorConfig, SensorCounters};
 pub use snapshot::TaskAccount;

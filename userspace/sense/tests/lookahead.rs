@@ -13,7 +13,8 @@ use tandem_policies::model::{
     CpuId, LatencySource, Node, NodeId, NodeIndex, PAGE_BYTES, PerNode, ProcessId, ThreadId, Topology,
 };
 use tandem_sense::{
-    Access, Lookahead, LookaheadConfig, Sampler, Sensor, SensorConfig, TaskAccount, monotonic_ns, thread_cpu_ns,
+    Access, Lookahead, LookaheadConfig, Sampler, Sensor, SensorConfig, StopReason, TaskAccount, monotonic_ns,
+    thread_cpu_ns,
 };
 
 const WORDS: usize = 32 << 17;
@@ -197,6 +198,34 @@ fn unmanaged_processes_are_dropped_before_emulation() {
         assert!(sampler.drain(monotonic_ns()).unwrap().accesses.is_empty());
     }
     assert_eq!((sampler.counters().samples, sampler.counters().emulated), (0, 0));
+}
+
+/// What waits in the rings of a process that is gone: nothing is read of whoever has its number next, nobody fails.
+#[test]
+fn samples_of_a_process_that_exited_before_they_were_run_come_to_nothing() {
+    let workload = Workload::start();
+    let process = workload.process();
+    let mut sampler = open(0.3, &workload);
+    // Samples are taken in the kernel meanwhile.
+    let ran_ns = || -> u64 {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", process.0)).expect("the workload runs");
+        let of_task = |task: std::path::PathBuf| {
+            let line = std::fs::read_to_string(task.join("schedstat")).expect("its threads stay");
+            line.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).expect("nanoseconds")
+        };
+        tasks.map(|task| of_task(task.expect("an entry").path())).sum()
+    };
+    let before_ns = ran_ns();
+    while ran_ns() - before_ns < 500_000_000 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(workload);
+    let batch = sampler.drain(monotonic_ns()).expect("the rings can be read");
+    let counters = sampler.counters();
+    println!("{counters:?}");
+    assert!(batch.accesses.is_empty(), "{:?}", batch.accesses);
+    assert!(counters.emulated > 0 && counters.samples >= counters.emulated, "{counters:?}");
+    assert_eq!(counters.stops.keys().collect::<Vec<_>>(), [&StopReason::UnreadableCode], "{counters:?}");
 }
 
 #[test]

@@ -211,7 +211,7 @@ impl Lookahead {
         let stack_pointer = registers.general[STACK_POINTER];
         let touches = self.emulator.touches();
         let kept: Vec<Touch> = if self.config.cache_filter {
-            self.filter.keep(sample.tid, stack_pointer, touches, counters).collect()
+            self.filter.keep(sample.tid, stack_pointer, touches, counters)
         } else {
             touches.to_vec()
         };
