@@ -13,10 +13,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use libbpf_rs::OpenObject;
 use libbpf_rs::skel::OpenSkel;
+use libbpf_rs::{OpenObject, ProgramInput};
 use scx_utils::{UserExitInfo, compat, scx_ops_attach, scx_ops_load, scx_ops_open};
-use tandem_bpf::skeleton::{OpenTandemSkel, TandemSkelBuilder};
+use tandem_bpf::skeleton::{OpenTandemSkel, TandemSkel, TandemSkelBuilder};
 use tandem_bpf::{Identity, Pins, Scheduler};
 
 use crate::tables::Tables;
@@ -86,6 +86,7 @@ pub fn load(tables: &Tables, options: LoadOptions, verbose: bool, pins: &Pins) -
     leave_out_unknown_operations(&mut open)?;
 
     let mut skel = scx_ops_load!(open, tandem_ops, uei)?;
+    find_node_table(&skel)?;
     let mut link = scx_ops_attach!(skel, tandem_ops)?;
 
     pins.remove().context("old pins cannot be removed")?;
@@ -108,6 +109,18 @@ pub fn load(tables: &Tables, options: LoadOptions, verbose: bool, pins: &Pins) -
     }
     // Last: from here on the scheduler stays without us.
     link.pin(pins.scheduler()).context("the scheduler cannot be pinned")?;
+    Ok(())
+}
+
+/// Lets the scheduler find out where the kernel keeps account of its nodes' memory. Without, all memory counts as free.
+fn find_node_table(skel: &TandemSkel<'_>) -> Result<()> {
+    let done = skel.progs.tandem_find_node_table.test_run(ProgramInput::default());
+    let error =
+        done.context("the program that looks for the kernel's table of nodes cannot be run")?.return_value as i32;
+    if error < 0 {
+        let error = std::io::Error::from_raw_os_error(-error);
+        tracing::warn!(%error, "free memory of nodes is unknown: new processes start without regard to it");
+    }
     Ok(())
 }
 
