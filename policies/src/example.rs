@@ -106,7 +106,7 @@ fn group(tid: u32, home: usize) -> PageGroup {
         bytes: GROUP_BYTES,
         resident_pages: on(home, GROUP_PAGES),
         accesses_per_s: PerNode::from_fn(2, |node| if node.0 == node_of(tid) { ACCESSES_PER_S } else { 0.0 }),
-        users: vec![(ThreadId { tid, start_boottime_ns: 1 }, ACCESSES_PER_S)],
+        users: [(ThreadId { tid, start_boottime_ns: 1 }, ACCESSES_PER_S)].into(),
         samples: 100.0,
         latency_ns: Some(200.0),
         unmovable: None,

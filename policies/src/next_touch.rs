@@ -202,7 +202,8 @@ mod tests {
         let id = run.snapshot.threads.iter().find(|thread| thread.id.tid == tid).unwrap().id;
         let group = &mut run.snapshot.groups[0];
         let rate = |samples: f64, group: &PageGroup| samples * per_sample(group);
-        let mut users: Vec<_> = group.users.iter().map(|&(thread, per_s)| (thread, per_s * left)).collect();
+        let mut users: crate::model::GroupUsers =
+            group.users.iter().map(|&(thread, per_s)| (thread, per_s * left)).collect();
         match users.iter_mut().find(|(thread, _)| *thread == id) {
             Some((_, per_s)) => *per_s += rate(new, group),
             None => users.push((id, rate(new, group))),

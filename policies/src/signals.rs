@@ -75,7 +75,7 @@ mod tests {
                 Signal::ThreadLatency => thread.latency_ns = Some(1.0),
                 Signal::GroupAccesses => group.accesses_per_s = vec![1.0, 0.0].into(),
                 Signal::GroupResidency => group.resident_pages = vec![1, 0].into(),
-                Signal::GroupUsers => group.users = vec![(other, 1.0)],
+                Signal::GroupUsers => group.users = [(other, 1.0)].into(),
                 Signal::GroupLatency => group.latency_ns = Some(1.0),
             }
             snapshot

@@ -156,7 +156,7 @@ impl SnapshotBuilder {
             bytes: 0x20_0000,
             resident_pages: resident.to_vec().into(),
             accesses_per_s: accesses.to_vec().into(),
-            users: vec![],
+            users: Default::default(),
             samples: 100.0,
             latency_ns: None,
             unmovable: None,
@@ -173,7 +173,7 @@ impl SnapshotBuilder {
             accesses[thread.node.0] += per_s;
             known.push((thread.id, per_s));
         }
-        self.group(resident, &accesses).with_group(|group| group.users = known)
+        self.group(resident, &accesses).with_group(|group| group.users = known.into())
     }
 
     /// Changes the last group.

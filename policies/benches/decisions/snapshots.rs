@@ -186,7 +186,7 @@ fn group(size: Size, at: usize, threads: &[Thread], draw: &mut Draw) -> PageGrou
         bytes: GROUP_BYTES,
         resident_pages,
         accesses_per_s,
-        users,
+        users: users.into(),
         samples: draw.real(2.0, 60.0),
         latency_ns: Some(draw.real(80.0, 600.0)),
         unmovable: draw.percent(3).then_some(Unmovable::Pinned),

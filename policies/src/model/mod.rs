@@ -15,7 +15,7 @@ mod topology;
 pub use ids::{CpuId, GroupId, NodeId, NodeIndex, PerNode, ProcessId, ThreadId};
 pub use plan::{Action, Move, Plan};
 pub use snapshot::{
-    AccessRates, MemoryLines, NodeLoad, PageGroup, ProcessMemory, Snapshot, Thread, Transfers, Unmovable,
+    AccessRates, GroupUsers, MemoryLines, NodeLoad, PageGroup, ProcessMemory, Snapshot, Thread, Transfers, Unmovable,
 };
 pub use topology::{FULL_CAPACITY, LatencySource, Node, Topology, TopologyError};
 

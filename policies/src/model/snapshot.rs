@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use super::{Action, CpuId, GroupId, NodeIndex, PerNode, Plan, ProcessId, ThreadId, Topology};
 
@@ -94,6 +95,9 @@ pub enum Unmovable {
     HugeTlb,
 }
 
+/// Threads with accesses per second. There may be very many groups, and most have one user.
+pub type GroupUsers = SmallVec<[(ThreadId, f64); 1]>;
+
 /// A group of contiguous pages over the interval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PageGroup {
@@ -106,7 +110,7 @@ pub struct PageGroup {
     /// Accesses per second by node of the *accessing thread*, aged.
     pub accesses_per_s: PerNode<f64>,
     /// The threads that access it most, with their accesses per second; ascending by id.
-    pub users: Vec<(ThreadId, f64)>,
+    pub users: GroupUsers,
     /// Samples behind the numbers above, aged: how far to trust them.
     pub samples: f64,
     /// Mean latency of accesses to it.

@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         }
     };
     log::init(cli.options.log_format, cli.verbose);
+    tandem_agent::give_back_large_blocks();
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -5,6 +5,7 @@
 //! from the scheduler; it may be killed at any line.
 
 mod agent;
+mod allocator;
 mod config;
 mod cost;
 mod leases;
@@ -21,6 +22,7 @@ mod testing;
 mod verify;
 
 pub use agent::{Agent, Ended, Order};
+pub use allocator::give_back_large_blocks;
 pub use config::AgentConfig;
 pub use cost::CostReport;
 pub use managed::ManagedSet;

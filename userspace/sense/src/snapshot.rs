@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use tandem_policies::model::{
-    AccessRates, CpuId, GroupId, NodeIndex, NodeLoad, PageGroup, PerNode, ProcessId, Snapshot, Thread, ThreadId,
-    Topology, Unmovable,
+    AccessRates, CpuId, GroupId, GroupUsers, NodeIndex, NodeLoad, PageGroup, PerNode, ProcessId, Snapshot, Thread,
+    ThreadId, Topology, Unmovable,
 };
 
 use crate::affinity::{AffinityTable, Group};
@@ -152,7 +152,7 @@ impl Parts<'_> {
         nodes: &BTreeMap<ThreadId, NodeIndex>,
         kept: Option<Unmovable>,
     ) -> PageGroup {
-        let mut users: Vec<_> = group.users().map(|(user, weight)| (user, weight * scale(user))).collect();
+        let mut users: GroupUsers = group.users().map(|(user, weight)| (user, weight * scale(user))).collect();
         let mut accesses_per_s = PerNode::filled(self.topology.len(), 0.0);
         for (user, per_s) in &users {
             if let Some(&node) = nodes.get(user) {
@@ -161,7 +161,6 @@ impl Parts<'_> {
         }
         users.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         users.truncate(TOP_USERS);
-        // There may be very many groups.
         users.shrink_to_fit();
         users.sort_by_key(|(user, _)| *user);
         PageGroup {

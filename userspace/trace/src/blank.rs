@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use tandem_policies::model::{
-    Action, CpuId, GroupId, LatencySource, MemoryLines, Move, Node, NodeId, NodeIndex, NodeLoad, PageGroup, PerNode,
-    ProcessId, Snapshot, Thread, ThreadId, Topology,
+    Action, CpuId, GroupId, GroupUsers, LatencySource, MemoryLines, Move, Node, NodeId, NodeIndex, NodeLoad, PageGroup,
+    PerNode, ProcessId, Snapshot, Thread, ThreadId, Topology,
 };
 
 use crate::interval::{Answer, Decision, Interval, Outcome};
@@ -77,7 +77,7 @@ pub(crate) fn group() -> PageGroup {
         bytes: 0,
         resident_pages: PerNode::default(),
         accesses_per_s: PerNode::default(),
-        users: Vec::new(),
+        users: GroupUsers::new(),
         samples: 0.0,
         latency_ns: None,
         unmovable: None,

@@ -219,7 +219,7 @@ impl Synthetic {
             bytes: GROUP_BYTES,
             resident_pages: PerNode::from_fn(nodes, resident),
             accesses_per_s,
-            users,
+            users: users.into(),
             samples: weights.iter().map(|(_, weight)| weight).sum(),
             latency_ns: None,
             unmovable: None,

@@ -110,7 +110,7 @@ fn group(nodes: usize) -> impl Strategy<Value = PageGroup> {
             bytes,
             resident_pages,
             accesses_per_s,
-            users,
+            users: users.into(),
             samples,
             latency_ns,
             unmovable,

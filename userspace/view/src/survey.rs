@@ -255,7 +255,7 @@ mod tests {
             bytes: 1 << 21,
             resident_pages: PerNode::from(resident.to_vec()),
             accesses_per_s: PerNode::filled(2, 0.0),
-            users: vec![],
+            users: Default::default(),
             samples: 1.0,
             latency_ns: None,
             unmovable: None,

@@ -22,8 +22,8 @@ const THREADS: u32 = 8;
 const LOOKS: u64 = 3;
 /// As much as comes between two snapshots.
 const GROUPS_PER_INTERVAL: u64 = 10_000;
-/// What was measured (docs/signals.md), and a little; the goal is 64 MB.
-const MOST_BYTES: u64 = 66 << 20;
+/// The goal is 64 MB, of which scx_tandem takes 12.4 MB before it knows of any group: its program, and what it loaded.
+const MOST_BYTES: u64 = 64_000_000 - 12_400_000;
 
 /// Hands out what it holds.
 struct Scripted(std::rc::Rc<std::cell::RefCell<Batch>>);
@@ -161,6 +161,7 @@ fn carry_out(snapshot: &Snapshot, plan: &Plan) -> Report {
 #[test]
 #[ignore = "in a process of its own: a_hundred_thousand_page_groups_stay_within_what_is_documented runs it"]
 fn an_interval_with_a_hundred_thousand_page_groups() {
+    crate::give_back_large_blocks();
     let script = std::rc::Rc::new(std::cell::RefCell::new(Batch::default()));
     let topology = machine();
     let mut sensor = Sensor::over(Box::new(Scripted(script.clone())), SensorConfig::default(), &topology);
@@ -171,7 +172,7 @@ fn an_interval_with_a_hundred_thousand_page_groups() {
         println!("{what}: {:.1} MiB", bytes as f64 / 1_048_576.0);
         bytes
     };
-    peak_mib("before");
+    let before_bytes = peak_mib("before");
     let snapshot = sense(&mut sensor, &script, &topology);
     peak_mib("snapshot");
     let mut decider = Decider::new(PolicyChoice::of_both("tandem").expect("the default"));
@@ -183,7 +184,7 @@ fn an_interval_with_a_hundred_thousand_page_groups() {
     peak_mib("acting");
     let board = Board::default();
     board.publish(status(&crate::testing::config(), &snapshot, &report, UnderWay::default()));
-    let bytes = peak_mib("told");
+    let bytes = peak_mib("told") - before_bytes;
     assert!(bytes < MOST_BYTES, "{:.1} MiB", bytes as f64 / 1_048_576.0);
 }
 

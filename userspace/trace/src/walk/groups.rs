@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Page groups: nearly all of an interval.
 
-use tandem_policies::model::{PageGroup, ThreadId, Unmovable};
+use tandem_policies::model::{GroupUsers, PageGroup, ThreadId, Unmovable};
 
 use super::threads::by_node;
 use super::{People, choice, floats_per_node, numbers_per_node};
@@ -101,7 +101,7 @@ fn fields(coder: &mut impl Coder, now: &mut PageGroup, before: &PageGroup, rules
 /// Passes the users of a group; returns how many new samples they make together.
 fn users(
     coder: &mut impl Coder,
-    now: &mut Vec<(ThreadId, f64)>,
+    now: &mut GroupUsers,
     before: &[(ThreadId, f64)],
     rules: &Rules,
 ) -> Result<i64, Malformed> {
