@@ -6,7 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::Pid;
-use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, SectionKind, SymbolKind};
+use object::{
+    Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, SectionIndex, SectionKind, SymbolKind,
+};
 
 /// A mapped part of a file that has code.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,11 +84,12 @@ pub fn static_arrays(process: Pid, least: u64) -> Vec<(u64, u64)> {
             Some(_) => file
                 .symbols()
                 .filter(|symbol| symbol.kind() == SymbolKind::Data && symbol.is_definition())
+                .filter(|symbol| symbol.section_index().is_some_and(|section| is_written(&file, section)))
                 .map(|symbol| (symbol.address(), symbol.size()))
                 .collect(),
             None => file
                 .sections()
-                .filter(|section| matches!(section.kind(), SectionKind::Data | SectionKind::UninitializedData))
+                .filter(|section| is_written(&file, section.index()))
                 .map(|section| (section.address(), section.size()))
                 .collect::<BTreeMap<u64, u64>>(),
         };
@@ -99,6 +102,12 @@ pub fn static_arrays(process: Pid, least: u64) -> Vec<(u64, u64)> {
         )
     };
     arrays().unwrap_or_default()
+}
+
+/// Whether a section is memory of the program's own: constants are pages of its file.
+fn is_written(file: &object::File, section: SectionIndex) -> bool {
+    let kind = file.section_by_index(section).map(|section| section.kind());
+    matches!(kind, Ok(SectionKind::Data | SectionKind::UninitializedData))
 }
 
 /// The parts in a text like that of /proc/PID/maps.

@@ -23,6 +23,7 @@ const PROGRAM: &str = r#"
 #include <unistd.h>
 #define BYTES (1 << 20)
 static char zeros[3 * BYTES], filled[2 * BYTES] = { 1 }, little[16384];
+static const char constant[2 * BYTES] = { 1 };
 static void tell(const char *name, void *begin, size_t bytes)
 {
 	/* The pages that are whole. */
@@ -52,6 +53,7 @@ int main(void)
 	char *mapped = map(BYTES, both, 0), *heap = sbrk(BYTES), *grown, *moved;
 	tell("zeros", zeros, sizeof zeros);
 	tell("filled", filled, sizeof filled);
+	tell("constant", (void *)constant, sizeof constant);
 	tell("little", little, sizeof little);
 	tell("mapped", mapped, BYTES);
 	tell("heap", heap, BYTES);
@@ -81,7 +83,7 @@ int main(void)
 }
 "#;
 
-const EXPECTED: &str = "zeros bound\nfilled bound\nlittle free\nmapped bound\nheap bound\nmalloc bound\nsmall free\nstack free\n\
+const EXPECTED: &str = "zeros bound\nfilled bound\nconstant free\nlittle free\nmapped bound\nheap bound\nmalloc bound\nsmall free\nstack free\n\
     reserved free\ncopy bound\nof-copy bound\ngrown bound\nshrunk bound\nrefused bound\n";
 
 fn build(directory: &Path, options: &[&str]) -> OsString {
