@@ -119,7 +119,8 @@ fn find_node_table(skel: &TandemSkel<'_>) -> Result<()> {
         done.context("the program that looks for the kernel's table of nodes cannot be run")?.return_value as i32;
     if error < 0 {
         let error = std::io::Error::from_raw_os_error(-error);
-        tracing::warn!(%error, "free memory of nodes is unknown: new processes start without regard to it");
+        let remedy = if error.raw_os_error() == Some(libc::EPERM) { "; CAP_SYSLOG shows it" } else { "" };
+        tracing::warn!("free memory of nodes is not shown ({error}{remedy}): new processes start without regard to it");
     }
     Ok(())
 }
