@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Which in-guest tests get a second attempt, and how they count."""
 
+import contextlib
+import io
+import re
 import unittest
 
 from count import count, second_attempts
-from guest import failed_tests
+from guest import ROOT, failed_tests, passed_tests, resumed
 
 FAILED = """test one ... ok
 test two ... FAILED
@@ -21,6 +24,16 @@ failures:
 test result: FAILED. 1 passed; 2 failed; 0 ignored
 """
 ALONE = "test result: ok. 1 passed; 0 failed; 0 ignored\npassed at the second attempt: two\n"
+BROKEN = """test one            ... ok
+test two            ... seed 7
+killed 1 agents
+ok
+test long_two       ... ignored
+test three          ... FAILED
+test four           ... lab: kernel panic
+lab: ended after 7.5 s
+
+"""
 
 
 class Attempts(unittest.TestCase):
@@ -38,6 +51,26 @@ class Attempts(unittest.TestCase):
     def test_what_failed_twice_has_failed(self):
         failed = {"result": "FAIL", "stdout": FAILED + ALONE}
         self.assertEqual((count(failed), second_attempts(failed)), ((2, 1), 1))
+
+    def test_a_broken_run_goes_on_with_what_had_not_passed(self):
+        self.assertEqual(passed_tests(BROKEN.replace("\n", "\r\n")), ["one", "two"])
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            command = resumed(["guest-tests", "--skip", "five"], BROKEN)
+        self.assertEqual(command, ["guest-tests", "--skip", "five", "--skip", "one", "--skip", "two"])
+        whole = said.getvalue() + "test result: ok. 2 passed; 0 failed; 1 ignored"
+        self.assertEqual(count({"result": "OK", "stdout": BROKEN + whole}), (4, 0))
+
+    def test_another_command_begins_anew(self):
+        self.assertEqual(resumed(["sh", "-c", "guest-tests"], BROKEN), ["sh", "-c", "guest-tests"])
+
+    def test_leaving_out_one_guest_test_leaves_out_no_other(self):
+        sources = "".join(path.read_text() for path in (ROOT / "tests/guest/src").glob("*.rs"))
+        names = set(re.findall(r'trial\(\s*"(\w+)"', sources))
+        self.assertGreater(len(names), 50)
+        # Those that begin so run only when they are named.
+        parts = {(name, other) for name in names for other in names - {name} if name in other and f"long_{name}" != other}
+        self.assertEqual(parts, set())
 
 
 if __name__ == "__main__":

@@ -107,10 +107,10 @@ fn open(budget_fraction: f64, workload: &Workload) -> Lookahead {
     sampler
 }
 
-/// Drains every 10 ms until `enough` holds.
-fn sample_until(sampler: &mut Lookahead, mut enough: impl FnMut(&[Access], Duration) -> bool) -> Vec<Access> {
+/// Drains every 10 ms until there are this many.
+fn sample(sampler: &mut Lookahead, count: usize) -> Vec<Access> {
     let (start, mut accesses) = (Instant::now(), Vec::new());
-    while !enough(&accesses, start.elapsed()) {
+    while accesses.len() < count {
         assert!(start.elapsed() < Duration::from_secs(60), "no progress: {:?}", sampler.counters());
         std::thread::sleep(Duration::from_millis(10));
         accesses.extend(sampler.drain(monotonic_ns()).unwrap().accesses);
@@ -122,7 +122,7 @@ fn sample_until(sampler: &mut Lookahead, mut enough: impl FnMut(&[Access], Durat
 fn accesses_belong_to_the_thread_that_makes_them() {
     let workload = Workload::start();
     let mut sampler = open(0.3, &workload);
-    let accesses = sample_until(&mut sampler, |accesses, _| accesses.len() >= 3000);
+    let accesses = sample(&mut sampler, 3000);
     let (mut own, mut shared, mut wrong, mut elsewhere) = (0, 0, 0, 0);
     for access in &accesses {
         match workload.buffers.iter().find(|(_, range)| range.contains(&access.address)) {
@@ -150,15 +150,20 @@ fn accesses_belong_to_the_thread_that_makes_them() {
 fn budget_is_kept_and_used() {
     let workload = Workload::start();
     let mut sampler = open(0.01, &workload);
-    let start = Instant::now();
-    sample_until(&mut sampler, |_, elapsed| elapsed >= Duration::from_secs(4));
+    let (start, mut dearest_ns) = (Instant::now(), 0);
+    while start.elapsed() < Duration::from_secs(4) {
+        std::thread::sleep(Duration::from_millis(10));
+        let before_ns = sampler.counters().cost_ns;
+        sampler.drain(monotonic_ns()).unwrap();
+        dearest_ns = dearest_ns.max(sampler.counters().cost_ns - before_ns);
+    }
     // What 4 s pay for is there at first.
     let earned_ns = 0.01 * (4e9 + start.elapsed().as_nanos() as f64);
-    let used = sampler.counters().cost_ns as f64 / earned_ns;
-    println!("used {used} of the budget, period {} ns, {:?}", sampler.period_ns(), sampler.counters());
-    assert!(used <= 1.05, "{used}");
-    // Used at all: how much of it depends on what else the machine does.
-    assert!(used >= 0.05, "{used}");
+    let spent_ns = sampler.counters().cost_ns as f64;
+    println!("{spent_ns} of {earned_ns} ns, the dearest look {dearest_ns} ns, {:?}", sampler.counters());
+    // The last look may cost more than is left: how much more depends on what else the machine does.
+    assert!(spent_ns <= earned_ns + dearest_ns as f64, "{spent_ns} of {earned_ns} ns");
+    assert!(spent_ns >= 0.05 * earned_ns, "used at all: {spent_ns} of {earned_ns} ns");
 }
 
 /// With a budget that a few looks at the rings use up: reading them is paid for too.
