@@ -58,6 +58,8 @@ enum tandem_stat {
 	TANDEM_STAT_STOLEN,
 	/* Idle CPUs woken because a task waited longer than its price elsewhere. */
 	TANDEM_STAT_RESCUE_KICK,
+	/* CPUs about to be idle that looked again because a task was just arriving. */
+	TANDEM_STAT_LOOKED_AGAIN,
 	/* Tasks sent elsewhere because their CPUs went offline. */
 	TANDEM_STAT_REHOMED,
 	/* Tasks sent to a node where fewer share a CPU. */

@@ -20,6 +20,8 @@ enum {
 	LOOK_DEPTH = 8,
 	/* CPUs of a queue whose tasks a waking one is compared with. */
 	PREEMPT_TRIES = 4,
+	/* How long the kernel may take from looking for idle CPUs to inserting a task. */
+	ARRIVAL_NS = 20000,
 };
 
 /*
@@ -27,6 +29,41 @@ enum {
  * the verifier follow every round of a loop for itself.
  */
 static volatile u32 unknown_zero;
+
+/*
+ * When a task was last put into a queue of each node while no CPU there was idle.
+ * The kernel inserts a task only when its enqueueing is over, which may be a moment
+ * after idle CPUs were looked for: a CPU that found the queues empty just before,
+ * and was not marked idle yet, would sleep beside the task until the timer comes.
+ * So a CPU that becomes idle looks again for as long as that may take.
+ */
+static struct {
+	u64 ns;
+} OWN_CACHE_LINE full_at[TANDEM_MAX_NODES];
+
+/* Until when each CPU looks again. */
+static struct {
+	u64 ns;
+} OWN_CACHE_LINE look_until[TANDEM_MAX_CPUS];
+
+/* @cpu has just been marked idle: whoever queues a task from now on sees that. */
+static void look_again_if_one_arrives(s32 cpu, u32 node)
+{
+	u64 until_ns = full_at[node_at(node)].ns + ARRIVAL_NS;
+
+	if (bpf_ktime_get_ns() >= until_ns)
+		return;
+	look_until[cpu_at(cpu)].ns = until_ns;
+	count(TANDEM_STAT_LOOKED_AGAIN);
+	kick(cpu, SCX_KICK_IDLE);
+}
+
+/* @cpu is idle and found nothing. */
+static void look_on(s32 cpu)
+{
+	if (bpf_ktime_get_ns() < look_until[cpu_at(cpu)].ns)
+		kick(cpu, SCX_KICK_IDLE);
+}
 
 static u64 waited_ns(const struct task_ctx *tctx)
 {
@@ -73,13 +110,14 @@ static void queue_shared(struct task_struct *p, struct task_ctx *tctx, u32 queue
 	tctx->waits = true;
 	scx_bpf_dsq_insert_vtime(p, shared_dsq(queue), slice_ns, vtime, enq_flags);
 	count(TANDEM_STAT_QUEUED);
-	/*
-	 * A CPU that went idle before the insertion is found here, one that
-	 * goes idle later finds the task itself.
-	 */
 	cpu = pick_idle_near(p, node, queue, SCX_PICK_IDLE_CORE);
 	if (cpu < 0)
 		cpu = pick_idle_near(p, node, queue, 0);
+	if (cpu < 0) {
+		/* A CPU that became idle is found now, one that becomes idle later looks again. */
+		__sync_lock_test_and_set(&full_at[node_at(node)].ns, bpf_ktime_get_ns());
+		cpu = pick_idle_near(p, node, queue, 0);
+	}
 	if (cpu >= 0) {
 		/* Too late if it was taken meanwhile; the next time it is queued resets it. */
 		tctx->home_cpu_woken = true;

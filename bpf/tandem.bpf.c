@@ -143,7 +143,17 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 		if (at_home)
 			run_alone(prev, tctx, dsq_of(prev, cpu, queue));
 		scx_bpf_task_set_slice(prev, slice_ns);
+	} else if (!prev) {
+		look_on(cpu);
 	}
+}
+
+void BPF_STRUCT_OPS(tandem_update_idle, s32 cpu, bool idle)
+{
+	u32 node = node_of_cpu(cpu);
+
+	if (idle && is_node(node))
+		look_again_if_one_arrives(cpu, node);
 }
 
 void BPF_STRUCT_OPS(tandem_runnable, struct task_struct *p, u64 enq_flags)
@@ -356,6 +366,7 @@ SCX_OPS_DEFINE(tandem_ops,
 	       .select_cpu	= (void *)tandem_select_cpu,
 	       .enqueue		= (void *)tandem_enqueue,
 	       .dispatch	= (void *)tandem_dispatch,
+	       .update_idle	= (void *)tandem_update_idle,
 	       .runnable	= (void *)tandem_runnable,
 	       .quiescent	= (void *)tandem_quiescent,
 	       .running		= (void *)tandem_running,
@@ -378,7 +389,6 @@ SCX_OPS_DEFINE(tandem_ops,
 	       .cgroup_set_bandwidth = (void *)tandem_cgroup_set_bandwidth,
 	       .init		= (void *)tandem_init,
 	       .exit		= (void *)tandem_exit,
-	       .flags		= SCX_OPS_ENQ_LAST | SCX_OPS_BUILTIN_IDLE_PER_NODE,
 	       .timeout_ms	= 20000,
 	       .name		= "tandem");
 /* clang-format on */

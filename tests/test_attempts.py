@@ -7,7 +7,7 @@ import re
 import unittest
 
 from count import count, second_attempts
-from guest import ROOT, failed_tests, passed_tests, resumed
+from guest import ROOT, failed_tests, is_choice, passed_tests, resumed
 
 FAILED = """test one ... ok
 test two ... FAILED
@@ -63,6 +63,12 @@ class Attempts(unittest.TestCase):
 
     def test_another_command_begins_anew(self):
         self.assertEqual(resumed(["sh", "-c", "guest-tests"], BROKEN), ["sh", "-c", "guest-tests"])
+
+    def test_what_is_left_out_is_no_choice(self):
+        for arguments in ([], ["--skip", "one"], ["--skip", "one", "--skip", "two"]):
+            self.assertFalse(is_choice(arguments), arguments)
+        for arguments in (["one"], ["--skip", "one", "two"], ["--ignored", "random"], ["--ignored", "--skip", "one"]):
+            self.assertTrue(is_choice(arguments), arguments)
 
     def test_leaving_out_one_guest_test_leaves_out_no_other(self):
         sources = "".join(path.read_text() for path in (ROOT / "tests/guest/src").glob("*.rs"))

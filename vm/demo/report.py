@@ -53,8 +53,8 @@ def excursions(summary):
     return max(0, summary["thread_node_changes"] - summary["thread_moves"])
 
 
-def goals(observation, scheduler_report):
-    """The verdicts on `crossed` under scx_tandem: [{"goal", "measured", "met"}].
+def goals(observation, scheduler_report, within_s=PLACED_WITHIN_S):
+    """The verdicts on `crossed` under scx_tandem: [{"goal", "measured", "met"}]. Placed is what is so after `within_s`.
 
     Times count from loading: the scheduler's own word or the first sample that shows it loaded, whichever is earlier.
     """
@@ -64,9 +64,9 @@ def goals(observation, scheduler_report):
     timed = [((sample["monotonic_ns"] - loaded_ns) / 1e9, sample) for sample in samples if sample["time_s"] >= 0]
     pairs = len(observation["pairs"])
     return [
-        _placed_goal(timed),
-        _pairs_goal(timed, pairs),
-        _quiet_goal(timed, loaded_ns, scheduler_report),
+        _placed_goal(timed, within_s),
+        _pairs_goal(timed, pairs, within_s),
+        _quiet_goal(timed, loaded_ns, scheduler_report, within_s),
         _kept_goal(timed, pairs),
     ]
 
@@ -83,31 +83,31 @@ def _is_placed(sample):
     return sample["local_pages_share"] is not None and sample["local_pages_share"] >= PLACED_SHARE
 
 
-def _placed_goal(timed):
+def _placed_goal(timed, within_s):
     placed_s = _first_settled(timed, _is_placed)
     best = max((sample["local_pages_share"] or 0.0 for _, sample in timed), default=0.0)
     measured = f"never; at best {percent(best)}" if placed_s is None else f"after {placed_s:.1f} s"
     return {
         "goal": f"at least {percent(PLACED_SHARE)} of pages on the node of the thread that uses them"
-        f" within {PLACED_WITHIN_S:.0f} s of loading",
+        f" within {within_s:.0f} s of loading",
         "measured": measured,
-        "met": placed_s is not None and placed_s <= PLACED_WITHIN_S,
+        "met": placed_s is not None and placed_s <= within_s,
     }
 
 
-def _pairs_goal(timed, pairs):
+def _pairs_goal(timed, pairs, within_s):
     together_s = _first_settled(timed, lambda sample: sample["pairs_together"] == pairs)
     most = max((sample["pairs_together"] for _, sample in timed), default=0)
     measured = f"never; at best {most} of {pairs}" if together_s is None else f"after {together_s:.1f} s"
     return {
-        "goal": f"both threads of each of the {pairs} pairs on one node within {PLACED_WITHIN_S:.0f} s of loading",
+        "goal": f"both threads of each of the {pairs} pairs on one node within {within_s:.0f} s of loading",
         "measured": measured,
-        "met": together_s is not None and together_s <= PLACED_WITHIN_S,
+        "met": together_s is not None and together_s <= within_s,
     }
 
 
-def _quiet_goal(timed, loaded_ns, scheduler_report):
-    begin_s, end_s = PLACED_WITHIN_S, PLACED_WITHIN_S + QUIET_S
+def _quiet_goal(timed, loaded_ns, scheduler_report, within_s):
+    begin_s, end_s = within_s, within_s + QUIET_S
     window = [sample for time_s, sample in timed if begin_s < time_s <= end_s]
 
     def decided(moves):

@@ -61,6 +61,9 @@ pub struct LoadOptions {
     pub cgroup_weights: bool,
 }
 
+/// What is asked of the kernel, by the names of its flags, whose values are those of the running kernel.
+const FLAGS: [&str; 3] = ["SCX_OPS_ENQ_LAST", "SCX_OPS_KEEP_BUILTIN_IDLE", "SCX_OPS_BUILTIN_IDLE_PER_NODE"];
+
 /// Loads the scheduler and pins it.
 ///
 /// With `verbose` what the verifier says is printed.
@@ -72,11 +75,9 @@ pub fn load(tables: &Tables, options: LoadOptions, verbose: bool, pins: &Pins) -
     let constants = open.maps.rodata_data.as_mut().context("the object has no constants")?;
     tables.write(constants);
     constants.cgroup_weights = options.cgroup_weights.into();
-    let flags = &mut open.struct_ops.tandem_ops_mut().flags;
-    *flags = compat::read_enum("scx_ops_flags", "SCX_OPS_ENQ_LAST")?
-        | compat::read_enum("scx_ops_flags", "SCX_OPS_BUILTIN_IDLE_PER_NODE")?;
-    if options.partial {
-        *flags |= compat::read_enum("scx_ops_flags", "SCX_OPS_SWITCH_PARTIAL")?;
+    let partial = options.partial.then_some("SCX_OPS_SWITCH_PARTIAL");
+    for name in FLAGS.into_iter().chain(partial) {
+        open.struct_ops.tandem_ops_mut().flags |= compat::read_enum("scx_ops_flags", name)?;
     }
     if verbose {
         for mut program in open.open_object_mut().progs_mut() {

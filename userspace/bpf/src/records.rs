@@ -161,6 +161,7 @@ const EVENT_NAMES: [&str; intf::tandem_stat_TANDEM_NR_STATS as usize] = [
     "taken_nearby",
     "stolen",
     "rescue_kick",
+    "looked_again",
     "rehomed",
     "balanced",
     "relieved",

@@ -65,8 +65,8 @@ def series(**changes_by_time):
     return [sample(tick / 2, **changes.get(tick / 2, {})) for tick in range(121)]
 
 
-def verdicts(samples, **report_changes):
-    return [goal["met"] for goal in report.goals(observation(samples), scheduler_report(**report_changes))]
+def verdicts(samples, *within_s, **report_changes):
+    return [goal["met"] for goal in report.goals(observation(samples), scheduler_report(**report_changes), *within_s)]
 
 
 class Goals(unittest.TestCase):
@@ -79,6 +79,16 @@ class Goals(unittest.TestCase):
 
         self.assertEqual(verdicts(placed_from(20.0)), [True, True, True, True])
         self.assertEqual(verdicts(placed_from(20.5)), [False, True, True, True])
+        self.assertEqual(verdicts(placed_from(20.5), 30), [True, True, True, True])
+        self.assertEqual(verdicts(placed_from(30.5), 30), [False, True, True, True])
+
+    def test_pairs_and_quiet_are_judged_by_the_same_time(self):
+        def together_from(first_s):
+            return [sample(tick / 2, pairs_together=4 if tick / 2 >= first_s else 3) for tick in range(121)]
+
+        self.assertEqual(verdicts(together_from(29.5), 30), [True, True, True, True])
+        self.assertEqual(verdicts(series(t25_0={"thread_moves": 1}), 30), [True, True, True, True])
+        self.assertEqual(verdicts(series(t49_5={"thread_moves": 1}), 30), [True, True, False, True])
 
     def test_times_count_from_the_schedulers_word_when_that_is_earlier_than_the_first_sample(self):
         late = [sample(tick / 2, local_pages_share=0.99 if tick / 2 >= 19.5 else 0.5) for tick in range(161)]
