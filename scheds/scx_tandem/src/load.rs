@@ -17,7 +17,7 @@ use libbpf_rs::skel::OpenSkel;
 use libbpf_rs::{OpenObject, ProgramInput};
 use scx_utils::{UserExitInfo, compat, scx_ops_attach, scx_ops_load, scx_ops_open};
 use tandem_bpf::skeleton::{OpenTandemSkel, TandemSkel, TandemSkelBuilder};
-use tandem_bpf::{Identity, Pins, Scheduler};
+use tandem_bpf::{FLAGS, Identity, Pins, Scheduler};
 
 use crate::tables::Tables;
 
@@ -60,9 +60,6 @@ pub struct LoadOptions {
     /// Honour cpu.weight of control groups.
     pub cgroup_weights: bool,
 }
-
-/// What is asked of the kernel, by the names of its flags, whose values are those of the running kernel.
-const FLAGS: [&str; 3] = ["SCX_OPS_ENQ_LAST", "SCX_OPS_KEEP_BUILTIN_IDLE", "SCX_OPS_BUILTIN_IDLE_PER_NODE"];
 
 /// Loads the scheduler and pins it.
 ///

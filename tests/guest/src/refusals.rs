@@ -6,8 +6,9 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use libtest_mimic::Trial;
-use scx_utils::{scx_ops_attach, scx_ops_load, scx_ops_open};
+use scx_utils::{compat, scx_ops_attach, scx_ops_load, scx_ops_open};
 use serde_json::Value;
+use tandem_bpf::FLAGS;
 use tandem_bpf::skeleton::TandemSkelBuilder;
 use tandem_guest_tests::{Scx, enable_seq, program, scx_tandem_fails, state};
 
@@ -67,6 +68,9 @@ fn refuses_beside_another_scheduler() {
         let name = &mut open.struct_ops.tandem_ops_mut().name;
         for (to, from) in name.iter_mut().zip(b"other\0") {
             *to = *from as i8;
+        }
+        for flag in FLAGS {
+            open.struct_ops.tandem_ops_mut().flags |= compat::read_enum("scx_ops_flags", flag)?;
         }
         let rodata = open.maps.rodata_data.as_mut().expect("constants");
         rodata.nr_nodes = 1;

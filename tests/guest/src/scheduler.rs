@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tandem_bpf::{Pins, Scheduler};
 use tandem_policies::model::Topology;
@@ -158,6 +158,9 @@ impl Drop for Scx {
     }
 }
 
+/// Until then scx_tandem has refused, or will not.
+const REFUSED_WITHIN: Duration = Duration::from_secs(60);
+
 /// How a run of scx_tandem failed.
 pub struct Failed {
     /// Its exit code.
@@ -172,7 +175,17 @@ pub struct Failed {
 /// If it does not refuse, or leaves something behind.
 pub fn scx_tandem_fails(command: &mut Command) -> Failed {
     let pinned = Pins::default().exist();
-    let done = command.stdin(Stdio::null()).output().expect("scx_tandem is in the guest");
+    let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().expect("scx_tandem is in the guest");
+    let deadline = Instant::now() + REFUSED_WITHIN;
+    while child.try_wait().expect("it is our child").is_none() {
+        if Instant::now() >= deadline {
+            child.kill().expect("it is our child");
+            panic!("it was not refused: {:?}", child.wait_with_output());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let done = child.wait_with_output().expect("it has ended");
     assert!(!done.status.success(), "it was not refused");
     assert_eq!(Pins::default().exist(), pinned, "a refusal changes nothing");
     let message = String::from_utf8_lossy(&done.stderr).into_owned();

@@ -23,13 +23,16 @@ pub mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/tandem_skel.rs"));
 }
 
-/// The same of what counts events by thread.
+/// What the object asks of the kernel: names of `enum scx_ops_flags`, whose values are those of the running kernel.
+pub const FLAGS: [&str; 3] = ["SCX_OPS_ENQ_LAST", "SCX_OPS_KEEP_BUILTIN_IDLE", "SCX_OPS_BUILTIN_IDLE_PER_NODE"];
+
+/// As [`skeleton`], of what counts events by thread.
 #[allow(missing_docs, dead_code, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod counters_skeleton {
     include!(concat!(env!("OUT_DIR"), "/counters_skel.rs"));
 }
 
-/// The same of what filters samples.
+/// As [`skeleton`], of what filters samples.
 #[allow(missing_docs, dead_code, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod sampled_skeleton {
     include!(concat!(env!("OUT_DIR"), "/sampled_skel.rs"));
