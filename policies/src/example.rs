@@ -29,6 +29,7 @@ pub fn crossed() -> Snapshot {
         nodes: PerNode::filled(2, load),
         process_memory: std::collections::BTreeMap::new(),
         page_move_ns: None,
+        huge_page_move_ns: None,
         access_rates: None,
     }
 }
@@ -105,6 +106,7 @@ fn group(tid: u32, home: usize) -> PageGroup {
         id: GroupId { process: ProcessId(1), start: u64::from(tid) * GROUP_BYTES },
         bytes: GROUP_BYTES,
         resident_pages: on(home, GROUP_PAGES),
+        huge: false,
         accesses_per_s: PerNode::from_fn(2, |node| if node.0 == node_of(tid) { ACCESSES_PER_S } else { 0.0 }),
         users: [(ThreadId { tid, start_boottime_ns: 1 }, ACCESSES_PER_S)].into(),
         samples: 100.0,

@@ -70,6 +70,7 @@ pub const PARAMETERS: &[Parameter] = &[
     Parameter::real("least_horizon_s", 1.0, "s over which a move must pay, at least", 0.1, 3600.0),
     Parameter::real("most_horizon_s", 40.0, "s over which a move must pay, at most", 0.1, 1e6),
     Parameter::real("page_move_ns", 30_000.0, "ns that moving a base page delays, until it was measured", 0.0, 1e9),
+    Parameter::real("huge_page_move_ns", 1e7, "ns that moving a huge page delays, until it was measured", 0.0, 1e12),
     Parameter::real("thread_move_ns", 1e6, "ns to move a thread, its caches included", 0.0, 1e12),
     Parameter::whole("most_steps", 40_000.0, "changes looked at", 0.0, 1e9),
     Parameter::whole("thread_steps", 40.0, "changes looked at for each thread, if that is more", 0.0, 1e6),
@@ -181,7 +182,8 @@ impl Prices {
     fn of(snapshot: &Snapshot, parameters: &Parameters, horizon_s: f64) -> Self {
         Self {
             horizon_s,
-            page_ns: page_move_ns(snapshot, parameters),
+            page_ns: measured_or(parameters.get("page_move_ns"), snapshot.page_move_ns),
+            huge_page_ns: measured_or(parameters.get("huge_page_move_ns"), snapshot.huge_page_move_ns),
             thread_ns: parameters.get("thread_move_ns"),
             least_gain: parameters.get("least_gain_percent") / 100.0,
             errors: parameters.get("errors"),
@@ -195,10 +197,9 @@ impl Prices {
 /// end all moves, for then nothing would be measured any more.
 const MOST_TIMES_ASSUMED: f64 = 10.0;
 
-/// What moving a base page costs, in ns: what it took lately, or until pages were moved what is assumed.
-fn page_move_ns(snapshot: &Snapshot, parameters: &Parameters) -> f64 {
-    let assumed_ns = parameters.get("page_move_ns");
-    let measured_ns = snapshot.page_move_ns.filter(|ns| ns.is_finite() && *ns > 0.0);
+/// What moving costs, in ns: what it took lately, or until pages were moved what is assumed.
+fn measured_or(assumed_ns: f64, measured_ns: Option<f64>) -> f64 {
+    let measured_ns = measured_ns.filter(|ns| ns.is_finite() && *ns > 0.0);
     measured_ns.map_or(assumed_ns, |ns| ns.min(MOST_TIMES_ASSUMED * assumed_ns))
 }
 

@@ -89,6 +89,7 @@ impl SnapshotBuilder {
             nodes,
             process_memory: std::collections::BTreeMap::new(),
             page_move_ns: None,
+            huge_page_move_ns: None,
             access_rates: None,
         })
     }
@@ -155,6 +156,7 @@ impl SnapshotBuilder {
             id: GroupId { process: ProcessId(1), start },
             bytes: 0x20_0000,
             resident_pages: resident.to_vec().into(),
+            huge: false,
             accesses_per_s: accesses.to_vec().into(),
             users: Default::default(),
             samples: 100.0,

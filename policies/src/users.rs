@@ -141,6 +141,13 @@ pub struct Weighed<'a> {
     pub accesses: &'a [(NodeIndex, f64)],
 }
 
+impl Weighed<'_> {
+    /// Share of its pages that are in huge pages: all or none, as it is no larger than one.
+    pub fn huge_share(&self) -> f64 {
+        if self.group.huge { 1.0 } else { 0.0 }
+    }
+}
+
 impl<'a> Ledger<'a> {
     /// The ledger of `groups`, in their order.
     pub fn of(groups: &'a [PageGroup]) -> Self {

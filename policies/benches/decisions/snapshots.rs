@@ -80,6 +80,7 @@ pub fn snapshot(size: Size, seed: u64) -> Snapshot {
         nodes,
         process_memory: BTreeMap::new(),
         page_move_ns: None,
+        huge_page_move_ns: None,
         access_rates: None,
     }
 }
@@ -185,6 +186,7 @@ fn group(size: Size, at: usize, threads: &[Thread], draw: &mut Draw) -> PageGrou
         id: GroupId { process: ProcessId(1 + process as u32), start: (number + number / RUN) * GROUP_BYTES },
         bytes: GROUP_BYTES,
         resident_pages,
+        huge: false,
         accesses_per_s,
         users: users.into(),
         samples: draw.real(2.0, 60.0),

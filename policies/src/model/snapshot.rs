@@ -107,6 +107,9 @@ pub struct PageGroup {
     pub bytes: u64,
     /// Resident base pages by node of the memory.
     pub resident_pages: PerNode<u64>,
+    /// Whether they are one huge page, which moves whole.
+    #[serde(default)]
+    pub huge: bool,
     /// Accesses per second by node of the *accessing thread*, aged.
     pub accesses_per_s: PerNode<f64>,
     /// The threads that access it most, with their accesses per second; ascending by id.
@@ -161,6 +164,9 @@ pub struct Snapshot {
     /// What moving a base page took lately, in ns of a CPU; `None` until pages were moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_move_ns: Option<f64>,
+    /// The same of a huge page of 2 MiB that moved whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub huge_page_move_ns: Option<f64>,
     /// What the rates of accesses above rest on; `None` where the snapshot does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access_rates: Option<AccessRates>,

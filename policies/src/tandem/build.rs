@@ -210,7 +210,7 @@ impl Problem {
         }
         let stall: f64 = part.pages.iter().map(|&(memory, pages)| pages * self.latency_ns(memory, memory)).sum();
         let least = facts.prices.least_gain * waited_per_s * stall / part.resident;
-        facts.prices.pages(away) + if away > 0.0 { least } else { 0.0 }
+        facts.prices.pages(away, part.huge / part.resident) + if away > 0.0 { least } else { 0.0 }
     }
 
     fn take_own(&mut self, facts: &Facts, part: &Part, user: usize, per_s: f64, stay_ns: &[f64]) {
@@ -304,7 +304,7 @@ impl Problem {
             let away = pages - common.pages[to];
             let is_meant = self.memory_of.contains(&Some(to)) && away <= facts.room[to];
             let is_meant = is_meant && facts.snapshot.may_use(common.process, NodeIndex(to));
-            if is_meant { facts.prices.pages(away) + hurdle } else { f64::INFINITY }
+            if is_meant { facts.prices.pages(away, common.huge / pages.max(1.0)) + hurdle } else { f64::INFINITY }
         };
         (0..self.nodes).map(base).collect()
     }

@@ -48,6 +48,8 @@ pub struct Part {
     pub pages: Vec<(usize, f64)>,
     /// The same in all.
     pub resident: f64,
+    /// Of them in huge pages.
+    pub huge: f64,
     /// Samples behind the accesses.
     pub samples: f64,
     /// Whether they may be moved.
@@ -67,6 +69,8 @@ pub struct Common {
     pub samples: f64,
     /// Movable pages by node.
     pub pages: Vec<f64>,
+    /// Of them in huge pages.
+    pub huge: f64,
 }
 
 impl Common {
@@ -262,6 +266,7 @@ impl Sorter<'_> {
         others.iter_mut().for_each(|other| other.1 = other.1.max(0.0));
         part.others = others;
         part.resident += weighed.resident as f64;
+        part.huge += weighed.huge_share() * weighed.resident as f64;
         part.samples += sound(weighed.group.samples);
         weighed.pages().for_each(|(node, pages)| add(&mut part.pages, node.0, pages as f64));
         at
@@ -276,7 +281,8 @@ impl Sorter<'_> {
         let parts = &mut self.owners.parts;
         let at = *self.parts.entry(key).or_insert_with(|| {
             let users = key.0.iter().filter(|&&name| name != NOBODY).map(|&name| (name as usize, 0.0)).collect();
-            parts.push(Part { users, others: vec![], pages: vec![], resident: 0.0, samples: 0.0, movable: key.2 });
+            let (others, pages, movable) = (vec![], vec![], key.2);
+            parts.push(Part { users, others, pages, resident: 0.0, huge: 0.0, samples: 0.0, movable });
             parts.len() - 1
         });
         self.last = Some((key, at));
@@ -289,13 +295,14 @@ impl Sorter<'_> {
         // Groups come in the order of processes.
         if all.last().is_none_or(|last| last.process != process) {
             let row = || vec![0.0; nodes];
-            all.push(Common { process, movable_per_s: 0.0, fixed_per_s: 0.0, samples: 0.0, pages: row() });
+            all.push(Common { process, movable_per_s: 0.0, fixed_per_s: 0.0, samples: 0.0, pages: row(), huge: 0.0 });
         }
         let at = all.len() - 1;
         let common = &mut all[at];
         if weighed.group.unmovable.is_none() {
             common.movable_per_s += weighed.load;
             weighed.pages().for_each(|(node, pages)| common.pages[node.0] += pages as f64);
+            common.huge += weighed.huge_share() * weighed.resident as f64;
         } else {
             common.fixed_per_s += weighed.load;
         }

@@ -375,7 +375,7 @@ impl<'a> Planner<'a> {
         let relief = loads.relief(weighed, source, stay_ns, to, for_relief)?;
         let gain = |error_ns: f64| waited_per_s * (stay_ns - source.latency_ns[to] - error_ns) + relief;
         let least = self.facts.prices.least_gain + if for_relief { LEAST_RELIEF } else { 0.0 };
-        let wanted = self.facts.prices.pages(away) + least * waited_per_s * stay_ns;
+        let wanted = self.facts.prices.pages(away, weighed.huge_share()) + least * waited_per_s * stay_ns;
         // How far samples err is dear to tell, and can only speak against it.
         if gain(0.0) <= wanted {
             return None;

@@ -15,17 +15,21 @@
 //! | leaving | what a move must bring: its cost over the horizon, a share of the stall, and errors of the samples |
 
 use crate::knee::{Knee, Load};
+use crate::model::PAGE_BYTES;
 
 /// Cost of a CPU that is wanted and not there, in ns per second.
 const CPU_NS_PER_S: f64 = 1e9;
+const HUGE_PAGE_BYTES: f64 = (2 << 20) as f64;
 
 /// What moves cost, and what they must bring.
 #[derive(Clone, Copy, Debug)]
 pub struct Prices {
     /// Time over which a move must pay.
     pub horizon_s: f64,
-    /// Time to move a base page, and a thread with its caches.
+    /// Time to move a base page, a huge page of 2 MiB, and a thread with its caches.
     pub page_ns: f64,
+    /// See `page_ns`.
+    pub huge_page_ns: f64,
     /// See `page_ns`.
     pub thread_ns: f64,
     /// Share of the stall that a move must save.
@@ -39,9 +43,10 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// Moving so many pages, in ns per second of the horizon.
-    pub fn pages(&self, pages: f64) -> f64 {
-        pages * self.page_ns / self.horizon_s
+    /// Moving so many base pages, of which this share are in huge pages, in ns per second of the horizon.
+    pub fn pages(&self, pages: f64, huge_share: f64) -> f64 {
+        let in_huge_ns = self.huge_page_ns * PAGE_BYTES as f64 / HUGE_PAGE_BYTES;
+        pages * (self.page_ns + huge_share * (in_huge_ns - self.page_ns)) / self.horizon_s
     }
 
     /// What is in doubt of a gain that errs by 1 / sqrt(samples) of itself. Whether it is a gain is in doubt only near 0:

@@ -123,6 +123,21 @@ fn what_a_page_was_measured_to_cost_decides_and_not_what_was_assumed() {
     assert_eq!([with(Some(0.0), 1e7), with(Some(f64::NAN), 1e7)], [0, 0], "nothing was measured");
 }
 
+/// As above, each group one huge page.
+#[test]
+fn a_huge_page_moves_at_its_own_price() {
+    let with = |huge, measured_ns, assumed_ns| {
+        let mut snapshot = Snapshot { huge_page_move_ns: measured_ns, ..memory_elsewhere() };
+        snapshot.groups.iter_mut().for_each(|group| group.huge = huge);
+        let given = BTreeMap::from([("huge_page_move_ns".to_owned(), assumed_ns), ("page_move_ns".to_owned(), 2e6)]);
+        let parameters = POLICY.parameters(&given).unwrap();
+        decide_within(&snapshot, &parameters, 10.0, effort(1, u64::MAX)).plan.moves.len()
+    };
+    assert_eq!([with(true, None, 2e6 * 512.0), with(true, None, 1e7 * 512.0)], [5, 0]);
+    assert_eq!([with(true, Some(2e6 * 512.0), 1e7 * 512.0), with(true, Some(1e7 * 512.0), 2e6 * 512.0)], [5, 0]);
+    assert_eq!([with(false, Some(1e7 * 512.0), 1e7 * 512.0)], [5], "of base pages it says nothing");
+}
+
 #[test]
 fn two_threads_that_exchange_lines_come_together() {
     let one = SnapshotBuilder::new(two_nodes(2)).thread(1, 0, None).with_thread(lines(0.0, 1e6));

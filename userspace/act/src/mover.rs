@@ -106,6 +106,7 @@ pub struct Mover<S> {
     call_ns: Bucket,
     last_run_ns: Option<u64>,
     cost_ns_per_page: Option<f64>,
+    cost_ns_per_huge_page: Option<f64>,
     log: UndoLog,
     paused: bool,
     /// Of all nodes, as far as it is known.
@@ -140,6 +141,7 @@ impl<S: MovePages> Mover<S> {
             call_ns: Bucket::new(config.call_ns_per_s, config.call_ns_per_s.saturating_mul(SAVED_S).max(1)),
             last_run_ns: None,
             cost_ns_per_page: None,
+            cost_ns_per_huge_page: None,
             log: UndoLog::new(config.undo_runs),
             paused: false,
             room: None,
@@ -338,9 +340,14 @@ impl<S: MovePages> Mover<S> {
         self.lanes.values().map(VecDeque::len).sum()
     }
 
-    /// Call time per page moved, aged over past calls; `None` until a page was moved.
+    /// Call time per page that moved by itself, aged over past calls; `None` until one did.
     pub fn cost_ns_per_page(&self) -> Option<f64> {
         self.cost_ns_per_page
+    }
+
+    /// The same of huge pages of 2 MiB that moved whole.
+    pub fn cost_ns_per_huge_page(&self) -> Option<f64> {
+        self.cost_ns_per_huge_page
     }
 
     /// What can be undone and what is held.
@@ -371,9 +378,11 @@ impl<S: MovePages> Mover<S> {
         if let Some(room) = &mut self.room {
             room.take(job.outcome.to, moved);
         }
-        if moved > 0 {
-            let cost = settled.time_ns as f64 / moved as f64;
-            self.cost_ns_per_page = Some(self.cost_ns_per_page.map_or(cost, |old| old + (cost - old) / 8.0));
+        let time_ns = settled.time_ns as f64;
+        if settled.huge {
+            learn(&mut self.cost_ns_per_huge_page, time_ns);
+        } else if moved > 0 {
+            learn(&mut self.cost_ns_per_page, time_ns / moved as f64);
         }
         match settled.result {
             _ if full => Err(Ended::TargetFull),
@@ -400,6 +409,11 @@ impl<S: MovePages> Mover<S> {
             status => job.outcome.count_unmoved(status, 1),
         }
     }
+}
+
+/// What lately took `known_ns` took `now_ns` now.
+fn learn(known_ns: &mut Option<f64>, now_ns: f64) {
+    *known_ns = Some(known_ns.map_or(now_ns, |old_ns| old_ns + (now_ns - old_ns) / 8.0));
 }
 
 #[cfg(test)]

@@ -142,7 +142,9 @@ fn there_and_back(process: ProcessId, start: u64, huge: bool, first: NodeId, sec
     assert_eq!((there[0].ended, there[0].moved_pages), (Ended::Done, PAGES), "{there:?}");
     assert_all_on(process, start, second);
     assert_eq!(anon_huge_bytes(process, start), huge_bytes, "huge pages stay whole");
-    println!("cost: {:.0} ns a page", mover.cost_ns_per_page().expect("pages have moved"));
+    let prices = (mover.cost_ns_per_page(), mover.cost_ns_per_huge_page());
+    println!("cost of a page, and of a huge page: {prices:?} ns");
+    assert_eq!((prices.0.is_some(), prices.1.is_some()), (!huge, huge));
 
     mover.undo(generation, begin.elapsed().as_nanos() as u64, 1_000_000_000);
     let back = run(&mut mover, begin, &mut cooldowns);

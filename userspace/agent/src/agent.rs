@@ -372,6 +372,7 @@ impl Agent {
             cooling.then_some(Unmovable::Cooldown).or_else(|| stuck.why(group, bytes, now_ns))
         });
         snapshot.page_move_ns = mover.cost_ns_per_page();
+        snapshot.huge_page_move_ns = mover.cost_ns_per_huge_page();
         snapshot.process_memory = self.process_memories.told();
         Ok(snapshot)
     }
@@ -483,6 +484,7 @@ impl Agent {
         report.mover.budget_pages_per_s = self.config.page_rate_bytes_per_s / PAGE_BYTES;
         report.mover.budget_call_ns_per_s = (self.config.mover_budget * 1e9) as u64;
         report.mover.cost_ns_per_page = self.mover.cost_ns_per_page();
+        report.mover.cost_ns_per_huge_page = self.mover.cost_ns_per_huge_page();
         report.sampler.busy_threads = busy(snapshot).count();
         report.sampler.covered_threads = busy(snapshot).filter(|thread| thread.accesses_per_s.is_some()).count();
         report.sampler.groups = snapshot.groups.len();

@@ -156,8 +156,10 @@ pub struct MoverReport {
     pub moved_pages: u64,
     /// Time inside system calls.
     pub call_ns: u64,
-    /// Measured cost of a page.
+    /// Measured cost of a page that moves by itself.
     pub cost_ns_per_page: Option<f64>,
+    /// The same of a huge page that moves whole.
+    pub cost_ns_per_huge_page: Option<f64>,
     /// Times that moves waited for memory pressure to end.
     pub pressure_pauses: u64,
 }

@@ -121,6 +121,7 @@ pub fn snapshot(threads: &[(usize, u64)]) -> Snapshot {
         nodes: PerNode::filled(2, NodeLoad::default()),
         process_memory: std::collections::BTreeMap::new(),
         page_move_ns: None,
+        huge_page_move_ns: None,
         access_rates: None,
     }
 }

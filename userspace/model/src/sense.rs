@@ -134,6 +134,7 @@ impl Sensor {
             nodes: nodes.into(),
             process_memory: std::collections::BTreeMap::new(),
             page_move_ns: None,
+            huge_page_move_ns: None,
             access_rates: None,
         }
     }
@@ -228,6 +229,7 @@ impl Sensor {
                     id: group_id(sim, region, group),
                     bytes: sim.world.regions[region].pages_of_group(group) * tandem_policies::model::PAGE_BYTES,
                     resident_pages: PerNode::from_fn(nodes, resident),
+                    huge: false,
                     accesses_per_s: by_node,
                     users: rates.into_iter().map(|(thread, per_s)| (thread_id(thread), per_s)).collect(),
                     samples: users.iter().map(|user| user.1).sum(),

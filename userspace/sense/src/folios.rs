@@ -5,13 +5,14 @@
 //! between (multi-size THP) are mapped as base pages; only the flags of their frames (/proc/kpageflags) show heads and
 //! tails. Both are for root, or who may trace the process and has CAP_SYS_ADMIN.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
-use tandem_policies::model::{PAGE_BYTES, ProcessId};
+use tandem_policies::model::{GroupId, PAGE_BYTES, ProcessId};
 
 use crate::touches::MOST_PAGES;
 
@@ -79,6 +80,27 @@ pub fn largest_pages(process: ProcessId, bytes: &Range<u64>) -> io::Result<u64> 
         of_frames[run.clone()].copy_from_slice(&words(&flags, first, run.len())?);
     }
     Ok(largest_unit(&frames, &of_frames))
+}
+
+/// Which of these groups, of 2 MiB each, are one huge page; none of them where the kernel does not tell (before Linux 6.7).
+///
+/// # Errors
+/// The process has ended, or its pagemap may not be read.
+pub fn huge_groups(process: ProcessId, groups: &[GroupId]) -> io::Result<BTreeSet<GroupId>> {
+    let mut huge = BTreeSet::new();
+    if groups.is_empty() {
+        return Ok(huge);
+    }
+    let pagemap = File::open(format!("/proc/{}/pagemap", process.0))?;
+    for &group in groups {
+        match has_huge(&pagemap, &(group.start..group.start + MOST_PAGES * PAGE_BYTES)) {
+            Ok(true) => drop(huge.insert(group)),
+            Ok(false) => {}
+            Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(huge)
 }
 
 fn has_huge(pagemap: &File, bytes: &Range<u64>) -> io::Result<bool> {
@@ -169,6 +191,8 @@ mod tests {
         // SAFETY: the second half of 4 MiB of ours begins after that.
         unsafe { (aligned as *mut u8).write_volatile(1) };
         assert_eq!(largest_pages(me, &(aligned..aligned + (2 << 20))).unwrap(), MOST_PAGES);
+        let groups = [small.start(), aligned].map(|start| GroupId { process: me, start });
+        assert_eq!(huge_groups(me, &groups).unwrap(), BTreeSet::from([groups[1]]));
     }
 
     #[test]
@@ -177,5 +201,6 @@ mod tests {
         let process = ProcessId(child.id());
         child.wait().unwrap();
         assert!(largest_pages(process, &(0..4096)).is_err());
+        assert!(huge_groups(process, &[GroupId { process, start: 0 }]).is_err());
     }
 }

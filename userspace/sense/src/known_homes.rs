@@ -9,10 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tandem_policies::model::{GroupId, NodeIndex, PAGE_BYTES, PerNode, ProcessId};
 
+use crate::touches::MOST_PAGES;
+
 /// Instead of a node and its pages: they are on several.
 const SEVERAL: u32 = u32::MAX;
 /// Nodes above, pages below.
 const PAGES_BITS: u32 = 16;
+/// Instead of a number of pages: it is one huge page.
+const HUGE: u32 = (1 << PAGES_BITS) - 1;
 /// Of when a group was asked for, the low bits of a number of 64 ms (18 hours); its first page has the others (5 levels of page
 /// tables give a process 44 bits of pages).
 const ASKED_BITS: u32 = 20;
@@ -24,6 +28,8 @@ const NS_PER_MS: u64 = 1_000_000;
 pub(crate) enum Home<'a> {
     /// So many, all on one node; none at all if the number is 0.
     One(NodeIndex, u16),
+    /// One huge page of [`MOST_PAGES`], on this node.
+    Huge(NodeIndex),
     /// Pages by node.
     Several(&'a [u16]),
 }
@@ -36,16 +42,23 @@ impl Home<'_> {
     pub(crate) fn only_node(self) -> Option<NodeIndex> {
         match self {
             Home::One(node, pages) => (pages > 0).then_some(node),
+            Home::Huge(node) => Some(node),
             Home::Several(_) => None,
         }
+    }
+
+    /// Whether it is one huge page.
+    pub(crate) fn is_huge(self) -> bool {
+        matches!(self, Home::Huge(_))
     }
 
     /// Pages by node, on a machine of `nodes` nodes.
     pub(crate) fn pages(self, nodes: usize) -> PerNode<u64> {
         PerNode::from_fn(nodes, |at| match self {
-            Home::One(node, pages) => {
+            Home::One(node, pages) => u64::from(if at == node { pages } else { 0 }),
+            Home::Huge(node) => {
                 if at == node {
-                    u64::from(pages)
+                    MOST_PAGES
                 } else {
                     0
                 }
@@ -58,7 +71,7 @@ impl Home<'_> {
     pub(crate) fn spread(self, weights: &mut PerNode<f64>, weight: f64) {
         match self {
             Home::One(_, 0) => {}
-            Home::One(node, _) => weights[node] += weight,
+            Home::One(node, _) | Home::Huge(node) => weights[node] += weight,
             Home::Several(pages) => {
                 let all: f64 = pages.iter().map(|&pages| f64::from(pages)).sum();
                 let here = |(at, &pages): (usize, &u16)| weights[NodeIndex(at)] += weight * f64::from(pages) / all;
@@ -110,7 +123,7 @@ fn asked(now_ns: u64) -> u64 {
 
 /// A group has 512 pages at most.
 fn few(pages: u64) -> u16 {
-    u16::try_from(pages).unwrap_or(u16::MAX)
+    u16::try_from(pages).unwrap_or(u16::MAX).min(HUGE as u16 - 1)
 }
 
 /// What is known.
@@ -132,7 +145,10 @@ impl KnownHomes {
     pub(crate) fn get(&self, id: GroupId) -> Option<Home<'_>> {
         self.find(id).map(|entry| match entry.home {
             SEVERAL => Home::Several(self.several.get(&id).map_or(&[], |pages| pages)),
-            home => Home::One(NodeIndex((home >> PAGES_BITS) as usize), home as u16),
+            home => {
+                let node = NodeIndex((home >> PAGES_BITS) as usize);
+                if home & HUGE == HUGE { Home::Huge(node) } else { Home::One(node, home as u16) }
+            }
         })
     }
 
@@ -164,6 +180,15 @@ impl KnownHomes {
             entries.extend(new.values());
             entries.sort_unstable_by_key(Entry::start);
             self.entries.insert(process, entries);
+        }
+    }
+
+    /// Takes down that a group with all its pages on one node is one huge page, until it is asked for again.
+    pub(crate) fn mark_huge(&mut self, id: GroupId) {
+        let Some(entries) = self.entries.get_mut(&id.process) else { return };
+        if let Ok(at) = entries.binary_search_by_key(&id.start, Entry::start) {
+            // Pages on several nodes stay so: all bits of that are set.
+            entries[at].home |= HUGE;
         }
     }
 
@@ -227,6 +252,29 @@ mod tests {
         assert_eq!(known.get(id(9, 1)), None);
         let only = ids.map(|id| known.get(id).unwrap().only_node());
         assert_eq!(only, [Some(NodeIndex(1)), None, None, Some(NodeIndex(0)), Some(NodeIndex(2))]);
+    }
+
+    #[test]
+    fn one_huge_page_is_known_until_it_is_told_to_be_none() {
+        let mut known = KnownHomes::default();
+        let (huge, small, moved) = (id(1, 0), id(1, 512), id(1, 1024));
+        known.put(2, vec![(id(7, 0), pages([1, 511]))], 0);
+        known.mark_huge(id(7, 0));
+        assert_eq!(known.get(id(7, 0)).unwrap().pages(2), pages([1, 511]), "on two nodes it is none");
+        let told = |ids: &[GroupId]| ids.iter().map(|&id| (id, pages([0, 512]))).collect::<Vec<_>>();
+        known.put(2, told(&[huge, small, moved]), 0);
+        [huge, moved, id(1, 1), id(2, 0)].into_iter().for_each(|id| known.mark_huge(id));
+        let is_huge = |known: &KnownHomes| [huge, small, moved].map(|id| known.get(id).unwrap().is_huge());
+        assert_eq!(is_huge(&known), [true, false, true]);
+        for id in [huge, small] {
+            let home = known.get(id).unwrap();
+            assert_eq!((home.pages(2), home.only_node()), (pages([0, 512]), Some(NodeIndex(1))));
+            let mut weights = PerNode::filled(2, 0.0);
+            home.spread(&mut weights, 4.0);
+            assert_eq!(weights, vec![0.0, 4.0].into());
+        }
+        known.put(2, told(&[moved]), 0);
+        assert_eq!(is_huge(&known), [true, false, false]);
     }
 
     #[test]

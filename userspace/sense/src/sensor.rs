@@ -7,7 +7,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use tandem_policies::model::{AccessRates, CpuId, GroupId, ProcessId, Snapshot, ThreadId, Topology, Unmovable};
+use tandem_policies::model::{
+    AccessRates, CpuId, GroupId, PAGE_BYTES, PerNode, ProcessId, Snapshot, ThreadId, Topology, Unmovable,
+};
 
 use crate::access::{Access, Batch, Counts, Sampler};
 use crate::affinity::{AffinityConfig, AffinityCounters, AffinityTable};
@@ -25,6 +27,7 @@ use crate::rate::RateTable;
 use crate::regions::Regions;
 use crate::samplers::{self, SamplerChoice, SamplerCounters, SamplerError};
 use crate::snapshot::{Parts, TaskAccount};
+use crate::touches::MOST_PAGES;
 use watch::Watch;
 
 /// Accesses kept between two snapshots; more are dropped and counted.
@@ -405,12 +408,29 @@ impl Sensor {
             chosen.entry(id.process).or_default().push((id, bytes));
         }
         let nodes = topology.node_ids();
-        let mut told = Vec::new();
+        let (mut told, mut huge) = (Vec::new(), BTreeSet::new());
         for (process, groups) in chosen {
             let homes = self.homes.resident(process, &groups, &nodes);
-            told.extend(groups.into_iter().zip(homes).filter_map(|((id, _), resident)| Some((id, resident?))));
+            let homes: Vec<_> =
+                groups.into_iter().zip(homes).filter_map(|((id, _), resident)| Some((id, resident?))).collect();
+            huge.append(&mut self.huge_of(process, &homes));
+            told.extend(homes);
         }
         self.known_homes.put(topology.len(), told, now_ns);
+        huge.into_iter().for_each(|id| self.known_homes.mark_huge(id));
+    }
+
+    /// Those of these groups of a process that are one huge page each.
+    fn huge_of(&mut self, process: ProcessId, homes: &[(GroupId, PerNode<u64>)]) -> BTreeSet<GroupId> {
+        let may_be = |id: GroupId, pages: &PerNode<u64>| {
+            id.start.is_multiple_of(MOST_PAGES * PAGE_BYTES) && pages.values().any(|&pages| pages == MOST_PAGES)
+        };
+        let candidates: Vec<_> = homes.iter().filter(|(id, pages)| may_be(*id, pages)).map(|(id, _)| *id).collect();
+        folios::huge_groups(process, &candidates).unwrap_or_else(|error| {
+            self.counters.unknown_units += 1;
+            tracing::debug!(%error, process = process.0, "huge pages are not told from others");
+            BTreeSet::new()
+        })
     }
 }
 

@@ -403,3 +403,21 @@ fn where_nothing_can_take_its_place_a_sampler_that_fails_ends_the_sampling() {
     let left = sensor.sample(SECOND).unwrap_err().to_string();
     assert_eq!(left, "no sampler can be used: none");
 }
+
+#[test]
+fn a_group_that_is_one_huge_page_is_told_from_one_of_small_pages() {
+    let huge_bytes = GROUP_BYTES;
+    let is_huge = |pages: &FreshPages| {
+        pages.touch();
+        let start = pages.start().next_multiple_of(huge_bytes);
+        let snapshot = snapshot(batch(start + 4096));
+        let group = snapshot.groups.iter().find(|group| group.id.start == start).expect("it was accessed");
+        assert_eq!(group.resident_pages[NodeIndex(0)], 512);
+        group.huge
+    };
+    assert!(!is_huge(&FreshPages::small(1024).unwrap()));
+    match FreshPages::large(1024) {
+        Ok(large) => assert!(is_huge(&large)),
+        Err(_) => println!("skipped: this kernel has no transparent huge pages"),
+    }
+}

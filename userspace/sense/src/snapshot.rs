@@ -105,6 +105,7 @@ impl Parts<'_> {
             nodes: loads,
             process_memory: BTreeMap::new(),
             page_move_ns: None,
+            huge_page_move_ns: None,
             access_rates: Some(self.access_rates),
         }
     }
@@ -167,6 +168,7 @@ impl Parts<'_> {
             id,
             bytes: group.bytes(),
             resident_pages: home.unwrap_or(Home::NOWHERE).pages(self.topology.len()),
+            huge: home.is_some_and(Home::is_huge),
             accesses_per_s,
             users,
             samples: group.samples(),

@@ -26,6 +26,7 @@ fn snapshot() -> Snapshot {
         nodes: Vec::new().into(),
         process_memory: BTreeMap::new(),
         page_move_ns: None,
+        huge_page_move_ns: None,
         access_rates: None,
     }
 }
@@ -76,6 +77,7 @@ pub(crate) fn group() -> PageGroup {
         id: GroupId { process: ProcessId(0), start: 0 },
         bytes: 0,
         resident_pages: PerNode::default(),
+        huge: false,
         accesses_per_s: PerNode::default(),
         users: GroupUsers::new(),
         samples: 0.0,

@@ -160,6 +160,8 @@ columns! {
     Process = 115,
     ProcessAllowedCount = 116,
     ProcessAllowed = 117,
+    HugePageMove = 118,
+    GroupHuge = 119,
 }
 
 /// Both streams of a column.

@@ -192,6 +192,7 @@ impl Synthetic {
             groups,
             process_memory: BTreeMap::new(),
             page_move_ns: None,
+            huge_page_move_ns: None,
             access_rates: None,
         }
     }
@@ -218,6 +219,7 @@ impl Synthetic {
             id,
             bytes: GROUP_BYTES,
             resident_pages: PerNode::from_fn(nodes, resident),
+            huge: false,
             accesses_per_s,
             users: users.into(),
             samples: weights.iter().map(|(_, weight)| weight).sum(),

@@ -30,6 +30,7 @@ pub(crate) fn interval(coder: &mut impl Coder, now: &mut Interval, before: &Inte
     topology::topology(coder, &mut snapshot.topology, &old.topology)?;
     per_node(coder, Column::LoadCount, &mut snapshot.nodes, &old.nodes, blank::load, load)?;
     coder.optional(Column::PageMove, &mut snapshot.page_move_ns, old.page_move_ns)?;
+    coder.optional(Column::HugePageMove, &mut snapshot.huge_page_move_ns, old.huge_page_move_ns)?;
     processes::processes(coder, &mut snapshot.process_memory, &old.process_memory)?;
     choice(coder, Column::AccessRates, &mut snapshot.access_rates, old.access_rates, &ACCESS_RATES)?;
     threads::threads(coder, &mut snapshot.threads, &old.threads)?;

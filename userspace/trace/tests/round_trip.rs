@@ -104,11 +104,12 @@ fn group(nodes: usize) -> impl Strategy<Value = PageGroup> {
     use Unmovable::{Bound, Cooldown, HugeTlb, Pinned, Shared};
     let unmovable = of(proptest::sample::select(vec![Cooldown, Shared, Pinned, Bound, HugeTlb]));
     let rows = (row(nodes, any::<u64>()), row(nodes, number()));
-    (any::<u64>(), rows, shares(), number(), of(number()), unmovable).prop_map(
-        |(bytes, (resident_pages, accesses_per_s), users, samples, latency_ns, unmovable)| PageGroup {
+    ((any::<u64>(), any::<bool>()), rows, shares(), number(), of(number()), unmovable).prop_map(
+        |((bytes, huge), (resident_pages, accesses_per_s), users, samples, latency_ns, unmovable)| PageGroup {
             id: GroupId { process: ProcessId(0), start: 0 },
             bytes,
             resident_pages,
+            huge,
             accesses_per_s,
             users: users.into(),
             samples,
@@ -135,12 +136,18 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
         let threads = btree_map(thread_id(), thread(nodes), 0..6);
         let groups = btree_map(group_id(), group(nodes), 0..8);
         let rates = of(proptest::sample::select(vec![AccessRates::Measured, AccessRates::Inferred]));
-        let whole = (any::<(u64, u64)>(), of(any::<f64>()), rates);
+        let whole = (any::<(u64, u64)>(), (of(any::<f64>()), of(any::<f64>())), rates);
         let allowed = prop_oneof![Just(PerNode::default()), row(nodes, any::<bool>())];
         let memory = allowed.prop_map(|allowed| ProcessMemory { allowed });
         let processes = btree_map(any::<u32>().prop_map(ProcessId), memory, 0..3);
         (whole, topology(nodes), (threads, processes), groups, row(nodes, load(nodes))).prop_map(
-            |(((time_ns, interval_ns), page_move_ns, access_rates), topology, (threads, processes), groups, nodes)| {
+            |(
+                ((time_ns, interval_ns), (page_move_ns, huge_page_move_ns), access_rates),
+                topology,
+                (threads, processes),
+                groups,
+                nodes,
+            )| {
                 Snapshot {
                     time_ns,
                     interval_ns,
@@ -150,6 +157,7 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
                     nodes,
                     process_memory: processes,
                     page_move_ns,
+                    huge_page_move_ns,
                     access_rates,
                 }
             },

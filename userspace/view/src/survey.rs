@@ -220,6 +220,7 @@ mod tests {
             nodes: PerNode::filled(2, load),
             process_memory: BTreeMap::new(),
             page_move_ns: None,
+            huge_page_move_ns: None,
             access_rates: None,
         }
     }
@@ -254,6 +255,7 @@ mod tests {
             id: GroupId { process: ProcessId(pid), start: 0 },
             bytes: 1 << 21,
             resident_pages: PerNode::from(resident.to_vec()),
+            huge: false,
             accesses_per_s: PerNode::filled(2, 0.0),
             users: Default::default(),
             samples: 1.0,

@@ -5,7 +5,7 @@ use std::thread;
 
 use tandem_policies::model::{NodeId, ProcessId};
 
-use super::job::Job;
+use super::job::{BATCH_PAGES, Job};
 use crate::move_pages::UNWRITTEN;
 use crate::{CallError, MovePages, PageStatus, Purpose};
 
@@ -28,6 +28,8 @@ pub(super) struct Settled {
     pub(super) sent: Vec<(u64, NodeId, PageStatus)>,
     /// What the call that sent them said.
     pub(super) result: Result<u64, CallError>,
+    /// Whether what was sent is one huge page, which moved whole.
+    pub(super) huge: bool,
     /// CPU time of all calls.
     pub(super) time_ns: u64,
 }
@@ -63,7 +65,7 @@ impl Order {
     fn carry_out<S: MovePages>(&self, system: &S) -> Settled {
         let (before, time_ns) = self.ask(system, &self.addresses);
         let asked = before.as_ref().map(|_| ()).map_err(|&error| error);
-        let mut settled = Settled { asked, unsent: Vec::new(), sent: Vec::new(), result: Ok(0), time_ns };
+        let mut settled = Settled { asked, unsent: Vec::new(), sent: Vec::new(), result: Ok(0), huge: false, time_ns };
         let goes = |node: NodeId| node != self.to && self.only_from.is_none_or(|from| node == from);
         for (&address, status) in self.addresses.iter().zip(before.unwrap_or_default()) {
             match status {
@@ -102,8 +104,16 @@ impl Order {
         let (found, time_ns) = self.ask(system, &asked);
         settled.time_ns += time_ns;
         // What cannot be asked stays busy, and is tried again.
-        for (at, status) in open.into_iter().zip(found.unwrap_or_default()) {
+        for (&at, status) in open.iter().zip(found.unwrap_or_default()) {
             settled.sent[at].2 = status;
         }
+        settled.huge = is_followed_by_all(&open, addresses.len())
+            && settled.sent.iter().all(|sent| sent.2 == PageStatus::On(self.to));
     }
+}
+
+/// Whether these are the pages that are reported busy where so many are one huge page: either those that follow the first,
+/// or the second only, at which the kernel moves what it has and finds the others where they are to be.
+fn is_followed_by_all(busy: &[usize], pages: usize) -> bool {
+    pages as u64 == BATCH_PAGES && (*busy == [1] || busy.iter().copied().eq(1..pages))
 }

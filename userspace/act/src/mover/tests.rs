@@ -20,13 +20,20 @@ pub(super) struct Script {
     /// Pages that stay busy for this many tries.
     busy: BTreeMap<u64, u32>,
     shared: BTreeSet<u64>,
-    /// Pages that move whole with the first of their 512, the others being reported busy.
-    huge: bool,
+    /// Pages that move whole with the first of their 512.
+    huge: Option<Follower>,
     room: Option<usize>,
     error: Option<CallError>,
     ns_per_page: u64,
     pub(super) sent: Vec<u64>,
     pub(super) calls: u64,
+}
+
+/// What the kernel says of pages of a huge page that follow the first: of the second it is always that it is busy.
+#[derive(Clone, Copy, PartialEq)]
+enum Follower {
+    IsBusy,
+    IsThere,
 }
 
 impl MovePages for Mutex<Script> {
@@ -51,8 +58,9 @@ impl Script {
         let mut left = 0;
         for (address, status) in addresses.iter().zip(status) {
             self.sent.push(*address);
-            if self.huge && address % (BATCH_PAGES * PAGE_BYTES) != 0 {
-                *status = -libc::EBUSY;
+            if let Some(follower) = self.huge.filter(|_| address % (BATCH_PAGES * PAGE_BYTES) != 0) {
+                let is_there = follower == Follower::IsThere && address % (BATCH_PAGES * PAGE_BYTES) > PAGE_BYTES;
+                *status = if is_there { to } else { -libc::EBUSY };
                 continue;
             }
             if let Some(tries) = self.busy.get_mut(address).filter(|tries| **tries > 0) {
@@ -68,7 +76,7 @@ impl Script {
                 return Call { result: Err(CallError::NoMemory), time_ns };
             }
             self.room = self.room.map(|room| room - 1);
-            let moved = if self.huge { BATCH_PAGES } else { 1 };
+            let moved = if self.huge.is_some() { BATCH_PAGES } else { 1 };
             for page in 0..moved {
                 self.pages.insert(address + page * PAGE_BYTES, to);
             }
@@ -261,10 +269,30 @@ fn a_page_does_not_move_twice_within_its_cooldown() {
 #[test]
 fn a_huge_page_counts_as_moved_whole() {
     let mut script = resident(512, 0);
-    script.huge = true;
+    script.huge = Some(Follower::IsBusy);
     let (mut mover, mut cooldowns) = mover(script);
     mover.enqueue(wanted(0, 512, 1, 1), 0, &cooldowns).unwrap();
     assert_eq!(mover.run(0, &mut cooldowns)[0].moved_pages, 512);
+}
+
+#[test]
+fn huge_pages_and_others_have_their_own_prices() {
+    let price = |huge| {
+        let (mut mover, mut cooldowns) = mover(Script { huge, ..resident(512, 0) });
+        mover.enqueue(wanted(0, 512, 1, 1), 0, &cooldowns).unwrap();
+        assert_eq!(mover.run(0, &mut cooldowns)[0].moved_pages, 512);
+        (mover.cost_ns_per_page(), mover.cost_ns_per_huge_page())
+    };
+    assert_eq!(price(None), (Some(100.0), None));
+    assert_eq!(
+        [Follower::IsBusy, Follower::IsThere].map(|follower| price(Some(follower))),
+        [(None, Some(51_200.0)); 2]
+    );
+    // Part of a huge page is none: what it costs tells nothing of either.
+    let (mut part, mut cooldowns) = mover(Script { huge: Some(Follower::IsThere), ..resident(256, 0) });
+    part.enqueue(wanted(0, 256, 1, 1), 0, &cooldowns).unwrap();
+    part.run(0, &mut cooldowns);
+    assert_eq!(part.cost_ns_per_huge_page(), None);
 }
 
 #[test]

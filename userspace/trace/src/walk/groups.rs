@@ -95,7 +95,8 @@ fn fields(coder: &mut impl Coder, now: &mut PageGroup, before: &PageGroup, rules
     let columns = (Column::GroupSamples, Column::GroupSamplesNew);
     aged(coder, columns, &mut now.samples, before.samples, rules.samples, new_samples)?;
     coder.optional(Column::GroupLatency, &mut now.latency_ns, before.latency_ns)?;
-    choice(coder, Column::GroupUnmovable, &mut now.unmovable, before.unmovable, &UNMOVABLE)
+    choice(coder, Column::GroupUnmovable, &mut now.unmovable, before.unmovable, &UNMOVABLE)?;
+    coder.flag(Column::GroupHuge, &mut now.huge, before.huge)
 }
 
 /// Passes the users of a group; returns how many new samples they make together.
