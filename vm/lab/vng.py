@@ -65,7 +65,7 @@ def stage(directory, request):
         shutil.copytree(host, target) if host.is_dir() else shutil.copy(host, target)
 
 
-def arguments(request, directory, port):
+def arguments(request, machine, directory, port):
     guest = shlex.join([str(GUEST), str(directory), str(overlay_module(request.kernel))])
     options = (
         f"-device virtio-serial-pci -chardev file,id=port,path={port} "
@@ -76,13 +76,15 @@ def arguments(request, directory, port):
     # --verbose: its serial line goes to standard error, else nowhere.
     return [
         "vng", "--run", str(request.kernel), "--verbose", *accel, "--disable-microvm",
-        *machine_arguments(request.machine), "--user", "root", "--cwd", "/",
+        *machine, "--user", "root", "--cwd", "/",
         f"--append={KERNEL_ARGUMENTS} {noise} {request.append}", f"--qemu-opts={options}", "--exec", guest,
     ]
 
 
 def run(request):
     """Runs `request` through virtme-ng; its exit code."""
+    # What it cannot do is refused before anything is set up.
+    machine = machine_arguments(request.machine)
     tools = setup()
     with ExitStack() as stack:
         # Below the build folder, which the guest sees at the same place; /tmp is its own there.
@@ -93,7 +95,7 @@ def run(request):
         for last_boot in (False, True):
             streams = Streams(request, begun, last_boot)
             paths = lines_of(request, directory)
-            ended, code = boot(arguments(request, directory, paths["port"]), tools, paths, streams)
+            ended, code = boot(arguments(request, machine, directory, paths["port"]), tools, paths, streams)
             words = paths["serial"].read_text(errors="replace")
             if not streams.failed_by_emulation(code, words):
                 break
