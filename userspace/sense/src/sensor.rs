@@ -85,7 +85,8 @@ pub struct SensorCounters {
     pub unknown_threads: u64,
     /// Times that a thread turned to memory on other nodes, so that what it did before was forgotten.
     pub turned: u64,
-    /// Groups that were not cut because nobody could tell of which units their memory is made.
+    /// Times that nobody could tell of which units memory is made: a group was not cut, or a process's huge pages not told from
+    /// others.
     pub unknown_units: u64,
     /// Accesses dropped because too many were pending.
     pub dropped: u64,

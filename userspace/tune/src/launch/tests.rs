@@ -6,6 +6,7 @@ use tandem_machine::online_cpus;
 use tandem_policies::model::CpuId;
 
 use super::*;
+use crate::seat::CpuSet;
 
 /// A program in C, built into `directory`.
 pub(super) fn build(directory: &Path, source: &str) -> Vec<OsString> {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Regions with seats of their own, in programs of both runtimes.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::tests::{build, build_by, launch, program, single_cpus};
@@ -256,12 +257,11 @@ fn a_region_in_turns_tells_what_each_choice_takes_and_then_ends_the_run() {
     // The third choice has its last turn in the last but one place of the fifth round, which it is before the first has.
     assert!((43..=45).contains(&shared.entries), "{seen:?}");
     assert_eq!(shared.samples.iter().map(Vec::len).collect::<Vec<_>>(), [10, 10, 10]);
-    let medians = shared.samples.iter().map(|all| tandem_ab::statistics::median(all.iter().copied()).unwrap());
-    let medians: Vec<f64> = medians.collect();
-    // Waking up takes as long whatever the work, and longer on a busy machine.
+    // A busy machine wakes threads late, hardly ever in all ten turns.
+    let least: Vec<f64> = shared.samples.iter().map(|all| all.iter().copied().fold(f64::INFINITY, f64::min)).collect();
     for (at, ratio, off) in [(1, 2.0, 0.1), (2, 4.0, 0.2)] {
-        let found = medians[0] / medians[at];
-        assert!((found / ratio - 1.0).abs() < off, "choice {at} is {found} times as fast, not {ratio}: {medians:?}");
+        let found = least[0] / least[at];
+        assert!((found / ratio - 1.0).abs() < off, "choice {at} is {found} times as fast, not {ratio}: {least:?}");
     }
 }
 

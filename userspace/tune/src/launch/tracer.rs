@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Follows the threads of a traced program from birth to end: seats, regions, allocations. What stops them and why is told
+//! in [`super`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::ptrace::{self, Options};
+use nix::unistd::Pid;
+
+use super::{End, Seen};
+use crate::births::{Births, monotonic_ns};
+use crate::breakpoint::{Breakpoint, Stand, entry_point};
+use crate::first_touch::FirstTouch;
+use crate::page_use::Member;
+use crate::places::Places;
+use crate::process::{Process, bind};
+use crate::regions::{Region, Regions};
+use crate::seat::CpuSet;
+use crate::wait::{Event, go_on, next_event};
+
+/// Follows all threads of a program.
+pub(super) struct Tracer<'a> {
+    root: Pid,
+    places: &'a Places,
+    /// Functions that count as regions.
+    functions: &'a [String],
+    /// Whether there are breakpoints at regions while it runs: what it leaves behind is ended with it then.
+    has_breakpoints: bool,
+    is_measured: bool,
+    /// By process: where its memory was when its first region, or else its first thread, began; whether it was a region.
+    first_touches: BTreeMap<Pid, (FirstTouch, bool)>,
+    /// By process whose main thread is bound until its first thread is born: what CPUs it had.
+    held: BTreeMap<Pid, CpuSet>,
+    /// By the process's id.
+    processes: BTreeMap<Pid, Process>,
+    /// The process of each thread.
+    owners: BTreeMap<Pid, Pid>,
+    /// All that it was there for was measured.
+    is_complete: bool,
+    /// New threads with their CPUs, whose first stop is to come.
+    unborn: BTreeMap<Pid, Option<CpuSet>>,
+    /// New threads that are stopped, whose parents' words are to come.
+    stopped: BTreeSet<Pid>,
+    /// By process, where the program proper begins.
+    entries: BTreeMap<Pid, Breakpoint>,
+    /// By process.
+    regions: BTreeMap<Pid, Regions>,
+    /// Those of processes that have ended.
+    past_regions: Vec<Region>,
+    /// Binds what is allocated, if anything is to be bound.
+    births: Option<Births>,
+    /// Its threads, if they are to be told.
+    members: Vec<Member>,
+    start: Instant,
+    /// How long the program stood while its runtimes were looked for.
+    stood: Duration,
+    most_threads: usize,
+    all_processes: usize,
+}
+
+impl<'a> Tracer<'a> {
+    /// Takes over `root`, which stops at its exec.
+    pub(super) fn new(root: Pid, places: &'a Places, functions: &'a [String], is_measured: bool) -> Result<Self> {
+        match next_event()? {
+            (pid, Event::Signal(libc::SIGTRAP)) if pid == root => {}
+            (_, other) => bail!("the program did not stop at its start: {other:?}"),
+        }
+        let mut options = Options::PTRACE_O_TRACECLONE
+            | Options::PTRACE_O_TRACEFORK
+            | Options::PTRACE_O_TRACEVFORK
+            | Options::PTRACE_O_TRACEEXEC
+            | Options::PTRACE_O_TRACESECCOMP;
+        let births = Births::of(places)?;
+        let has_breakpoints = is_measured || places.is_by_region();
+        // Without its tracer a program whose calls are filtered would get no more memory.
+        options.set(Options::PTRACE_O_EXITKILL, has_breakpoints || births.is_some());
+        ptrace::setoptions(root, options).context("the program cannot be traced")?;
+        let mut tracer = Self {
+            root,
+            places,
+            functions,
+            has_breakpoints,
+            is_measured,
+            first_touches: BTreeMap::new(),
+            held: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            is_complete: false,
+            unborn: BTreeMap::new(),
+            stopped: BTreeSet::new(),
+            entries: BTreeMap::new(),
+            regions: BTreeMap::new(),
+            past_regions: Vec::new(),
+            births,
+            members: Vec::new(),
+            start: Instant::now(),
+            stood: Duration::ZERO,
+            most_threads: 1,
+            all_processes: 1,
+        };
+        tracer.begin(root)?;
+        go_on(root, 0)?;
+        Ok(tracer)
+    }
+
+    pub(super) fn run(mut self) -> Result<Seen> {
+        let mut seen = None;
+        loop {
+            // Those whose allocations are bound need a tracer to their end.
+            if let Some(seen) =
+                seen.take_if(|_| self.births.is_none() || self.has_breakpoints || self.processes.is_empty())
+            {
+                self.end_rest()?;
+                return Ok(seen);
+            }
+            match next_event()? {
+                (pid, Event::Ended(end)) if pid == self.root => seen = Some(self.seen(end)),
+                (pid, Event::Ended(_)) => self.forget(pid),
+                (pid, Event::Call) => {
+                    if let Some(births) = &mut self.births {
+                        births.called(pid, process_of(pid).unwrap_or(pid))?;
+                    }
+                    go_on(pid, 0)?;
+                }
+                (pid, Event::Exec) => {
+                    self.begin(pid)?;
+                    go_on(pid, 0)?;
+                }
+                (pid, Event::Birth) => {
+                    // A parent that was killed just now has no child.
+                    if let Ok(new) = ptrace::getevent(pid) {
+                        self.born(pid, Pid::from_raw(new as i32))?;
+                    }
+                    go_on(pid, 0)?;
+                }
+                (pid, Event::Signal(libc::SIGSTOP)) if self.is_new(pid) => self.first_stop(pid)?,
+                (pid, Event::Signal(libc::SIGTRAP)) if self.at_breakpoint(pid)? => go_on(pid, 0)?,
+                (pid, Event::Signal(signal)) => go_on(pid, signal)?,
+            }
+        }
+    }
+
+    /// Ends what is left of a program with breakpoints. Otherwise what outlives the program does so untraced from now on.
+    fn end_rest(mut self) -> Result<()> {
+        while self.has_breakpoints && !self.processes.is_empty() {
+            for &process in self.processes.keys() {
+                // SAFETY: a plain system call; the process was not waited for yet, so its id is its own.
+                unsafe { libc::kill(process.as_raw(), libc::SIGKILL) };
+            }
+            match next_event()? {
+                (pid, Event::Ended(_)) => self.forget(pid),
+                (pid, Event::Birth) => {
+                    if let Ok(new) = ptrace::getevent(pid) {
+                        self.born(pid, Pid::from_raw(new as i32))?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn is_new(&self, thread: Pid) -> bool {
+        self.unborn.contains_key(&thread) || !self.owners.contains_key(&thread)
+    }
+
+    /// What was seen, as the program ends now.
+    fn seen(&mut self, end: End) -> Seen {
+        let seconds = self.start.elapsed().saturating_sub(self.stood).as_secs_f64();
+        let end = if self.is_complete && end == End::Signal(libc::SIGKILL) { End::Measured } else { end };
+        self.forget(self.root);
+        let open = self.regions.values().flat_map(Regions::regions);
+        let regions = together(self.past_regions.drain(..).chain(open));
+        let first_touch = std::mem::take(&mut self.first_touches).into_values().map(|(first_touch, _)| first_touch);
+        let first_touch = first_touch.max_by_key(FirstTouch::all_pages);
+        Seen {
+            threads: self.most_threads,
+            processes: self.all_processes,
+            regions,
+            first_touch,
+            map_use: self.births.as_ref().and_then(Births::map_use),
+            allocations: self.births.as_mut().map(Births::take_told).unwrap_or_default(),
+            members: std::mem::take(&mut self.members),
+            ..Seen::of(end, seconds)
+        }
+    }
+
+    /// A process has a new program: one thread, with the first seat.
+    fn begin(&mut self, process: Pid) -> Result<()> {
+        self.owners.retain(|_, owner| *owner != process);
+        self.owners.insert(process, process);
+        self.processes.insert(process, Process::of(process));
+        self.tell(process, process, 0);
+        self.note_regions(process);
+        if let Some(births) = &mut self.births {
+            births.forget(process);
+        }
+        let is_bound = !self.places.seats.is_empty() || self.places.main.is_some();
+        if self.has_breakpoints || is_bound || self.births.is_some() {
+            match entry_point(process).and_then(|address| Breakpoint::set(process, address)) {
+                Some(entry) => {
+                    self.entries.insert(process, entry);
+                }
+                None => self.bind_main(process)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Deals with a thread that stands at a breakpoint; false if it does not.
+    fn at_breakpoint(&mut self, thread: Pid) -> Result<bool> {
+        if let Some(entry) = self.entries.get(&thread).copied()
+            && Stand::of(thread).is_some_and(|stand| stand.at == entry.address)
+        {
+            let since = Instant::now();
+            self.entries.remove(&thread);
+            entry.remove(thread)?;
+            self.bind_main(thread)?;
+            if let Some(births) = &mut self.births {
+                births.began(thread)?;
+            }
+            if let Some(regions) = self.has_breakpoints.then(|| Regions::of(thread, self.functions)).flatten() {
+                self.regions.insert(thread, regions);
+            }
+            self.stood += since.elapsed();
+            return Ok(true);
+        }
+        let owner = self.owners.get(&thread).copied().unwrap_or(thread);
+        let is_noted = !self.is_measured || self.first_touches.get(&owner).is_some_and(|known| known.1);
+        if !is_noted && thread == owner && self.regions.get(&owner).is_some_and(|known| known.is_at_entry(thread)) {
+            self.note_first_touch(owner, true);
+        }
+        let (Some(regions), Some(process)) = (self.regions.get_mut(&owner), self.processes.get_mut(&owner)) else {
+            return Ok(false);
+        };
+        let is_ours = regions.stopped(thread, thread == owner, self.places, process)?;
+        self.stood += regions.take_stood();
+        if !self.is_complete && self.choices().is_some_and(|choices| self.regions[&owner].are_measured(choices)) {
+            self.is_complete = true;
+            // SAFETY: a plain system call; the program was not waited for yet, so its id is its own.
+            unsafe { libc::kill(self.root.as_raw(), libc::SIGKILL) };
+        }
+        Ok(is_ours)
+    }
+
+    /// How many seats a region takes in turns.
+    fn choices(&self) -> Option<usize> {
+        self.places.by_region.as_ref()?.turns.as_ref().map(|turns| turns.choices.len())
+    }
+
+    /// Keeps the regions of a process that has ended or has a new program.
+    fn note_regions(&mut self, process: Pid) {
+        self.past_regions.extend(self.regions.remove(&process).iter().flat_map(Regions::regions));
+    }
+
+    /// A new thread or process, in its parent's words: they come in the order of births, so seats are given now.
+    fn born(&mut self, parent: Pid, new: Pid) -> Result<()> {
+        let owner = process_of(new).unwrap_or(new);
+        let of_parent = self.owners.get(&parent).copied();
+        self.owners.insert(new, owner);
+        if owner == new {
+            self.all_processes += 1;
+            if let (Some(births), Some(parent)) = (&mut self.births, process_of(parent)) {
+                births.copied(parent, new);
+            }
+            // Its memory is a copy, breakpoints included.
+            let same = of_parent.and_then(|parent| self.regions.get(&parent)).map(Regions::of_a_copy);
+            self.regions.extend(same.map(|regions| (new, regions)));
+            self.processes.insert(new, Process::of(new));
+        }
+        if owner != new {
+            self.note_first_touch(owner, false);
+        }
+        let process = self.processes.entry(owner).or_default();
+        let seat = if owner == new { 0 } else { process.seat(new) };
+        self.most_threads = self.most_threads.max(process.threads());
+        // The runtimes' teams are born of the main thread.
+        let in_team = (parent == owner && owner != new).then(|| process.join(new)).flatten();
+        self.tell(owner, new, seat);
+        let held = of_parent.and_then(|parent| self.held.get(&parent)).cloned();
+        if owner != new
+            && let Some(cpus) = self.held.remove(&owner)
+        {
+            bind(owner, &cpus)?;
+        }
+        let cpus = in_team.or_else(|| self.home(seat)).or(held);
+        if self.stopped.remove(&new) {
+            return self.let_in(new, cpus.as_ref());
+        }
+        self.unborn.insert(new, cpus);
+        Ok(())
+    }
+
+    /// Notes a thread, if threads are to be told.
+    fn tell(&mut self, process: Pid, thread: Pid, rank: usize) {
+        if self.places.tells_allocations {
+            let [process, thread] = [process, thread].map(Pid::as_raw);
+            self.members.push(Member { process, thread, rank, at_ns: monotonic_ns() });
+        }
+    }
+
+    /// The first stop of a new thread or process, which comes before or after its parent's words.
+    fn first_stop(&mut self, new: Pid) -> Result<()> {
+        if let Some(cpus) = self.unborn.remove(&new) {
+            return self.let_in(new, cpus.as_ref());
+        }
+        self.stopped.insert(new);
+        Ok(())
+    }
+
+    /// Puts a new thread that is stopped onto its seat, and lets it run.
+    fn let_in(&self, new: Pid, cpus: Option<&CpuSet>) -> Result<()> {
+        cpus.map_or(Ok(()), |cpus| bind(new, cpus))?;
+        go_on(new, 0)
+    }
+
+    /// The CPUs of a seat outside of regions.
+    fn home(&self, seat: usize) -> Option<CpuSet> {
+        seat.checked_rem(self.places.seats.len()).map(|at| self.places.seats[at].clone())
+    }
+
+    /// Notes where the memory of a process is as its first region, or else its first thread, begins.
+    fn note_first_touch(&mut self, process: Pid, by_region: bool) {
+        let is_known = self.first_touches.get(&process).is_some_and(|known| known.1 || !by_region);
+        if !self.is_measured || is_known {
+            return;
+        }
+        let since = Instant::now();
+        let noted = FirstTouch::of(process).map(|first_touch| (process, (first_touch, by_region)));
+        self.first_touches.extend(noted);
+        self.stood += since.elapsed();
+    }
+
+    /// Puts the main thread of a process onto its seat, or where it is held until its first thread is born.
+    fn bind_main(&mut self, process: Pid) -> Result<()> {
+        if let Some(cpus) = self.places.main.as_ref().filter(|_| self.places.seats.is_empty()) {
+            if let Ok(before) = CpuSet::of_thread(process.as_raw()) {
+                // One that has a new program is held already.
+                self.held.entry(process).or_insert(before);
+                bind(process, cpus)?;
+            }
+            return Ok(());
+        }
+        self.home(0).map_or(Ok(()), |cpus| bind(process, &cpus))
+    }
+
+    fn forget(&mut self, pid: Pid) {
+        self.unborn.remove(&pid);
+        self.stopped.remove(&pid);
+        self.note_regions(pid);
+        self.entries.remove(&pid);
+        self.held.remove(&pid);
+        if let Some(births) = &mut self.births {
+            births.forget(pid);
+        }
+        let owner = self.owners.remove(&pid).unwrap_or(pid);
+        if self.processes.get_mut(&owner).is_some_and(|process| process.forget(pid)) {
+            self.processes.remove(&owner);
+        }
+    }
+}
+
+/// Regions of the same name as one, those with the most time first.
+fn together(regions: impl Iterator<Item = Region>) -> Vec<Region> {
+    let mut all: Vec<Region> = Vec::new();
+    for region in regions {
+        match all.iter_mut().find(|known| known.name == region.name) {
+            Some(known) => {
+                known.entries += region.entries;
+                known.seconds += region.seconds;
+                known.own_threads = known.own_threads.or(region.own_threads);
+                known.samples.resize(known.samples.len().max(region.samples.len()), Vec::new());
+                known.samples.iter_mut().zip(region.samples).for_each(|(all, new)| all.extend(new));
+            }
+            None => all.push(region),
+        }
+    }
+    all.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
+    all
+}
+
+/// The process of a thread.
+fn process_of(thread: Pid) -> Option<Pid> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    line.trim().parse().ok().map(Pid::from_raw)
+}
