@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
 use tandem_guest_tests::{Hog, Memory, Scx, Worker, read, run_ns, wait_until};
@@ -47,7 +47,8 @@ fn taken(counting: &mut Counting) -> BTreeMap<u32, Counts> {
     counts.into_iter().map(|counts| (counts.tid, counts)).collect()
 }
 
-/// A thread that touched so many pages for the first time, 50 at a time with a pause after each, and now stays as long as this.
+/// A thread that touched so many pages for the first time, 50 at a time with 10 ms of work and a pause after each, and now stays
+/// as long as this.
 struct Toucher {
     pages: u64,
     tid: u32,
@@ -59,7 +60,11 @@ impl Toucher {
         let ((send, done), (_stay, stay)) = (channel(), channel::<()>());
         std::thread::spawn(move || {
             for _ in 0..pages / 50 {
-                Memory::map(50).walk();
+                let memory = Memory::map(50);
+                let until = Instant::now() + Duration::from_millis(10);
+                while Instant::now() < until {
+                    memory.walk();
+                }
                 std::thread::sleep(Duration::from_millis(1));
             }
             // SAFETY: gettid cannot fail.
@@ -90,8 +95,9 @@ fn counts_go_to_the_thread_that_ran() {
         // Its stack, and what it allocates itself.
         assert!((*pages..pages + 50).contains(&of.instructions), "{pages} pages: {of:?}");
         let ratio = of.cycles as f64 / ran_ns as f64;
-        // The kernel may leave out interrupts, which take long in an emulator; the hog on its CPU would be as much again.
-        assert!((0.9..1.4).contains(&ratio), "{ran_ns} ns: {of:?}");
+        // Neither leaves out interrupts alike, nor begins a turn at the same point of a switch, and a machine that is busy may stop
+        // the emulator there for milliseconds; the hog on its CPU would be as much again.
+        assert!((0.7..1.4).contains(&ratio), "{ran_ns} ns: {of:?}");
     }
     let left = taken(&mut counting);
     assert!(threads.iter().all(|thread| !left.contains_key(&thread.tid)), "what was taken is gone: {left:?}");
