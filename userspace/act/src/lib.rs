@@ -21,6 +21,6 @@ pub use memory_watch::{MemoryNotice, MemoryWatch};
 pub use move_pages::{Call, CallError, LinuxMovePages, MovePages, PageStatus, UNWRITTEN};
 pub use mover::{Mover, MoverConfig, PageMove, Refused};
 pub use outcome::{Ended, Outcome, Purpose};
-pub use room::Room;
+pub use room::{HugeBlocks, Room, ZoneRooms};
 pub use stuck::Stuck;
 pub use undo::{NodeRun, UndoEntry, UndoLog};

@@ -6,16 +6,17 @@
 
 use std::fmt;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::pressure::{PressureGate, Turn, waited_percent};
-use crate::{MovePages, Mover, MoverConfig, Room};
+use crate::room::{HugeBlocks, Room, ZoneRooms};
+use crate::{MovePages, Mover, MoverConfig};
 
 /// Time between two looks at least.
 const LOOK_NS: u64 = 100_000_000;
 const PRESSURE_FILE: &str = "pressure/memory";
 const ROOM_FILE: &str = "zoneinfo";
+const BLOCKS_FILE: &str = "buddyinfo";
 
 /// What is to be said about the machine's memory, once.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +37,11 @@ pub enum MemoryNotice {
     },
     /// The kernel does not tell what nodes can take: moves go to full nodes too.
     RoomUnknown {
+        /// What was read, with what is wrong.
+        why: String,
+    },
+    /// The kernel does not tell what huge pages nodes can take: these move to where free memory is in pieces too.
+    BlocksUnknown {
         /// What was read, with what is wrong.
         why: String,
     },
@@ -60,6 +66,11 @@ impl fmt::Display for MemoryNotice {
                 "free memory and watermarks of the nodes are unknown ({why}), so page moves may make a full node reclaim: \
                  let scx_tandem read that file"
             ),
+            Self::BlocksUnknown { why } => write!(
+                f,
+                "free blocks of the nodes are unknown ({why}), so the kernel may split huge pages that move: \
+                 let scx_tandem read that file"
+            ),
         }
     }
 }
@@ -72,13 +83,15 @@ pub struct MemoryWatch {
     looked_ns: Option<u64>,
     pressure_unknown: bool,
     room_unknown: bool,
+    blocks_unknown: bool,
 }
 
 impl MemoryWatch {
     /// Has seen nothing yet. `proc` is /proc but for tests.
     pub fn new(proc: &Path, config: MoverConfig) -> Self {
         let gate = PressureGate::new(config.pressure_percent);
-        Self { proc: proc.to_owned(), gate, looked_ns: None, pressure_unknown: false, room_unknown: false }
+        let [pressure_unknown, room_unknown, blocks_unknown] = [false; 3];
+        Self { proc: proc.to_owned(), gate, looked_ns: None, pressure_unknown, room_unknown, blocks_unknown }
     }
 
     /// Looks again, if moves are queued and it is time (`now_ns` on CLOCK_MONOTONIC), and tells the mover.
@@ -96,27 +109,32 @@ impl MemoryWatch {
         notices
     }
 
-    fn look_at_room<S: MovePages>(&mut self, mover: &mut Mover<S>) -> Option<MemoryNotice> {
-        let read = self.read(ROOM_FILE, Room::parse);
-        let notice = match &read {
-            Err(why) if !self.room_unknown => Some(MemoryNotice::RoomUnknown { why: why.clone() }),
-            _ => None,
-        };
-        self.room_unknown |= read.is_err();
-        mover.set_room(read.ok());
-        notice
+    fn look_at_room<S: MovePages>(&mut self, mover: &mut Mover<S>) -> Vec<MemoryNotice> {
+        let (zones, buddies) = (self.text(ROOM_FILE), self.text(BLOCKS_FILE));
+        let rooms =
+            zones.as_deref().map_err(String::clone).and_then(|text| self.parsed(ROOM_FILE, ZoneRooms::parse(text)));
+        let blocks = buddies
+            .as_deref()
+            .map_err(String::clone)
+            .and_then(|text| self.parsed(BLOCKS_FILE, HugeBlocks::parse(text)));
+        mover.set_room(rooms.as_ref().ok().map(|rooms| Room::new(rooms, blocks.as_ref().ok())));
+        let mut notices = Vec::new();
+        if let Some(why) = first_time(&mut self.room_unknown, rooms.err()) {
+            notices.push(MemoryNotice::RoomUnknown { why });
+        }
+        if let Some(why) = first_time(&mut self.blocks_unknown, blocks.err()) {
+            notices.push(MemoryNotice::BlocksUnknown { why });
+        }
+        notices
     }
 
     fn look_at_pressure(&mut self) -> Vec<MemoryNotice> {
         let mut notices = Vec::new();
-        let read = self.read(PRESSURE_FILE, waited_percent);
-        if let Err(why) = &read
-            && !self.pressure_unknown
-        {
-            self.pressure_unknown = true;
-            notices.push(MemoryNotice::PressureUnknown { why: why.clone() });
+        let read = self.text(PRESSURE_FILE).and_then(|text| self.parsed(PRESSURE_FILE, waited_percent(&text)));
+        let waited = read.as_ref().ok().copied();
+        if let Some(why) = first_time(&mut self.pressure_unknown, read.err()) {
+            notices.push(MemoryNotice::PressureUnknown { why });
         }
-        let waited = read.ok();
         match self.gate.judge(waited) {
             Some(Turn::Began) => notices.push(MemoryNotice::PressureBegan {
                 waited_percent: waited.unwrap_or(0.0),
@@ -128,11 +146,21 @@ impl MemoryWatch {
         notices
     }
 
-    /// Reads and parses a file; the error says which and why.
-    fn read<T>(&self, file: &str, parse: impl Fn(&str) -> Option<T>) -> Result<T, String> {
+    /// What a file says; the error says which and why not.
+    fn text(&self, file: &str) -> Result<String, String> {
         let path = self.proc.join(file);
-        let told = |error: io::Error| format!("{}: {error}", path.display());
-        let text = fs::read_to_string(&path).map_err(told)?;
-        parse(&text).ok_or_else(|| format!("{}: it does not have what is expected", path.display()))
+        fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
     }
+
+    /// What was understood of it, likewise.
+    fn parsed<T>(&self, file: &str, understood: Option<T>) -> Result<T, String> {
+        understood.ok_or_else(|| format!("{}: it does not have what is expected", self.proc.join(file).display()))
+    }
+}
+
+/// What is wrong, if that was not so before.
+fn first_time(known: &mut bool, wrong: Option<String>) -> Option<String> {
+    let first = !*known;
+    *known |= wrong.is_some();
+    wrong.filter(|_| first)
 }

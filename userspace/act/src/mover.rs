@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES};
 use thiserror::Error;
 
-use crate::{CallError, Cooldowns, Ended, Generation, MovePages, Outcome, PageStatus, Purpose, Room, UndoLog};
+use crate::{CallError, Cooldowns, Ended, Generation, MovePages, NodeRun, Outcome, PageStatus, Purpose, Room, UndoLog};
 use batch::{Order, Settled};
 use bucket::Bucket;
 use job::{BATCH_PAGES, Job};
@@ -66,6 +66,8 @@ pub struct PageMove {
     pub group: GroupId,
     /// Its bytes from the first page on that go; rounded up to pages.
     pub bytes: u64,
+    /// Whether its pages are in huge pages, which need a free block of their size each.
+    pub huge: bool,
     /// Where to.
     pub to: NodeId,
     /// The plan it belongs to.
@@ -150,7 +152,7 @@ impl<S: MovePages> Mover<S> {
 
     /// Queues a move behind the others.
     pub fn enqueue(&mut self, wanted: PageMove, now_ns: u64, cooldowns: &Cooldowns) -> Result<(), Refused> {
-        let PageMove { group, bytes, to, generation, cooldown_ns } = wanted;
+        let PageMove { group, bytes, huge, to, generation, cooldown_ns } = wanted;
         let pages = bytes.div_ceil(PAGE_BYTES);
         let end = pages.checked_mul(PAGE_BYTES).and_then(|bytes| group.start.checked_add(bytes));
         if pages == 0 || end.is_none() || !group.start.is_multiple_of(PAGE_BYTES) {
@@ -168,6 +170,7 @@ impl<S: MovePages> Mover<S> {
         let mut job = Job::new(group, group.start, pages, to, generation, Purpose::Plan, cooldown_ns);
         self.queued += 1;
         job.number = self.queued;
+        job.huge = huge;
         self.lanes.entry(to).or_default().push_back(job);
         Ok(())
     }
@@ -188,7 +191,8 @@ impl<S: MovePages> Mover<S> {
             let bytes = (run.start + run.pages * PAGE_BYTES).saturating_sub(entry.group.start);
             self.log.hold(entry.group, bytes, now_ns, hold_ns);
             let purpose = Purpose::Undo { from: entry.to };
-            let job = Job::new(entry.group, run.start, run.pages, run.from, generation, purpose, hold_ns);
+            let mut job = Job::new(entry.group, run.start, run.pages, run.from, generation, purpose, hold_ns);
+            job.huge = run.huge;
             self.lanes.entry(run.from).or_default().push_front(job);
         }
         stopped
@@ -262,15 +266,17 @@ impl<S: MovePages> Mover<S> {
             let job = &mut lane[at];
             let addresses = job.next_batch();
             // A page of the batch may be one of a huge page, which moves whole, but never of two.
-            let fits = || self.room.as_ref().is_none_or(|room| room.fits(to, BATCH_PAGES));
+            let room = self.room.as_ref();
             let over = if run.full.contains(&to) {
                 Some(Ended::TargetFull)
             } else if job.is_fresh() && job.is_stopped_by(cooldowns, now_ns) {
                 Some(Ended::Cooldown)
             } else if addresses.is_empty() {
                 job.is_done().then_some(Ended::Done)
+            } else if room.is_some_and(|room| !room.fits(to, BATCH_PAGES)) {
+                Some(Ended::TargetFull)
             } else {
-                (!fits()).then_some(Ended::TargetFull)
+                room.is_some_and(|room| job.huge && !room.fits_huge(to)).then_some(Ended::TargetFragmented)
             };
             if let Some(how) = over {
                 let job = lane.remove(at)?;
@@ -300,7 +306,7 @@ impl<S: MovePages> Mover<S> {
             run.full.insert(job.outcome.to);
         }
         self.begun.retain(|begun| *begun != job.range());
-        job.start_cooldown(now_ns, cooldowns);
+        job.start_cooldown(how, now_ns, cooldowns);
         run.ended.push(job.finish(how));
     }
 
@@ -309,7 +315,7 @@ impl<S: MovePages> Mover<S> {
         self.begun.clear();
         let jobs = std::mem::take(&mut self.lanes).into_values().flatten();
         jobs.map(|job| {
-            job.start_cooldown(now_ns, cooldowns);
+            job.start_cooldown(Ended::Cancelled, now_ns, cooldowns);
             job.finish(Ended::Cancelled)
         })
         .collect()
@@ -376,7 +382,7 @@ impl<S: MovePages> Mover<S> {
         }
         let moved = job.outcome.moved_pages - moved_before;
         if let Some(room) = &mut self.room {
-            room.take(job.outcome.to, moved);
+            room.take(job.outcome.to, moved, settled.huge);
         }
         let time_ns = settled.time_ns as f64;
         if settled.huge {
@@ -397,7 +403,8 @@ impl<S: MovePages> Mover<S> {
             PageStatus::On(node) if node == to => {
                 job.outcome.moved_pages += 1;
                 if job.outcome.purpose == Purpose::Plan {
-                    self.log.record(job.outcome.generation, job.outcome.group, address, from, to);
+                    let page = NodeRun { start: address, pages: 1, from, huge: job.huge };
+                    self.log.record(job.outcome.generation, job.outcome.group, page, to);
                 }
             }
             PageStatus::On(_) | PageStatus::Busy => match error {

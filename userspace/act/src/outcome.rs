@@ -29,6 +29,8 @@ pub enum Ended {
     Done,
     /// The target node has no free memory.
     TargetFull,
+    /// The target node's free memory is in pieces smaller than the huge page.
+    TargetFragmented,
     /// The process has ended.
     ProcessGone,
     /// Not allowed to move this process's pages.

@@ -61,7 +61,9 @@ fn why(outcome: &Outcome) -> Option<Unmovable> {
             return Some(Unmovable::Bound);
         }
         // Of the moment, or gone.
-        Ended::TargetFull | Ended::ProcessGone | Ended::Cooldown | Ended::Cancelled => return None,
+        Ended::TargetFull | Ended::TargetFragmented | Ended::ProcessGone | Ended::Cooldown | Ended::Cancelled => {
+            return None;
+        }
     }
     let pinned = outcome.busy_pages + outcome.invalid_pages + outcome.other_pages.values().sum::<u64>();
     let half = (outcome.moved_pages + pinned + outcome.shared_pages) / 2;
@@ -107,7 +109,8 @@ mod tests {
 
     #[test]
     fn what_the_kernel_refuses_is_not_asked_for_again_and_what_is_of_the_moment_is() {
-        for ended in [Ended::Cancelled, Ended::TargetFull, Ended::ProcessGone, Ended::Cooldown] {
+        for ended in [Ended::Cancelled, Ended::TargetFull, Ended::TargetFragmented, Ended::ProcessGone, Ended::Cooldown]
+        {
             assert_eq!(found(&Outcome { ended, busy_pages: 8, ..outcome() }), None);
         }
         for ended in [Ended::NodeNotAllowed, Ended::NotPermitted, Ended::NoSuchNode, Ended::Failed(libc::EFAULT)] {

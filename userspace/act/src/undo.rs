@@ -16,6 +16,8 @@ pub struct NodeRun {
     pub pages: u64,
     /// Their node before the move.
     pub from: NodeId,
+    /// Whether they are in huge pages.
+    pub huge: bool,
 }
 
 /// One run that a generation moved.
@@ -47,13 +49,13 @@ impl UndoLog {
         Self { entries: VecDeque::new(), capacity, dropped: 0, holds: Cooldowns::new(capacity) }
     }
 
-    /// Remembers one moved page; pages that follow each other in address, node and group become one run.
+    /// Remembers pages that moved; those that follow each other in address and are alike in all else become one run.
     /// At capacity the oldest run is dropped and counted.
-    pub fn record(&mut self, generation: Generation, group: GroupId, address: u64, from: NodeId, to: NodeId) {
+    pub fn record(&mut self, generation: Generation, group: GroupId, run: NodeRun, to: NodeId) {
         if let Some(last) = self.entries.back_mut() {
-            let same = (last.generation, last.group, last.run.from, last.to) == (generation, group, from, to);
-            if same && last.run.start + last.run.pages * PAGE_BYTES == address {
-                last.run.pages += 1;
+            let alike = NodeRun { start: last.run.start + last.run.pages * PAGE_BYTES, pages: run.pages, ..last.run };
+            if (last.generation, last.group, alike, last.to) == (generation, group, run, to) {
+                last.run.pages += run.pages;
                 return;
             }
         }
@@ -61,7 +63,7 @@ impl UndoLog {
             self.entries.pop_front();
             self.dropped += 1;
         }
-        self.entries.push_back(UndoEntry { generation, group, run: NodeRun { start: address, pages: 1, from }, to });
+        self.entries.push_back(UndoEntry { generation, group, run, to });
     }
 
     /// Takes the runs of a generation out of the log, last moved first.
@@ -116,14 +118,19 @@ mod tests {
 
     const GROUP: GroupId = GroupId { process: ProcessId(9), start: 0 };
 
+    fn page(page: u64, from: u32, huge: bool) -> NodeRun {
+        NodeRun { start: page * PAGE_BYTES, pages: 1, from: NodeId(from), huge }
+    }
+
     #[test]
-    fn contiguous_pages_from_one_node_are_one_run() {
+    fn contiguous_pages_of_one_kind_from_one_node_are_one_run() {
         let mut log = UndoLog::new(8);
-        for (page, from) in [(0, 0), (1, 0), (2, 2), (4, 2)] {
-            log.record(Generation(1), GROUP, page * PAGE_BYTES, NodeId(from), NodeId(1));
+        for (at, from, huge) in [(0, 0, false), (1, 0, false), (2, 2, false), (4, 2, false), (5, 2, true), (6, 2, true)]
+        {
+            log.record(Generation(1), GROUP, page(at, from, huge), NodeId(1));
         }
         let runs: Vec<_> = log.take(Generation(1)).iter().map(|e| (e.run.start / PAGE_BYTES, e.run.pages)).collect();
-        assert_eq!(runs, [(4, 1), (2, 1), (0, 2)], "last moved first");
+        assert_eq!(runs, [(5, 2), (4, 1), (2, 1), (0, 2)], "last moved first");
         assert!(log.is_empty());
     }
 
@@ -131,7 +138,7 @@ mod tests {
     fn the_oldest_run_makes_room_and_is_counted() {
         let mut log = UndoLog::new(2);
         for generation in 1..=3 {
-            log.record(Generation(generation), GROUP, 0, NodeId(0), NodeId(1));
+            log.record(Generation(generation), GROUP, page(0, 0, false), NodeId(1));
         }
         assert_eq!((log.len(), log.dropped()), (2, 1));
         assert!(log.take(Generation(1)).is_empty());

@@ -81,6 +81,7 @@ fn ended(ended: Ended) -> String {
     match ended {
         Ended::Done => "done".to_owned(),
         Ended::TargetFull => "target full".to_owned(),
+        Ended::TargetFragmented => "target fragmented".to_owned(),
         Ended::ProcessGone => "process gone".to_owned(),
         Ended::NotPermitted => "not permitted".to_owned(),
         Ended::NoSuchNode => "no such node".to_owned(),

@@ -17,6 +17,8 @@ pub(super) struct Job {
     /// Those with lower numbers go first; 0: before all.
     pub(super) number: u64,
     cooldown_ns: u64,
+    /// Whether its pages are in huge pages.
+    pub(super) huge: bool,
     next: u64,
     busy: Vec<u64>,
     /// Set once the busy pages wait for their second try.
@@ -34,7 +36,7 @@ impl Job {
         cooldown_ns: u64,
     ) -> Self {
         let outcome = Outcome::new(group, start, pages, to, generation, purpose);
-        Self { outcome, number: 0, cooldown_ns, next: start, busy: Vec::new(), retry_at_ns: None }
+        Self { outcome, number: 0, cooldown_ns, huge: false, next: start, busy: Vec::new(), retry_at_ns: None }
     }
 
     /// What it covers: the start as a group's, and the bytes.
@@ -103,8 +105,9 @@ impl Job {
         }
     }
 
-    pub(super) fn start_cooldown(&self, now_ns: u64, cooldowns: &mut Cooldowns) {
-        if self.outcome.moved_pages > 0 {
+    /// Lets what moved rest, and what did not because memory is in pieces there: that does not change soon.
+    pub(super) fn start_cooldown(&self, how: Ended, now_ns: u64, cooldowns: &mut Cooldowns) {
+        if self.outcome.moved_pages > 0 || how == Ended::TargetFragmented {
             let (range, bytes) = self.range();
             cooldowns.start_group(range, bytes, now_ns, self.cooldown_ns);
         }

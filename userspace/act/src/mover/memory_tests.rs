@@ -5,13 +5,13 @@ use std::fs;
 
 use tempfile::TempDir;
 
-use super::tests::{S, mover, resident, wanted};
+use super::tests::{Follower, S, mover, resident, wanted};
 use super::*;
 use crate::{MemoryNotice, MemoryWatch};
 
 const LOOK_NS: u64 = S / 10;
 
-/// A /proc with as much pressure as is told, and at first with room on nodes 0 and 1.
+/// A /proc with as much pressure as is told, and at first with room on nodes 0 and 1, in large blocks.
 struct Proc(TempDir);
 
 impl Proc {
@@ -19,7 +19,14 @@ impl Proc {
         let proc = Self(tempfile::tempdir().unwrap());
         fs::create_dir(proc.0.path().join("pressure")).unwrap();
         proc.set_room([1 << 20, 1 << 20]);
+        proc.set_huge_blocks([99, 99]);
         proc
+    }
+
+    /// Free blocks of 2 MiB; of smaller ones there are many.
+    fn set_huge_blocks(&self, blocks: [u64; 2]) {
+        let zone = |node: usize| format!("Node {node}, zone Normal 9999 9 9 9 9 9 9 9 9 {} 0\n", blocks[node]);
+        fs::write(self.0.path().join("buddyinfo"), zone(0) + &zone(1)).unwrap();
     }
 
     /// Pages above the watermark of 100.
@@ -94,13 +101,19 @@ fn a_kernel_that_does_not_tell_is_said_once_and_stops_nothing() {
     let (proc, (mut mover, mut cooldowns)) = (Proc::new(), mover(resident(4, 0)));
     let mut watch = proc.watch();
     fs::remove_file(proc.0.path().join("zoneinfo")).unwrap();
+    fs::write(proc.0.path().join("buddyinfo"), "no zones").unwrap();
     mover.enqueue(wanted(0, 4, 1, 1), 0, &cooldowns).unwrap();
     let notices = watch.look(&mut mover, 0);
-    let [MemoryNotice::PressureUnknown { why: pressure }, MemoryNotice::RoomUnknown { why: room }] = &notices[..]
+    let [
+        MemoryNotice::PressureUnknown { why: pressure },
+        MemoryNotice::RoomUnknown { why: room },
+        MemoryNotice::BlocksUnknown { why: blocks },
+    ] = &notices[..]
     else {
         panic!("{notices:?}")
     };
     assert!(pressure.contains("pressure/memory") && room.contains("zoneinfo"), "{notices:?}");
+    assert!(blocks.contains("buddyinfo: it does not have what is expected"), "{notices:?}");
     assert_eq!(watch.look(&mut mover, LOOK_NS), []);
     assert_eq!(mover.run(LOOK_NS, &mut cooldowns)[0].moved_pages, 4);
 }
@@ -148,4 +161,56 @@ fn a_full_node_can_still_give_pages_back() {
     mover.undo(Generation(7), S, S);
     watch.look(&mut mover, S);
     assert_eq!(mover.run(S, &mut cooldowns)[0].moved_pages, 512);
+}
+
+fn huge(page: u64, pages: u64, to: u32, generation: u64) -> PageMove {
+    PageMove { huge: true, ..wanted(page, pages, to, generation) }
+}
+
+#[test]
+fn a_huge_page_does_not_go_where_memory_is_in_pieces_but_base_pages_do() {
+    let (proc, (mut mover, mut cooldowns)) = (Proc::new(), mover(resident(1024, 0)));
+    let mut watch = proc.watch();
+    proc.set_pressure("0.00");
+    proc.set_huge_blocks([99, 0]);
+    mover.enqueue(huge(0, 512, 1, 1), 0, &cooldowns).unwrap();
+    mover.enqueue(wanted(512, 512, 1, 1), 0, &cooldowns).unwrap();
+    assert_eq!(watch.look(&mut mover, 0), []);
+    let outcomes = mover.run(0, &mut cooldowns);
+    let told: Vec<_> = outcomes.iter().map(|one| (one.ended, one.moved_pages, one.not_tried_pages)).collect();
+    assert_eq!(told, [(Ended::TargetFragmented, 0, 512), (Ended::Done, 512, 0)]);
+    // The next plan would meet the same.
+    assert_eq!(mover.enqueue(huge(0, 512, 1, 2), S, &cooldowns), Err(Refused::Cooldown));
+    proc.set_huge_blocks([99, 1]);
+    mover.enqueue(huge(0, 512, 1, 3), 20 * S, &cooldowns).unwrap();
+    watch.look(&mut mover, 20 * S);
+    assert_eq!(mover.run(20 * S, &mut cooldowns)[0].moved_pages, 512);
+}
+
+#[test]
+fn huge_pages_that_came_since_the_last_look_have_taken_their_blocks() {
+    let mut script = resident(2048, 0);
+    script.huge = Some(Follower::IsThere);
+    let (proc, (mut mover, mut cooldowns)) = (Proc::new(), mover(script));
+    let mut watch = proc.watch();
+    proc.set_pressure("0.00");
+    proc.set_huge_blocks([99, 2]);
+    mover.enqueue(huge(0, 2048, 1, 1), 0, &cooldowns).unwrap();
+    watch.look(&mut mover, 0);
+    let outcome = mover.run(0, &mut cooldowns).remove(0);
+    assert_eq!((outcome.ended, outcome.moved_pages), (Ended::TargetFragmented, 1024));
+}
+
+#[test]
+fn a_huge_page_goes_back_only_where_a_block_is_free() {
+    let (proc, (mut mover, mut cooldowns)) = (Proc::new(), mover(resident(512, 0)));
+    let mut watch = proc.watch();
+    proc.set_pressure("0.00");
+    mover.enqueue(huge(0, 512, 1, 7), 0, &cooldowns).unwrap();
+    watch.look(&mut mover, 0);
+    assert_eq!(mover.run(0, &mut cooldowns)[0].moved_pages, 512);
+    proc.set_huge_blocks([0, 99]);
+    mover.undo(Generation(7), S, S);
+    watch.look(&mut mover, S);
+    assert_eq!(mover.run(S, &mut cooldowns)[0].ended, Ended::TargetFragmented);
 }

@@ -21,7 +21,7 @@ pub(super) struct Script {
     busy: BTreeMap<u64, u32>,
     shared: BTreeSet<u64>,
     /// Pages that move whole with the first of their 512.
-    huge: Option<Follower>,
+    pub(super) huge: Option<Follower>,
     room: Option<usize>,
     error: Option<CallError>,
     ns_per_page: u64,
@@ -31,7 +31,7 @@ pub(super) struct Script {
 
 /// What the kernel says of pages of a huge page that follow the first: of the second it is always that it is busy.
 #[derive(Clone, Copy, PartialEq)]
-enum Follower {
+pub(super) enum Follower {
     IsBusy,
     IsThere,
 }
@@ -98,6 +98,7 @@ pub(super) fn wanted(page: u64, pages: u64, to: u32, generation: u64) -> PageMov
     PageMove {
         group: group(page),
         bytes: pages * PAGE_BYTES,
+        huge: false,
         to: NodeId(to),
         generation: Generation(generation),
         cooldown_ns: 10 * S,

@@ -35,7 +35,7 @@ impl Agent {
         let now_ns = monotonic_ns();
         let rest_ns = self.rest.of(plan, now_ns);
         let moved = self.act_on_threads(snapshot, plan, generation, (now_ns, rest_ns), report);
-        let queued = self.act_on_pages(plan, generation, (now_ns, rest_ns));
+        let queued = self.act_on_pages(snapshot, plan, generation, (now_ns, rest_ns));
         if moved.is_empty() && queued == 0 {
             return Some(generation.0);
         }
@@ -97,12 +97,21 @@ impl Agent {
     }
 
     /// Queues page moves, from now on; pages rest for so long once they moved. Returns how many were taken.
-    fn act_on_pages(&mut self, plan: &Plan, generation: Generation, (now_ns, rest_ns): (u64, u64)) -> usize {
+    fn act_on_pages(
+        &mut self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        generation: Generation,
+        (now_ns, rest_ns): (u64, u64),
+    ) -> usize {
+        let huge_groups: BTreeSet<GroupId> =
+            snapshot.groups.iter().filter(|group| group.huge).map(|group| group.id).collect();
         let mut queued = 0;
         for planned in &plan.moves {
             let Action::MovePages { group, bytes, to } = planned.action else { continue };
             let to = self.topology.nodes[to].id;
-            let wanted = PageMove { group, bytes, to, generation, cooldown_ns: rest_ns };
+            let huge = huge_groups.contains(&group);
+            let wanted = PageMove { group, bytes, huge, to, generation, cooldown_ns: rest_ns };
             match self.mover.enqueue(wanted, now_ns, &self.cooldowns) {
                 Ok(()) => {
                     self.reasons.note(generation, group, planned.reason.clone());

@@ -134,7 +134,7 @@ fn carry_out(snapshot: &Snapshot, plan: &Plan) -> Report {
     for planned in &plan.moves {
         let tandem_policies::model::Action::MovePages { group, bytes, to } = planned.action else { continue };
         let to = snapshot.topology.nodes[to].id;
-        let wanted = PageMove { group, bytes, to, generation: Generation(1), cooldown_ns: SECOND_NS };
+        let wanted = PageMove { group, bytes, huge: false, to, generation: Generation(1), cooldown_ns: SECOND_NS };
         if mover.enqueue(wanted, 0, &cooldowns).is_ok() {
             reasons.note(Generation(1), group, planned.reason.clone());
         }

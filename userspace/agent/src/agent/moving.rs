@@ -19,7 +19,9 @@ impl Agent {
                     warn!("{notice}");
                 }
                 MemoryNotice::PressureEnded => info!("{notice}"),
-                MemoryNotice::PressureUnknown { .. } | MemoryNotice::RoomUnknown { .. } => warn!("{notice}"),
+                MemoryNotice::PressureUnknown { .. }
+                | MemoryNotice::RoomUnknown { .. }
+                | MemoryNotice::BlocksUnknown { .. } => warn!("{notice}"),
             }
         }
         let outcomes = self.mover.run(monotonic_ns(), &mut self.cooldowns);
