@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Decisions are quick enough. Prints the table of docs/policies-speed.md:
+//! Decisions are quick enough, and grow no faster than what they are about. Prints the tables of docs/policies-speed.md:
 //! `cargo test --release -p tandem-policies --test speed -- --nocapture`
 
 #[path = "../benches/decisions/snapshots.rs"]
@@ -77,4 +77,41 @@ fn a_decision_takes_less_than_5_ms_for_64_threads_and_100_ms_for_1024() {
         }
     }
     assert!(missed.is_empty(), "too slow: {missed:?}");
+}
+
+/// Threads alone grow, then groups alone: what the agent may meet on one machine.
+fn growing() -> [(&'static str, Vec<Size>); 2] {
+    let threads = [8, 64, 512, 4096].map(|threads| Size { threads, nodes: 8, groups: 10_000 });
+    let groups = [1000, 10_000, 100_000, 1_000_000].map(|groups| Size { threads: 64, nodes: 4, groups });
+    [("threads", threads.into()), ("groups", groups.into())]
+}
+
+/// n log n grows eightfold and a bit where n does, hardly more than n to the power of 1.2 here; caches that are too small for a
+/// million groups add to that. The square would be 2.
+const MOST_GROWTH: f64 = 1.5;
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "the limits are those of release builds")]
+fn decisions_of_the_joint_policy_grow_with_threads_and_with_groups_hardly_faster_than_these() {
+    let tandem = policies().iter().find(|policy| policy.name == "tandem").expect("the default policy");
+    for (what, sizes) in growing() {
+        let mut rows = Vec::new();
+        for size in &sizes {
+            let first = snapshot(*size, 1);
+            let both = [first.clone(), later(&first)];
+            let runs = (0..5).map(|_| times_ms(tandem, &both));
+            let [first, next] = runs.reduce(|a, b| [a[0].min(b[0]), a[1].min(b[1])]).expect("there are runs");
+            println!(
+                "| {} threads, {} nodes, {} groups | {first:.2} | {next:.2} |",
+                size.threads, size.nodes, size.groups
+            );
+            rows.push(next);
+        }
+        let count = |size: &Size| (if what == "groups" { size.groups } else { size.threads }) as f64;
+        let (n, last) = (rows.len(), sizes.len() - 1);
+        let growth = (rows[n - 1] / rows[0]).ln() / (count(&sizes[last]) / count(&sizes[0])).ln();
+        let end = (rows[n - 1] / rows[n - 2]).ln() / (count(&sizes[last]) / count(&sizes[last - 1])).ln();
+        println!("with {what}: exponent {growth:.2}, at the end {end:.2}");
+        assert!(end < MOST_GROWTH, "{what}: {rows:?} ms");
+    }
 }

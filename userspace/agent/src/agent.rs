@@ -516,4 +516,8 @@ impl Agent {
 }
 
 #[cfg(test)]
+mod growth_tests;
+#[cfg(test)]
+mod many_groups;
+#[cfg(test)]
 mod memory_tests;

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! How the CPU time of an interval in the steady state grows with threads and with page groups: sensing, deciding, telling.
+//! Prints a table of docs/policies-speed.md: `cargo test --release -p tandem-agent grows -- --nocapture`
+
+use tandem_view::Board;
+
+use super::many_groups::ManyGroups;
+use super::*;
+use crate::leases::leases;
+
+/// Groups seen in an interval, of which there are as many on every machine: sampling has a budget.
+const SEEN: u64 = 1000;
+/// Intervals, of which the quickest counts: others take caches away from the rest.
+const INTERVALS: u64 = 5;
+/// Where a count grows tenfold, n log n grows as its power of 1.1 to 1.2; what goes beyond caches adds to that. The square is 2.
+const MOST_GROWTH: f64 = 1.5;
+
+fn cpu_ms() -> f64 {
+    thread_cpu_ns() as f64 / 1e6
+}
+
+/// CPU time of sensing, deciding and telling, in ms.
+fn interval_ms(threads: u32, groups: u64) -> [f64; 3] {
+    let mut many = ManyGroups::new(threads, groups);
+    let mut decider = Decider::new(PolicyChoice::of_both("tandem").expect("the default"));
+    decider.decide(&many.see_all(), 1, STEPS);
+    let board = Board::default();
+    let mut least = [f64::INFINITY; 3];
+    for number in 0..INTERVALS {
+        let start_ms = cpu_ms();
+        let snapshot = many.see(number * SEEN % groups..(number * SEEN % groups + SEEN).min(groups));
+        let sensed_ms = cpu_ms();
+        let decision = Decision::new(1, decider.decide(&snapshot, 1, STEPS));
+        let decided_ms = cpu_ms();
+        assert!(!leases(&snapshot, decision.plan().expect("it can be decided")).is_empty());
+        board.publish(status(&crate::testing::config(), &snapshot, &Report::default(), UnderWay::default()));
+        let told_ms = cpu_ms();
+        let times = [sensed_ms - start_ms, decided_ms - sensed_ms, told_ms - decided_ms];
+        least = std::array::from_fn(|step| least[step].min(times[step]));
+    }
+    least
+}
+
+/// The exponents of growth of each step from the last but one to the last of these sizes.
+fn growth(sizes: &[(u32, u64)], count: impl Fn(&(u32, u64)) -> f64) -> [f64; 3] {
+    let times: Vec<[f64; 3]> = sizes.iter().map(|&(threads, groups)| interval_ms(threads, groups)).collect();
+    for ((threads, groups), [sense, decide, tell]) in sizes.iter().zip(&times) {
+        println!("| {threads} | {groups} | {sense:.2} | {decide:.2} | {tell:.2} |");
+    }
+    let last = sizes.len() - 1;
+    let times_as_many = (count(&sizes[last]) / count(&sizes[last - 1])).ln();
+    std::array::from_fn(|step| (times[last][step] / times[last - 1][step]).ln() / times_as_many)
+}
+
+#[test]
+fn an_interval_grows_with_threads_hardly_faster_than_these() {
+    let found = growth(&[(8, 10_000), (64, 10_000), (512, 10_000), (4096, 10_000)], |size| f64::from(size.0));
+    println!("growth of sensing, deciding, telling: {found:.2?}");
+    assert!(found.iter().all(|growth| *growth < MOST_GROWTH), "{found:?}");
+}
+
+#[test]
+fn an_interval_grows_with_page_groups_hardly_faster_than_these() {
+    let found = growth(&[(64, 1000), (64, 10_000), (64, 100_000)], |size| size.1 as f64);
+    println!("growth of sensing, deciding, telling: {found:.2?}");
+    assert!(found.iter().all(|growth| *growth < MOST_GROWTH), "{found:?}");
+}
