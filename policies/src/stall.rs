@@ -8,6 +8,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::knee::{Knee, Load};
 use crate::model::{Action, GroupId, NodeIndex, PerNode, Plan, Snapshot, Thread, ThreadId};
 use crate::signals::sound;
@@ -26,17 +28,62 @@ pub struct Changed {
     pub groups: BTreeMap<GroupId, PerNode<u64>>,
 }
 
+/// What the accesses of all threads with a signal are like.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Locality {
+    /// Mean latency of one.
+    pub latency_ns: f64,
+    /// Share of them that go to another node's memory than that of the thread.
+    pub remote_share: f64,
+}
+
+/// What accesses are like now; `None` if no thread has a signal.
+pub fn locality(snapshot: &Snapshot) -> Option<Locality> {
+    let now = Traffic::of(snapshot, snapshot.threads.iter().map(Cow::Borrowed));
+    now.locality(&measured_waits_ns(snapshot, &now))
+}
+
+/// What they will be like once `plan` is carried out, if threads go on as they do.
+pub fn locality_expected(snapshot: &Snapshot, plan: &Plan) -> Option<Locality> {
+    locality_with(snapshot, &targets(snapshot, plan))
+}
+
 /// Mean latency of an access of all threads with a signal; `None` if there is none.
 pub fn latency_ns(snapshot: &Snapshot) -> Option<f64> {
-    let now = Traffic::of(snapshot, snapshot.threads.iter().map(Cow::Borrowed));
-    now.latency_ns(&measured_waits_ns(snapshot, &now))
+    locality(snapshot).map(|now| now.latency_ns)
 }
 
 /// The mean latency of an access, as [`latency_ns`], if what a plan changed were as it was before: for what the threads do now,
 /// which may be something else than when the plan was made. Groups that are not there any more are left out.
 pub fn latency_without_ns(snapshot: &Snapshot, changed: &Changed) -> Option<f64> {
+    locality_with(snapshot, changed).map(|without| without.latency_ns)
+}
+
+/// What a plan changes, as it shall be after it.
+fn targets(snapshot: &Snapshot, plan: &Plan) -> Changed {
+    let resident: BTreeMap<GroupId, &PerNode<u64>> =
+        snapshot.groups.iter().map(|group| (group.id, &group.resident_pages)).collect();
+    let mut targets = Changed::default();
+    for planned in &plan.moves {
+        match planned.action {
+            Action::MoveThread { thread, to, .. } => targets.threads.push((thread, to)),
+            Action::Interchange { first, second, first_node, second_node } => {
+                targets.threads.extend([(first, second_node), (second, first_node)]);
+            }
+            Action::MovePages { group, to, .. } => {
+                let Some(pages) = resident.get(&group) else { continue };
+                let all = pages.values().sum();
+                targets.groups.insert(group, PerNode::from_fn(pages.len(), |node| if node == to { all } else { 0 }));
+            }
+        }
+    }
+    targets
+}
+
+/// What accesses would be like if these threads and groups were where it is said.
+fn locality_with(snapshot: &Snapshot, changed: &Changed) -> Option<Locality> {
     let shifts = shifts(snapshot, changed);
-    let without = Traffic::of(snapshot, snapshot.threads.iter().map(|thread| before(thread, changed, &shifts)));
+    let without = Traffic::of(snapshot, snapshot.threads.iter().map(|thread| placed(thread, changed, &shifts)));
     let now = Traffic::of(snapshot, snapshot.threads.iter().map(Cow::Borrowed));
     let mut waits_ns = measured_waits_ns(snapshot, &now);
     if let Some(knee) = Knee::of(snapshot, &now.loads, &now.idle_ns()) {
@@ -45,7 +92,7 @@ pub fn latency_without_ns(snapshot: &Snapshot, changed: &Changed) -> Option<f64>
             *wait_ns = (*wait_ns + more_ns).max(0.0);
         }
     }
-    without.latency_ns(&waits_ns)
+    without.locality(&waits_ns)
 }
 
 /// Standard error of [`latency_ns`]: what the latencies of accesses vary, by as many samples as there are of page groups; 0
@@ -61,28 +108,28 @@ pub fn latency_error_ns(snapshot: &Snapshot) -> f64 {
     (now.squares / per_s - mean_ns * mean_ns).max(0.0).sqrt() / samples.sqrt()
 }
 
-/// What each thread accesses more of each node's memory if the groups that a plan moved were as before.
+/// What each thread accesses more of each node's memory if the groups had their pages where it is said.
 fn shifts(snapshot: &Snapshot, changed: &Changed) -> BTreeMap<ThreadId, PerNode<f64>> {
     let mut shifts: BTreeMap<ThreadId, PerNode<f64>> = BTreeMap::new();
     for group in &snapshot.groups {
-        let Some(before) = changed.groups.get(&group.id) else { continue };
-        let (pages_before, pages_now) = (before.values().sum::<u64>(), group.resident_pages.values().sum::<u64>());
-        if pages_before == 0 || pages_now == 0 {
+        let Some(then) = changed.groups.get(&group.id) else { continue };
+        let (pages_then, pages_now) = (then.values().sum::<u64>(), group.resident_pages.values().sum::<u64>());
+        if pages_then == 0 || pages_now == 0 {
             continue;
         }
         for &(user, per_s) in &group.users {
-            let shift = shifts.entry(user).or_insert_with(|| PerNode::filled(before.len(), 0.0));
-            for (node, &pages) in before.iter() {
+            let shift = shifts.entry(user).or_insert_with(|| PerNode::filled(then.len(), 0.0));
+            for (node, &pages) in then.iter() {
                 let now = group.resident_pages[node] as f64 / pages_now as f64;
-                shift[node] += per_s * (pages as f64 / pages_before as f64 - now);
+                shift[node] += per_s * (pages as f64 / pages_then as f64 - now);
             }
         }
     }
     shifts
 }
 
-/// A thread as it would be without a plan.
-fn before<'a>(thread: &'a Thread, changed: &Changed, shifts: &BTreeMap<ThreadId, PerNode<f64>>) -> Cow<'a, Thread> {
+/// A thread as it would be then.
+fn placed<'a>(thread: &'a Thread, changed: &Changed, shifts: &BTreeMap<ThreadId, PerNode<f64>>) -> Cow<'a, Thread> {
     let (shift, moved) = (shifts.get(&thread.id), changed.threads.iter().find(|(moved, _)| *moved == thread.id));
     if shift.is_none() && moved.is_none() {
         return Cow::Borrowed(thread);
@@ -106,12 +153,15 @@ struct Traffic {
     stall_ns_per_s: Vec<f64>,
     /// Accesses per second x square of that latency.
     squares: f64,
+    /// Accesses to other nodes' memory.
+    remote_per_s: f64,
 }
 
 impl Traffic {
     fn of<'a>(snapshot: &Snapshot, threads: impl Iterator<Item = Cow<'a, Thread>>) -> Self {
         let nodes = snapshot.topology.len();
-        let mut all = Self { loads: vec![Load::default(); nodes], stall_ns_per_s: vec![0.0; nodes], squares: 0.0 };
+        let (loads, stall_ns_per_s) = (vec![Load::default(); nodes], vec![0.0; nodes]);
+        let mut all = Self { loads, stall_ns_per_s, squares: 0.0, remote_per_s: 0.0 };
         threads.for_each(|thread| all.add(snapshot, &thread));
         all
     }
@@ -128,6 +178,7 @@ impl Traffic {
                     (rate * on_node_ns as f64 / ran_ns as f64, snapshot.topology.latency_ns(run, memory));
                 self.stall_ns_per_s[memory.0] += from_here * far_ns;
                 self.squares += from_here * far_ns * far_ns;
+                self.remote_per_s += if run == memory { 0.0 } else { from_here };
             }
         }
     }
@@ -138,11 +189,14 @@ impl Traffic {
         self.loads.iter().zip(&self.stall_ns_per_s).map(mean).collect()
     }
 
-    /// Mean latency with these waits at the memories.
-    fn latency_ns(&self, waits_ns: &[f64]) -> Option<f64> {
+    /// With these waits at the memories.
+    fn locality(&self, waits_ns: &[f64]) -> Option<Locality> {
         let per_s: f64 = self.loads.iter().map(|load| load.per_s).sum();
         let waits: f64 = self.loads.iter().zip(waits_ns).map(|(load, wait_ns)| load.per_s * wait_ns).sum();
-        (per_s > 0.0).then(|| (self.stall_ns_per_s.iter().sum::<f64>() + waits) / per_s)
+        (per_s > 0.0).then(|| Locality {
+            latency_ns: (self.stall_ns_per_s.iter().sum::<f64>() + waits) / per_s,
+            remote_share: self.remote_per_s / per_s,
+        })
     }
 }
 
@@ -238,6 +292,27 @@ mod tests {
         assert_eq!(without(&snapshot, &[], Some([0, 8])), 200.0, "it brought them");
         assert_eq!(without(&snapshot, &[(thread, NodeIndex(1))], None), 200.0);
         assert_eq!(without(&snapshot, &[(thread, NodeIndex(1))], Some([0, 8])), 100.0, "both were away together");
+    }
+
+    #[test]
+    fn what_is_expected_of_a_plan_is_what_is_found_once_it_was_carried_out() {
+        let (mut plan, mut snapshot) = page_plan(1000.0, None);
+        let now = Locality { latency_ns: 150.0, remote_share: 0.5 };
+        assert_eq!((locality(&snapshot), locality_expected(&snapshot, &Plan::default())), (Some(now), Some(now)));
+        let expected = locality_expected(&snapshot, &plan);
+        snapshot.threads[0].accesses_per_s = Some(vec![2000.0, 0.0].into());
+        assert_eq!(expected, locality(&snapshot));
+        assert_eq!(expected.unwrap().remote_share, 0.0);
+        let thread = snapshot.threads[0].id;
+        let (first, to) = (NodeIndex(0), NodeIndex(1));
+        plan.moves[0].action = Action::MoveThread { thread, from: first, to, cpu: None };
+        let moved = Locality { latency_ns: 200.0, remote_share: 1.0 };
+        assert_eq!(locality_expected(&snapshot, &plan), Some(moved));
+        let second = ThreadId { tid: 99, ..thread };
+        plan.moves[0].action = Action::Interchange { first: thread, second, first_node: first, second_node: to };
+        assert_eq!(locality_expected(&snapshot, &plan), Some(moved));
+        snapshot.threads[0].run_ns = vec![0, SECOND_NS].into();
+        assert_eq!(locality(&snapshot), Some(moved));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::Serialize;
 use tandem_act::Outcome;
+use tandem_policies::stall::Locality;
 use tandem_sense::SamplerCounters;
 use tandem_trace::Recording;
 use tandem_view::PlanVerdict;
@@ -105,10 +106,12 @@ pub struct PlanResult {
     pub moves: usize,
     /// Stall it should save.
     pub predicted_gain_ns_per_s: Option<f64>,
-    /// Mean latency per access estimated before and after; `None` when a signal was missing.
-    pub before_ns: Option<f64>,
-    /// See `before_ns`.
-    pub after_ns: Option<f64>,
+    /// What accesses were like when it was decided; `None` when a signal was missing, as below.
+    pub before: Option<Locality>,
+    /// What they should be like after it, if threads go on as they did.
+    pub expected: Option<Locality>,
+    /// What they were like when it was judged.
+    pub after: Option<Locality>,
     /// What became of it.
     pub verdict: PlanVerdict,
 }
@@ -199,12 +202,22 @@ pub struct Report {
 }
 
 impl Report {
-    /// The plan of this generation is not on trial any more, and an access takes `after_ns` now.
-    pub fn end_trial(&mut self, generation: u64, verdict: PlanVerdict, after_ns: Option<f64>) {
+    /// The plan of this generation is not on trial any more, and accesses are like this now.
+    pub fn end_trial(&mut self, generation: u64, verdict: PlanVerdict, after: Option<Locality>) {
         self.undone_plans += u64::from(verdict == PlanVerdict::Undone);
         if let Some(result) = self.plans.iter_mut().rev().find(|plan| plan.generation == generation) {
-            (result.verdict, result.after_ns) = (verdict, after_ns);
+            (result.verdict, result.after) = (verdict, after);
         }
+    }
+
+    /// Of the latency that the last plans that were judged should save, the share that they did: 1 if all came as expected, less
+    /// than 0 if it became worse. `None` before the first of them.
+    pub fn realised_share(&self) -> Option<f64> {
+        let judged = self.plans.iter().filter_map(|plan| Some((plan.before?, plan.expected?, plan.after?)));
+        let (saved_ns, expected_ns) = judged.fold((0.0, 0.0), |(saved_ns, expected_ns), (before, expected, after)| {
+            (saved_ns + before.latency_ns - after.latency_ns, expected_ns + before.latency_ns - expected.latency_ns)
+        });
+        (expected_ns > 0.0).then(|| saved_ns / expected_ns)
     }
 }
 
@@ -220,10 +233,28 @@ mod tests {
             report.plans.push(plan_result(generation, PlanVerdict::Trial));
         }
         report.end_trial(2, PlanVerdict::Superseded, None);
-        report.end_trial(3, PlanVerdict::Undone, Some(9.0));
-        let ended: Vec<_> = report.plans.iter().map(|plan| (plan.verdict, plan.after_ns)).collect();
-        let expected = [(PlanVerdict::Trial, None), (PlanVerdict::Superseded, None), (PlanVerdict::Undone, Some(9.0))];
+        let worse = Locality { latency_ns: 110.0, remote_share: 0.6 };
+        report.end_trial(3, PlanVerdict::Undone, Some(worse));
+        let ended: Vec<_> = report.plans.iter().map(|plan| (plan.verdict, plan.after)).collect();
+        let expected =
+            [(PlanVerdict::Trial, None), (PlanVerdict::Superseded, None), (PlanVerdict::Undone, Some(worse))];
         assert_eq!((ended.as_slice(), report.undone_plans), (expected.as_slice(), 1));
+    }
+
+    #[test]
+    fn what_plans_brought_is_told_of_what_was_expected_of_them() {
+        let mut report = Report::default();
+        assert_eq!(report.realised_share(), None, "no plan");
+        for generation in 1..=4 {
+            // Of 100 ns an access, 80 are expected to be left.
+            report.plans.push(plan_result(generation, PlanVerdict::Trial));
+        }
+        let after = |latency_ns| Some(Locality { latency_ns, remote_share: 0.3 });
+        report.end_trial(1, PlanVerdict::Kept, after(85.0));
+        assert_eq!(report.realised_share(), Some(0.75));
+        report.end_trial(2, PlanVerdict::Undone, after(105.0));
+        report.end_trial(3, PlanVerdict::Superseded, None);
+        assert_eq!(report.realised_share(), Some(0.25), "15 ns saved and 5 lost, of 40");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tandem_policies::decider::PolicyChoice;
 use tandem_policies::model::Snapshot;
 use tandem_policies::registry::Kind;
-use tandem_policies::stall::latency_ns;
+use tandem_policies::stall::{self, Locality};
 use tandem_view::{Activity, AgentView, Maybe, MoveView, PlanView, SamplerView, Status, Survey, survey};
 
 use crate::config::AgentConfig;
@@ -54,7 +54,7 @@ pub fn status(config: &AgentConfig, snapshot: &Snapshot, report: &Report, under_
         thread_policy: policy_of(config, Kind::Thread),
         page_policy: policy_of(config, Kind::Page),
         local_share,
-        latency_ns: latency_ns(snapshot).into(),
+        latency_ns: stall::latency_ns(snapshot).into(),
         sampler: sampler(report, rates),
         activity: activity(report, under_way),
         agent: agent(report),
@@ -101,6 +101,7 @@ fn activity(report: &Report, under_way: UnderWay) -> Activity {
         lost_leases: report.lost_leases,
         plans: report.plans.total(),
         undone_plans: report.undone_plans,
+        realised_share: report.realised_share().into(),
     }
 }
 
@@ -131,14 +132,26 @@ fn moves(report: &Report, processes: &BTreeMap<u64, u64>) -> Vec<MoveView> {
     all.split_off(all.len().saturating_sub(SHOWN_MOVES))
 }
 
+fn latency_ns(locality: Option<Locality>) -> Maybe<f64> {
+    locality.map(|locality| locality.latency_ns).into()
+}
+
+fn remote_share(locality: Option<Locality>) -> Maybe<f64> {
+    locality.map(|locality| locality.remote_share).into()
+}
+
 fn plan(result: &PlanResult) -> PlanView {
     PlanView {
         time_ns: result.time_ns,
         generation: result.generation,
         moves: result.moves as u64,
         predicted_gain_ns_per_s: result.predicted_gain_ns_per_s.into(),
-        before_ns: result.before_ns.into(),
-        after_ns: result.after_ns.into(),
+        before_ns: latency_ns(result.before),
+        expected_ns: latency_ns(result.expected),
+        after_ns: latency_ns(result.after),
+        remote_before: remote_share(result.before),
+        remote_expected: remote_share(result.expected),
+        remote_after: remote_share(result.after),
         verdict: result.verdict.name().to_owned(),
     }
 }

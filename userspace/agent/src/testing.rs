@@ -7,6 +7,7 @@ use tandem_policies::model::{
     CpuId, GroupId, LatencySource, MemoryLines, Node, NodeId, NodeIndex, NodeLoad, PAGE_BYTES, PerNode, ProcessId,
     Snapshot, Thread, ThreadId, Topology,
 };
+use tandem_policies::stall::Locality;
 use tandem_view::PlanVerdict;
 
 use crate::config::AgentConfig;
@@ -20,8 +21,9 @@ pub fn plan_result(generation: u64, verdict: PlanVerdict) -> PlanResult {
         generation,
         moves: 1,
         predicted_gain_ns_per_s: Some(2.0),
-        before_ns: Some(100.0),
-        after_ns: None,
+        before: Some(Locality { latency_ns: 100.0, remote_share: 0.5 }),
+        expected: Some(Locality { latency_ns: 80.0, remote_share: 0.25 }),
+        after: None,
         verdict,
     }
 }

@@ -8,7 +8,7 @@
 
 use tandem_act::Generation;
 use tandem_policies::model::Snapshot;
-use tandem_policies::stall::{Changed, latency_error_ns, latency_ns, latency_without_ns};
+use tandem_policies::stall::{Changed, Locality, latency_error_ns, latency_without_ns, locality};
 
 /// Rise of the latency that is still taken for noise, however many samples there are; and standard errors that are.
 const NOISE: f64 = 0.02;
@@ -30,11 +30,11 @@ pub struct Trial {
     settled_intervals: u32,
 }
 
-/// Mean latencies of an access as they are seen some time after a plan.
+/// What accesses are like some time after a plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
-    /// Latency now.
-    pub after_ns: Option<f64>,
+    /// Now.
+    pub after: Option<Locality>,
     /// Latency without the plan.
     pub without_ns: Option<f64>,
     /// Standard error of both.
@@ -45,7 +45,7 @@ impl Seen {
     /// What a snapshot tells of a plan that changed something.
     pub fn of(snapshot: &Snapshot, changed: &Changed) -> Self {
         Self {
-            after_ns: latency_ns(snapshot),
+            after: locality(snapshot),
             without_ns: latency_without_ns(snapshot, changed),
             error_ns: latency_error_ns(snapshot),
         }
@@ -90,7 +90,7 @@ impl Trial {
         if self.settled_intervals < SETTLE_INTERVALS {
             return Verdict::Wait;
         }
-        let after_ns = seen.after_ns;
+        let after_ns = seen.after.map(|after| after.latency_ns);
         let noise_ns = |lower_ns: f64| (NOISE * lower_ns).max(ERRORS * seen.error_ns);
         let rose_from = |lower_ns: f64, after_ns: f64| after_ns > lower_ns + noise_ns(lower_ns);
         match (self.before_ns, after_ns, seen.without_ns) {
@@ -113,11 +113,15 @@ mod tests {
         judge(Trial::new(Generation(1), before_ns, Changed::default(), false), after_ns, before_ns)
     }
 
+    fn after(latency_ns: Option<f64>) -> Option<Locality> {
+        latency_ns.map(|latency_ns| Locality { latency_ns, remote_share: 0.0 })
+    }
+
     fn judge(mut trial: Trial, after_ns: Option<f64>, without_ns: Option<f64>) -> Verdict {
-        let bad = Seen { after_ns: Some(1e9), without_ns: Some(1.0), error_ns: 0.0 };
+        let bad = Seen { after: after(Some(1e9)), without_ns: Some(1.0), error_ns: 0.0 };
         assert_eq!(trial.judge(true, false, bad), Verdict::Wait, "while moves are under way");
         assert_eq!(trial.judge(false, false, bad), Verdict::Wait, "the interval of the moves");
-        trial.judge(false, false, Seen { after_ns, without_ns, error_ns: 1.0 })
+        trial.judge(false, false, Seen { after: after(after_ns), without_ns, error_ns: 1.0 })
     }
 
     #[test]
@@ -162,7 +166,7 @@ mod tests {
     #[test]
     fn a_plan_whose_threads_turned_is_superseded_once_its_moves_are_done() {
         let mut trial = Trial::new(Generation(1), Some(100.0), Changed::default(), false);
-        let worse = Seen { after_ns: Some(300.0), without_ns: Some(100.0), error_ns: 0.0 };
+        let worse = Seen { after: after(Some(300.0)), without_ns: Some(100.0), error_ns: 0.0 };
         assert_eq!(trial.judge(true, true, worse), Verdict::Wait);
         assert_eq!(trial.judge(false, true, worse), Verdict::Superseded);
     }

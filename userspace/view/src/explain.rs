@@ -142,8 +142,9 @@ fn plan_in_words(plan: &PlanView) -> String {
         }
         (verdict, Some(before), Some(after)) => {
             let change = (after - before) / before * 100.0;
+            let expected = plan.expected_ns.0.map_or(String::new(), |ns| format!(", where {ns:.0} ns were expected"));
             format!(
-                "an access took {before:.0} ns before and {after:.0} ns after ({change:+.0} %), and it was {verdict}"
+                "an access took {before:.0} ns before and {after:.0} ns after ({change:+.0} %){expected}, and it was {verdict}"
             )
         }
         (verdict, ..) => format!("what it brought could not be measured, and it was {verdict}"),
@@ -232,6 +233,7 @@ mod tests {
             moves: 3,
             predicted_gain_ns_per_s: Maybe(Some(5e8)),
             before_ns: Maybe(Some(200.0)),
+            expected_ns: Maybe(Some(140.0)),
             after_ns: Maybe(Some(150.0)),
             verdict: "kept".to_owned(),
             ..PlanView::default()
@@ -239,7 +241,7 @@ mod tests {
         let text = said(&status, &moved);
         assert!(text.contains("It was moved 12 s ago from node 2 to node 0: memory is there."), "{text}");
         let plan = "That plan (3 moves) should save 0.500 s of stall per second; an access took 200 ns before and \
-                    150 ns after (-25 %), and it was kept.";
+                    150 ns after (-25 %), where 140 ns were expected, and it was kept.";
         assert!(text.ends_with(plan), "{text}");
         status.plans[0].verdict = "trial".to_owned();
         assert!(said(&status, &moved).ends_with("it is still on trial."));

@@ -50,6 +50,11 @@ pub fn prometheus(status: &Status) -> String {
     gauge("tandem_sampler_cpus", "CPUs used by sampling.", Some(sampler.used_percent / 100.0));
     let peak = status.agent.peak_resident_bytes.0.map(|bytes| bytes as f64);
     gauge("tandem_agent_peak_resident_bytes", "Most memory of scx_tandem that was ever resident.", peak);
+    gauge(
+        "tandem_plans_realised_ratio",
+        "Of the latency that the last judged plans should save, the share that they did.",
+        activity.realised_share.0,
+    );
     Family::new(&mut text, "counter", "tandem_agent_cpu_seconds_total", "CPU time of all of scx_tandem.")
         .value("", Some(status.agent.cpu_ns as f64 / 1e9));
     let mut counter =

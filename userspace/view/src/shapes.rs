@@ -109,6 +109,8 @@ pub struct Activity {
     pub plans: u64,
     #[stat(desc = "plans undone because they did not pay")]
     pub undone_plans: u64,
+    #[stat(desc = "of the latency that the last judged plans should save, the share that they did")]
+    pub realised_share: Maybe<f64>,
 }
 
 /// A node.
@@ -260,8 +262,16 @@ pub struct PlanView {
     pub predicted_gain_ns_per_s: Maybe<f64>,
     #[stat(desc = "estimated mean latency of an access before [ns]")]
     pub before_ns: Maybe<f64>,
-    #[stat(desc = "and after [ns]; null while the plan is on trial, and if it was superseded")]
+    #[stat(desc = "what it should be after the plan [ns]")]
+    pub expected_ns: Maybe<f64>,
+    #[stat(desc = "and what it was [ns]; null while the plan is on trial, and if it was superseded")]
     pub after_ns: Maybe<f64>,
+    #[stat(desc = "share of accesses that went to other nodes' memory before")]
+    pub remote_before: Maybe<f64>,
+    #[stat(desc = "what it should be after the plan")]
+    pub remote_expected: Maybe<f64>,
+    #[stat(desc = "and what it was; null as above")]
+    pub remote_after: Maybe<f64>,
     #[stat(
         desc = "what became of it: trial, kept, undone, or superseded (threads turned to other memory, or leases ran out, before it was judged)"
     )]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tandem_act::{Generation, PageMove};
 use tandem_policies::model::{Action, GroupId, Move, NodeIndex, PerNode, Plan, Snapshot, ThreadId};
-use tandem_policies::stall::{Changed, latency_ns};
+use tandem_policies::stall::{Changed, locality, locality_expected};
 use tandem_sense::monotonic_ns;
 use tandem_trace::Decision;
 use tandem_view::PlanVerdict;
@@ -39,14 +39,16 @@ impl Agent {
         if moved.is_empty() && queued == 0 {
             return Some(generation.0);
         }
-        let before_ns = latency_ns(snapshot);
+        let before = locality(snapshot);
+        let before_ns = before.map(|before| before.latency_ns);
         report.plans.push(PlanResult {
             time_ns: now_ns,
             generation: generation.0,
             moves: moved.len() + queued,
             predicted_gain_ns_per_s: plan.moves.iter().map(|planned| planned.gain_ns_per_s).sum(),
-            before_ns,
-            after_ns: None,
+            before,
+            expected: locality_expected(snapshot, plan),
+            after: None,
             verdict: PlanVerdict::Trial,
         });
         let changed = Changed { threads: moved, groups: places_of_moved(snapshot, plan) };

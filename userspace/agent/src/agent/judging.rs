@@ -25,7 +25,8 @@ impl Agent {
             Verdict::Superseded => (PlanVerdict::Superseded, None),
         };
         let trial = self.trial.take().expect("looked at above");
-        report.end_trial(trial.generation.0, verdict, after_ns);
+        let after = seen.after.filter(|_| verdict != PlanVerdict::Superseded);
+        report.end_trial(trial.generation.0, verdict, after);
         let undone = verdict == PlanVerdict::Undone;
         if verdict != PlanVerdict::Superseded {
             self.notes.judged(&trial, after_ns, undone);

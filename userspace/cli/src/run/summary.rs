@@ -7,6 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use serde::{Deserialize, Serialize};
+use tandem_policies::stall::Locality;
 use tandem_view::{PlanVerdict, Status};
 
 /// What is needed of scx_tandem's report.
@@ -26,8 +27,8 @@ struct Mover {
 #[derive(Clone, Debug, Default, Deserialize)]
 struct Plan {
     predicted_gain_ns_per_s: Option<f64>,
-    before_ns: Option<f64>,
-    after_ns: Option<f64>,
+    before: Option<Locality>,
+    after: Option<Locality>,
     verdict: PlanVerdict,
 }
 
@@ -93,7 +94,9 @@ impl Summary {
             report.plans.iter().filter(|plan| verdicts.contains(&plan.verdict)).count() as u64
         };
         let kept = || report.plans.iter().filter(|plan| plan.verdict == PlanVerdict::Kept);
-        let saved_ns = kept().filter_map(|plan| Some(plan.before_ns? - plan.after_ns?)).reduce(|one, two| one + two);
+        let saved_ns = kept()
+            .filter_map(|plan| Some(plan.before?.latency_ns - plan.after?.latency_ns))
+            .reduce(|one, two| one + two);
         Self {
             command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             exit_code: status.code(),
@@ -152,7 +155,9 @@ mod tests {
     use super::*;
 
     fn plan(predicted: f64, before: Option<f64>, after: Option<f64>, verdict: PlanVerdict) -> Plan {
-        Plan { predicted_gain_ns_per_s: Some(predicted), before_ns: before, after_ns: after, verdict }
+        let locality =
+            |latency_ns: Option<f64>| latency_ns.map(|latency_ns| Locality { latency_ns, remote_share: 0.5 });
+        Plan { predicted_gain_ns_per_s: Some(predicted), before: locality(before), after: locality(after), verdict }
     }
 
     fn status(local: Option<f64>) -> Status {
