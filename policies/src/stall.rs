@@ -61,9 +61,7 @@ pub fn latency_without_ns(snapshot: &Snapshot, changed: &Changed) -> Option<f64>
 
 /// What a plan changes, as it shall be after it.
 fn targets(snapshot: &Snapshot, plan: &Plan) -> Changed {
-    let resident: BTreeMap<GroupId, &PerNode<u64>> =
-        snapshot.groups.iter().map(|group| (group.id, &group.resident_pages)).collect();
-    let mut targets = Changed::default();
+    let (mut targets, mut nodes) = (Changed::default(), BTreeMap::new());
     for planned in &plan.moves {
         match planned.action {
             Action::MoveThread { thread, to, .. } => targets.threads.push((thread, to)),
@@ -71,11 +69,14 @@ fn targets(snapshot: &Snapshot, plan: &Plan) -> Changed {
                 targets.threads.extend([(first, second_node), (second, first_node)]);
             }
             Action::MovePages { group, to, .. } => {
-                let Some(pages) = resident.get(&group) else { continue };
-                let all = pages.values().sum();
-                targets.groups.insert(group, PerNode::from_fn(pages.len(), |node| if node == to { all } else { 0 }));
+                nodes.insert(group, to);
             }
         }
+    }
+    for group in &snapshot.groups {
+        let Some(to) = nodes.remove(&group.id) else { continue };
+        let (pages, all) = (&group.resident_pages, group.resident_pages.values().sum());
+        targets.groups.insert(group.id, PerNode::from_fn(pages.len(), |node| if node == to { all } else { 0 }));
     }
     targets
 }
@@ -83,7 +84,8 @@ fn targets(snapshot: &Snapshot, plan: &Plan) -> Changed {
 /// What accesses would be like if these threads and groups were where it is said.
 fn locality_with(snapshot: &Snapshot, changed: &Changed) -> Option<Locality> {
     let shifts = shifts(snapshot, changed);
-    let without = Traffic::of(snapshot, snapshot.threads.iter().map(|thread| placed(thread, changed, &shifts)));
+    let nodes: BTreeMap<ThreadId, NodeIndex> = changed.threads.iter().copied().collect();
+    let without = Traffic::of(snapshot, snapshot.threads.iter().map(|thread| placed(thread, &nodes, &shifts)));
     let now = Traffic::of(snapshot, snapshot.threads.iter().map(Cow::Borrowed));
     let mut waits_ns = measured_waits_ns(snapshot, &now);
     if let Some(knee) = Knee::of(snapshot, &now.loads, &now.idle_ns()) {
@@ -129,8 +131,12 @@ fn shifts(snapshot: &Snapshot, changed: &Changed) -> BTreeMap<ThreadId, PerNode<
 }
 
 /// A thread as it would be then.
-fn placed<'a>(thread: &'a Thread, changed: &Changed, shifts: &BTreeMap<ThreadId, PerNode<f64>>) -> Cow<'a, Thread> {
-    let (shift, moved) = (shifts.get(&thread.id), changed.threads.iter().find(|(moved, _)| *moved == thread.id));
+fn placed<'a>(
+    thread: &'a Thread,
+    nodes: &BTreeMap<ThreadId, NodeIndex>,
+    shifts: &BTreeMap<ThreadId, PerNode<f64>>,
+) -> Cow<'a, Thread> {
+    let (shift, moved) = (shifts.get(&thread.id), nodes.get(&thread.id));
     if shift.is_none() && moved.is_none() {
         return Cow::Borrowed(thread);
     }
@@ -139,7 +145,7 @@ fn placed<'a>(thread: &'a Thread, changed: &Changed, shifts: &BTreeMap<ThreadId,
         // Small groups and seldom users are not in the snapshot: no node can lose more than it has.
         shift.iter().for_each(|(node, more)| row[node] = (row[node] + more).max(0.0));
     }
-    if let Some((_, node)) = moved {
+    if let Some(node) = moved {
         let ran_ns = thread.run_ns.values().sum();
         thread.run_ns = PerNode::from_fn(thread.run_ns.len(), |at| if at == *node { ran_ns } else { 0 });
     }

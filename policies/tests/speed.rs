@@ -86,8 +86,8 @@ fn growing() -> [(&'static str, Vec<Size>); 2] {
     [("threads", threads.into()), ("groups", groups.into())]
 }
 
-/// n log n grows eightfold and a bit where n does, hardly more than n to the power of 1.2 here; caches that are too small for a
-/// million groups add to that. The square would be 2.
+/// Exponent at the end. n log n has less than 1.2 at these sizes; caches that are too small for a million groups add to that. The
+/// square has 2.
 const MOST_GROWTH: f64 = 1.5;
 
 #[test]

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! How the CPU time of an interval in the steady state grows with threads and with page groups: sensing, deciding, telling.
+//! How the CPU time of an interval in the steady state grows with threads and with page groups: sensing, deciding (with what is
+//! expected of the plan), telling.
 //! Prints a table of docs/policies-speed.md: `cargo test --release -p tandem-agent grows -- --nocapture`
 
+use tandem_policies::stall::locality_expected;
 use tandem_view::Board;
 
 use super::many_groups::ManyGroups;
@@ -31,8 +33,10 @@ fn interval_ms(threads: u32, groups: u64) -> [f64; 3] {
         let snapshot = many.see(number * SEEN % groups..(number * SEEN % groups + SEEN).min(groups));
         let sensed_ms = cpu_ms();
         let decision = Decision::new(1, decider.decide(&snapshot, 1, STEPS));
+        let plan = decision.plan().expect("it can be decided");
+        assert!(locality_expected(&snapshot, plan).is_some());
         let decided_ms = cpu_ms();
-        assert!(!leases(&snapshot, decision.plan().expect("it can be decided")).is_empty());
+        assert!(!leases(&snapshot, plan).is_empty());
         board.publish(status(&crate::testing::config(), &snapshot, &Report::default(), UnderWay::default()));
         let told_ms = cpu_ms();
         let times = [sensed_ms - start_ms, decided_ms - sensed_ms, told_ms - decided_ms];

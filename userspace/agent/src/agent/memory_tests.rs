@@ -5,6 +5,7 @@ use std::process::Command;
 
 use tandem_act::{Call, Cooldowns, MovePages, Mover, MoverConfig, PageMove};
 use tandem_policies::model::{NodeId, Plan};
+use tandem_policies::stall::locality_expected;
 use tandem_view::Board;
 
 use super::acting::places_of_moved;
@@ -34,7 +35,6 @@ fn carry_out(snapshot: &Snapshot, plan: &Plan) -> Report {
     let config = MoverConfig { pages_per_s: 1 << 40, call_ns_per_s: 1 << 40, ..MoverConfig::default() };
     let (mut mover, mut cooldowns) = (Mover::new(Everywhere, config), Cooldowns::new(COOLDOWNS));
     let (mut reasons, mut report) = (Reasons::default(), Report::default());
-    let changed = places_of_moved(snapshot, plan);
     for planned in &plan.moves {
         let tandem_policies::model::Action::MovePages { group, bytes, to } = planned.action else { continue };
         let to = snapshot.topology.nodes[to].id;
@@ -43,6 +43,8 @@ fn carry_out(snapshot: &Snapshot, plan: &Plan) -> Report {
             reasons.note(Generation(1), group, planned.reason.clone());
         }
     }
+    assert!(locality_expected(snapshot, plan).is_some());
+    let changed = places_of_moved(snapshot, plan);
     let mut now_ns = 0;
     while mover.queued_groups() > 0 {
         now_ns += SECOND_NS / 10;
