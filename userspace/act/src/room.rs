@@ -5,8 +5,8 @@
 //! (2 MiB) that goes to a node whose free memory is in pieces it moves others' pages about, and failing that splits it.
 //! Mechanism: a zone's free pages above its `high` watermark, and above what it keeps for allocations that can go nowhere
 //! else (`protection`), are the node's room; the kernel begins to reclaim below `low`, which is less than `high`. Of huge pages a
-//! zone takes as many as it has free blocks of that size, within its room. Read from /proc/zoneinfo and /proc/buddyinfo; what is
-//! moved there since then is taken off. Pages are base pages where nothing else is said.
+//! zone takes as many as it has free blocks of that size, but for a few, within its room. Read from /proc/zoneinfo and
+//! /proc/buddyinfo; what is moved there since then is taken off. Pages are base pages where nothing else is said.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +15,9 @@ use tandem_policies::model::NodeId;
 /// Base pages in a huge page, and the order of such a block: 2 to so many pages.
 const HUGE_PAGES: u64 = 512;
 const HUGE_ORDER: u32 = HUGE_PAGES.ilog2();
+/// Huge pages of each zone that are left alone. A CPU takes two free blocks at a time and keeps the second for itself: after a
+/// thread has gone to another CPU, fewer are there for it than were counted.
+pub(crate) const SPARE_HUGE_PAGES: u64 = 4;
 
 /// A zone of a node, by its name.
 type Zone<'text> = (NodeId, &'text str);
@@ -69,7 +72,7 @@ impl Room {
         for (zone, pages) in &rooms.0 {
             *room.pages.entry(zone.0).or_default() += pages;
             if let Some(blocks) = blocks {
-                let free = blocks.0.get(zone).copied().unwrap_or(0);
+                let free = blocks.0.get(zone).copied().unwrap_or(0).saturating_sub(SPARE_HUGE_PAGES);
                 *room.huge_pages.entry(zone.0).or_default() += free.min(pages / HUGE_PAGES);
             }
         }
@@ -211,8 +214,8 @@ Node 10, zone   Normal  1000    500      0      0      0      0      0      0   
     fn a_node_has_what_its_zones_have_above_watermark_and_reserve() {
         let pages = (769_976 - 3660 - 21071) + (5_116_295 - 25557);
         // The zone of node 10 has four blocks, all of them below its watermark.
-        let (dma32, normal) = ((769_976 - 3660 - 21071) / 512, 34 + 2 * 1786);
-        assert!(dma32 < 3 + 2 * 751, "the watermark bounds it");
+        let (dma32, normal) = ((769_976 - 3660 - 21071) / 512, 34 + 2 * 1786 - 4);
+        assert!(dma32 < 3 + 2 * 751 - 4, "the watermark bounds it");
         let found = room(ZONEINFO, Some(BUDDYINFO));
         assert_eq!(found.pages, [(NodeId(0), pages), (NodeId(10), 0)].into());
         assert_eq!(found.huge_pages, [(NodeId(0), dma32 + normal), (NodeId(10), 0)].into());
@@ -254,6 +257,15 @@ Node 10, zone   Normal  1000    500      0      0      0      0      0      0   
         room.take(node, 501, true);
         room.take(NodeId(2), 1, true);
         assert!(room.fits(node, 0) && !room.fits(node, 1));
+    }
+
+    #[test]
+    fn a_few_blocks_of_a_zone_are_left_alone() {
+        let has_room = |blocks: u64| {
+            let buddyinfo = format!("Node 0, zone   Normal {} {blocks} 0\n", "0 ".repeat(9));
+            room(ZONEINFO, Some(&buddyinfo)).fits_huge(NodeId(0))
+        };
+        assert_eq!([0, 3, 4, 5, 6].map(has_room), [false, false, false, true, true]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use tempfile::TempDir;
 
 use super::tests::{Follower, S, mover, resident, wanted};
 use super::*;
+use crate::room::SPARE_HUGE_PAGES;
 use crate::{MemoryNotice, MemoryWatch};
 
 const LOOK_NS: u64 = S / 10;
@@ -23,9 +24,10 @@ impl Proc {
         proc
     }
 
-    /// Free blocks of 2 MiB; of smaller ones there are many.
+    /// Free blocks of 2 MiB beside the few that are left alone; of smaller ones there are many.
     fn set_huge_blocks(&self, blocks: [u64; 2]) {
-        let zone = |node: usize| format!("Node {node}, zone Normal 9999 9 9 9 9 9 9 9 9 {} 0\n", blocks[node]);
+        let free = blocks.map(|blocks| blocks + SPARE_HUGE_PAGES);
+        let zone = |node: usize| format!("Node {node}, zone Normal 9999 9 9 9 9 9 9 9 9 {} 0\n", free[node]);
         fs::write(self.0.path().join("buddyinfo"), zone(0) + &zone(1)).unwrap();
     }
 
