@@ -14,6 +14,7 @@ use crate::known_homes::{Home, KnownHomes};
 use crate::measures::Measures;
 use crate::performance::PerformanceMemory;
 use crate::rate::RateTable;
+use crate::turning::WINDOW_NS;
 
 /// Users of a group that a snapshot names.
 const TOP_USERS: usize = 8;
@@ -110,8 +111,10 @@ impl Parts<'_> {
         }
     }
 
+    /// Whether it is known what the thread uses: enough was seen, or what was seen tells that it just turned to that.
     fn knows(&self, thread: ThreadId) -> bool {
-        self.table.total(thread) >= MIN_ACCESSES && self.table.looks(thread) >= MIN_LOOKS
+        let just_turned = || self.turned_ns.get(&thread).is_some_and(|turned_ns| self.now_ns - turned_ns < WINDOW_NS);
+        self.table.total(thread) >= MIN_ACCESSES && self.table.looks(thread) >= MIN_LOOKS || just_turned()
     }
 
     fn cpu_share(&self, run_ns: &PerNode<u64>) -> f64 {

@@ -3,8 +3,14 @@
 //!
 //! Problem: signals are aged over seconds, because most intervals show little. When a program goes on to its next phase,
 //! the last one is then remembered for longer than it takes to see the new one, and threads are held at memory that they
-//! no longer use. Mechanism: a thread's latest accesses, as many as it takes to tell, are compared with the older ones, by
-//! node of the memory. If a good part of them went elsewhere, the older ones are forgotten.
+//! no longer use. Mechanism: a thread's latest accesses are compared with the older ones, by node of the memory, in three ways.
+//!
+//! - *Share*: of as many accesses as it takes to tell, a good part went elsewhere.
+//! - *Surprise*: a few looks were at memory where the thread hardly ever was. Each stretch of [`STRETCH_NS`] adds the
+//!   logarithm of how much likelier what it shows is if the thread may be anywhere now than if it is where it was; the sum never falls
+//!   below zero (Page's cumulative sum test, Biometrika 1954). Three looks tell of a thread that was at one node only, none of one
+//!   that is at all nodes alike. From where the sum began to rise is what belongs to the new phase.
+//! - *Company*: when a thread of its process has just turned, one such look is enough.
 //!
 //! By node and not by page: a thread that walks through much memory on one node is always at other pages, and has not
 //! turned to anything.
@@ -16,9 +22,19 @@ use tandem_policies::model::{NodeIndex, PerNode, ThreadId};
 use crate::known_homes::Home;
 use crate::snapshot::{MIN_ACCESSES, MIN_LOOKS};
 
+/// Accesses longer ago are no longer compared with what was before: a thread that is looked at more seldom turns unseen.
+pub(crate) const WINDOW_NS: u64 = 4_000_000_000;
 /// Share of a thread's accesses that must have gone to other nodes. Chance alone moves a share seen in the least number
 /// of accesses that counts by .1 (one standard deviation, at most).
 const LEAST_SHARE: f64 = 0.35;
+/// What a thread does within this time is often one thing, and counts as one look.
+const STRETCH_NS: u64 = 50_000_000;
+/// Surprise at which a thread has turned: the natural logarithm of 10 000.
+const LEAST_SURPRISE: f64 = 9.21;
+/// The same while others of its process turn: that of 20.
+const LEAST_SURPRISE_IN_COMPANY: f64 = 3.0;
+/// Looks at the past that count at most: that something did not happen in more of them does not make it less likely.
+const MOST_PAST_LOOKS: f64 = 32.0;
 
 /// Where the memory of an access is.
 #[derive(Clone, Copy, Debug)]
@@ -29,21 +45,47 @@ pub(crate) enum Memory<'a> {
     Group(Home<'a>),
 }
 
-/// Weights of accesses by thread and node of the memory.
-pub(crate) type Weights = BTreeMap<ThreadId, PerNode<f64>>;
+/// What is remembered of a thread, aged.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Past {
+    /// Accesses by node of the memory.
+    pub(crate) weights: PerNode<f64>,
+    /// Looks that showed them.
+    pub(crate) looks: f64,
+}
+
+/// That by thread.
+pub(crate) type Pasts = BTreeMap<ThreadId, Past>;
+
+impl Past {
+    /// What was seen after it belongs to the past, too.
+    pub(crate) fn add(&mut self, row: &Row) {
+        row.weights.iter().for_each(|(node, weight)| self.weights[node] += weight);
+        self.looks += row.looks;
+    }
+
+    /// How likely a look at the thread is to find it at each node: one look more is taken to have been everywhere alike.
+    fn likelihoods(&self) -> PerNode<f64> {
+        let (looks, all) = (self.looks.min(MOST_PAST_LOOKS), self.weights.total());
+        let everywhere = 1.0 / self.weights.len() as f64;
+        PerNode::from_fn(self.weights.len(), |node| (looks * self.weights[node] / all + everywhere) / (looks + 1.0))
+    }
+}
 
 /// Accesses of one thread by node of the memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) weights: PerNode<f64>,
-    looks: f64,
+    pub(crate) looks: f64,
     last_look_ns: Option<u64>,
+    /// The same weights by number of the stretch.
+    stretches: BTreeMap<u64, PerNode<f64>>,
 }
 
 impl Row {
     /// No access, on a machine of `nodes` nodes.
     pub(crate) fn new(nodes: usize) -> Self {
-        Self { weights: PerNode::filled(nodes, 0.0), looks: 0.0, last_look_ns: None }
+        Self { weights: PerNode::filled(nodes, 0.0), looks: 0.0, last_look_ns: None, stretches: BTreeMap::new() }
     }
 
     /// An access that counts `weight`, seen by a look at the thread at `time_ns`.
@@ -51,9 +93,13 @@ impl Row {
         if self.last_look_ns != Some(time_ns) {
             (self.looks, self.last_look_ns) = (self.looks + 1.0, Some(time_ns));
         }
-        match memory {
-            Memory::Node(node) => self.weights[node] += weight,
-            Memory::Group(home) => home.spread(&mut self.weights, weight),
+        let nodes = self.weights.len();
+        let stretch = self.stretches.entry(time_ns / STRETCH_NS).or_insert_with(|| PerNode::filled(nodes, 0.0));
+        for row in [&mut self.weights, stretch] {
+            match memory {
+                Memory::Node(node) => row[node] += weight,
+                Memory::Group(home) => home.spread(row, weight),
+            }
         }
     }
 
@@ -62,17 +108,54 @@ impl Row {
         self.weights.total() >= MIN_ACCESSES && self.looks >= MIN_LOOKS
     }
 
-    /// Whether the thread turned to memory on other nodes, given the aged weights of its accesses before these.
-    pub(crate) fn turned_from(&self, older: &PerNode<f64>) -> bool {
-        if !self.tells() || older.total() < MIN_ACCESSES {
+    /// Since when the thread has turned to memory on other nodes, if it has, given its past before this row.
+    pub(crate) fn turned_from(&self, past: &Past) -> Option<u64> {
+        self.surprised_since(past, LEAST_SURPRISE).or_else(|| self.is_elsewhere(past).then_some(0))
+    }
+
+    /// The same where another thread of its process has just turned.
+    pub(crate) fn turned_in_company(&self, past: &Past) -> Option<u64> {
+        self.surprised_since(past, LEAST_SURPRISE_IN_COMPANY)
+    }
+
+    /// Whether a good part of as many accesses as it takes to tell went elsewhere.
+    fn is_elsewhere(&self, past: &Past) -> bool {
+        if !self.tells() || past.weights.total() < MIN_ACCESSES {
             return false;
         }
         let share = |row: &PerNode<f64>, node: NodeIndex| row[node] / row.total();
-        let elsewhere: f64 = (0..older.len())
-            .map(NodeIndex)
-            .map(|node| (share(&self.weights, node) - share(older, node)).max(0.0))
-            .sum();
-        elsewhere >= LEAST_SHARE
+        let more = |node| (share(&self.weights, node) - share(&past.weights, node)).max(0.0);
+        (0..past.weights.len()).map(NodeIndex).map(more).sum::<f64>() >= LEAST_SHARE
+    }
+
+    /// When surprise began that is `least` now.
+    fn surprised_since(&self, past: &Past, least: f64) -> Option<u64> {
+        if past.weights.total() < MIN_ACCESSES {
+            return None;
+        }
+        let likelihoods = past.likelihoods();
+        let everywhere = 1.0 / likelihoods.len() as f64;
+        let (mut surprise, mut since) = (0.0, None);
+        for (stretch, weights) in self.stretches.iter().filter(|(_, weights)| weights.total() > 0.0) {
+            let ratio = |(node, weight): (NodeIndex, &f64)| weight * (everywhere / likelihoods[node]).ln();
+            surprise += weights.iter().map(ratio).sum::<f64>() / weights.total();
+            if surprise > 0.0 {
+                since = since.or(Some(stretch * STRETCH_NS));
+            } else {
+                (surprise, since) = (0.0, None);
+            }
+        }
+        since.filter(|_| surprise >= least)
+    }
+
+    /// What was seen from `since_ns` on, as a past: each stretch counts as one look.
+    pub(crate) fn since(&self, since_ns: u64) -> Past {
+        let mut past = Past { weights: PerNode::filled(self.weights.len(), 0.0), looks: 0.0 };
+        for weights in self.stretches.range(since_ns / STRETCH_NS..).map(|(_, weights)| weights) {
+            weights.iter().for_each(|(node, weight)| past.weights[node] += weight);
+            past.looks += 1.0;
+        }
+        past
     }
 }
 
@@ -86,13 +169,27 @@ mod tests {
         (0..count).for_each(|look| row.add(first + look, 1.0, Memory::Group(home)));
     }
 
+    /// A thread's past of so many accesses to each node, each of a look of its own.
+    fn past(weights: &[f64]) -> Past {
+        Past { weights: weights.to_vec().into(), looks: weights.iter().sum() }
+    }
+
     /// What `fresh` accesses to node 0 and to node 1 say of a thread that did `older` before.
     fn turns(fresh: [u64; 2], older: [f64; 2]) -> bool {
         let mut row = Row::new(2);
         for (node, count) in fresh.into_iter().enumerate() {
             add(&mut row, count, Home::One(NodeIndex(node), 512));
         }
-        row.turned_from(&older.to_vec().into())
+        row.turned_from(&past(&older)).is_some()
+    }
+
+    /// Since which of these looks, one in each second and each at one node, a thread with this past has turned.
+    fn surprised(looks: &[usize], past: &Past) -> Option<u64> {
+        let mut row = Row::new(past.weights.len());
+        for (at, &node) in looks.iter().enumerate() {
+            (0..20).for_each(|_| row.add(at as u64 * 1_000_000_000, 1.0, Memory::Node(NodeIndex(node))));
+        }
+        row.turned_from(past).map(|since_ns| since_ns / 1_000_000_000)
     }
 
     #[test]
@@ -109,16 +206,69 @@ mod tests {
         assert!(!turns([0, 40], [20.0, 3.0]), "or before");
         let mut row = Row::new(2);
         (0..40).for_each(|_| row.add(7, 1.0, Memory::Node(NodeIndex(1))));
-        assert!(!row.turned_from(&vec![90.0, 0.0].into()), "one look is of one stretch of code");
+        assert_eq!(row.turned_from(&past(&[90.0, 0.0])), None, "one look is of one stretch of code");
         assert!(!row.tells());
+    }
+
+    #[test]
+    fn a_few_looks_where_a_thread_never_was_tell_that_it_turned() {
+        let at_home = past(&[40.0, 0.0]);
+        assert_eq!(surprised(&[1, 1, 1], &at_home), Some(0));
+        assert_eq!(surprised(&[0, 0, 0, 1, 1, 1], &at_home), Some(3), "what was before is not of the new phase");
+        assert_eq!(surprised(&[0, 1, 1, 0, 1, 1, 1], &at_home), Some(1), "one look back is no end of it");
+        assert_eq!(surprised(&[1, 1], &at_home), None);
+        assert_eq!(surprised(&[1, 1, 1, 0, 0, 0, 0], &at_home), None, "it came back");
+        assert_eq!(
+            surprised(&[3, 2, 1], &past(&[0.0, 0.0, 0.0, 0.0, 40.0])),
+            Some(0),
+            "elsewhere need not be one node"
+        );
+    }
+
+    #[test]
+    fn the_less_is_known_of_the_past_the_more_looks_it_takes() {
+        let least = |past: &Past| (1..).find(|&looks| surprised(&vec![1; looks], past).is_some()).unwrap();
+        assert_eq!([40.0, 24.0, 6.0].map(|looks| least(&Past { looks, ..past(&[40.0, 0.0]) })), [3, 3, 5]);
+        assert_eq!(least(&past(&[36.0, 4.0])), 7, "it was there before");
+        assert_eq!(least(&past(&[28.0, 12.0])), 16, "by the share of them");
+    }
+
+    #[test]
+    fn in_company_one_look_is_enough_where_the_past_is_known_well() {
+        let turns = |looks: u64, past: &Past| {
+            let mut row = Row::new(2);
+            (0..looks).for_each(|look| row.add(look * STRETCH_NS, 20.0, Memory::Node(NodeIndex(1))));
+            row.turned_in_company(past).is_some()
+        };
+        assert!(turns(1, &past(&[40.0, 0.0])) && !turns(1, &past(&[36.0, 4.0])) && turns(3, &past(&[36.0, 4.0])));
+        assert!(!turns(1, &past(&[23.0, 0.0])), "too little is known of the past");
+        assert!(!turns(9, &past(&[20.0, 20.0])));
+    }
+
+    /// Of both nodes alike each look is as likely as before, however many are of one: 60 accesses of 3 looks in any order.
+    #[test]
+    fn a_thread_that_is_everywhere_never_surprises() {
+        assert_eq!(surprised(&[1; 15], &past(&[20.0, 20.0])), None);
+        assert_eq!(surprised(&[0; 15], &past(&[20.0, 20.0])), None);
+    }
+
+    #[test]
+    fn many_accesses_in_one_stretch_of_time_are_one_look() {
+        let mut row = Row::new(2);
+        (0..15).for_each(|look| row.add(look * 3_000_000, 9.0, Memory::Node(NodeIndex(1))));
+        assert_eq!(row.turned_from(&past(&[40.0, 0.0])), None, "all within 50 ms");
+        row.add(STRETCH_NS, 9.0, Memory::Node(NodeIndex(1)));
+        row.add(2 * STRETCH_NS, 9.0, Memory::Node(NodeIndex(1)));
+        assert!(row.turned_from(&past(&[40.0, 0.0])).is_some());
+        assert_eq!(row.since(STRETCH_NS), Past { weights: vec![0.0, 18.0].into(), looks: 2.0 });
     }
 
     #[test]
     fn memory_on_several_nodes_counts_for_each_by_its_pages() {
         let mut row = Row::new(2);
         add(&mut row, 40, Home::Several(&[256, 256]));
-        assert!(row.turned_from(&vec![90.0, 10.0].into()));
-        assert!(!row.turned_from(&vec![60.0, 40.0].into()));
+        assert!(row.turned_from(&past(&[90.0, 10.0])).is_some());
+        assert!(row.turned_from(&past(&[60.0, 40.0])).is_none());
         assert_eq!(row.weights, vec![20.0, 20.0].into());
     }
 }

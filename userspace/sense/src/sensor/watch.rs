@@ -10,15 +10,16 @@ use super::Sensor;
 use crate::access::Access;
 use crate::affinity::page_weight;
 use crate::regions::RegionKind;
-use crate::turning::{Memory, Row, Weights};
+use crate::turning::{Memory, Past, Pasts, Row, WINDOW_NS};
 
 /// Memory that was never seen is asked for by one page of so many bytes, in so many pages at each look.
 const CHUNK_BYTES: u64 = 2 << 20;
 const NEW_PAGES: usize = 64;
-/// Accesses longer ago are no longer compared with what was before: a thread that is looked at more seldom turns unseen.
-const WINDOW_NS: u64 = 4_000_000_000;
 /// Accesses in a window at most: those that 16 looks may show.
 const WINDOW_ACCESSES: usize = 4096;
+
+/// Threads of a process that turn within this time do so together.
+const TOGETHER_NS: u64 = 1_000_000_000;
 
 /// Process, and number of the [`CHUNK_BYTES`] in its memory.
 type Chunk = (ProcessId, u64);
@@ -29,14 +30,15 @@ fn chunk_of(access: &Access) -> Chunk {
 
 /// What a thread did since it was last told whether it turned: as many accesses as it takes to tell.
 struct Window {
+    process: ProcessId,
     accesses: Vec<Access>,
     /// Those of which it is known where their memory is.
     row: Row,
 }
 
 impl Window {
-    fn new(nodes: usize) -> Self {
-        Self { accesses: Vec::new(), row: Row::new(nodes) }
+    fn new(process: ProcessId, nodes: usize) -> Self {
+        Self { process, accesses: Vec::new(), row: Row::new(nodes) }
     }
 }
 
@@ -47,8 +49,10 @@ pub(super) struct Watch {
     threads: BTreeMap<u32, ThreadId>,
     nodes: Vec<NodeId>,
     windows: BTreeMap<ThreadId, Window>,
-    /// Accesses before the windows.
-    before: Weights,
+    /// Processes of which threads turned less than [`TOGETHER_NS`] ago, and when.
+    turning: BTreeMap<ProcessId, u64>,
+    /// What is known of threads from before the windows.
+    before: Pasts,
     /// The pending access that is to be looked at next.
     from: usize,
     /// Where memory is that is in no page group yet; `None`: nowhere.
@@ -58,9 +62,9 @@ pub(super) struct Watch {
 impl Watch {
     fn add(&mut self, thread: ThreadId, access: &Access, memory: Option<Memory>, now_ns: u64) {
         let nodes = self.nodes.len();
-        let window = self.windows.entry(thread).or_insert_with(|| Window::new(nodes));
+        let window = self.windows.entry(thread).or_insert_with(|| Window::new(access.process, nodes));
         if window.accesses.len() >= WINDOW_ACCESSES {
-            *window = Window::new(nodes);
+            *window = Window::new(access.process, nodes);
         }
         window.accesses.push(*access);
         if let Some(memory) = memory {
@@ -69,20 +73,30 @@ impl Watch {
         }
     }
 
-    /// The threads that turned. Windows of others that tell begin anew.
-    fn turned(&mut self) -> Vec<ThreadId> {
-        let mut turned = Vec::new();
+    /// The threads that turned, and since when. Windows of others that tell begin anew.
+    fn turned(&mut self) -> BTreeMap<ThreadId, u64> {
+        let by = |turned: fn(&Row, &Past) -> Option<u64>, thread: &ThreadId, window: &Window| {
+            turned(&window.row, self.before.get(thread)?)
+        };
+        let alone = |(thread, window)| by(Row::turned_from, thread, window).map(|_| window.process);
+        let mut turning: BTreeSet<ProcessId> = self.windows.iter().filter_map(alone).collect();
+        turning.extend(self.turning.keys());
+        let since_ns = |thread: &ThreadId, window: &Window| {
+            let in_company =
+                || by(Row::turned_in_company, thread, window).filter(|_| turning.contains(&window.process));
+            by(Row::turned_from, thread, window).or_else(in_company)
+        };
+        let turned: BTreeMap<ThreadId, u64> =
+            self.windows.iter().filter_map(|(thread, window)| Some((*thread, since_ns(thread, window)?))).collect();
+        let before = &mut self.before;
         self.windows.retain(|thread, window| {
-            let older = self.before.get_mut(thread);
-            if older.as_ref().is_some_and(|older| window.row.turned_from(older)) {
-                turned.push(*thread);
-            } else if window.row.tells() {
-                if let Some(older) = older {
-                    *older = PerNode::from_fn(older.len(), |node| older[node] + window.row.weights[node]);
-                }
-                return false;
+            if turned.contains_key(thread) || !window.row.tells() {
+                return true;
             }
-            true
+            if let Some(past) = before.get_mut(thread) {
+                past.add(&window.row);
+            }
+            false
         });
         turned
     }
@@ -160,23 +174,25 @@ impl Sensor {
         now_ns: u64,
     ) {
         let mut watch = self.windows_anew(accesses, threads, topology, now_ns);
-        let all = self.weights_of_all(topology.len());
+        let all = self.pasts_of_all(topology.len());
         watch.before = all.iter().map(|(thread, all)| (*thread, without(all, watch.windows.get(thread)))).collect();
         let turned = watch.turned();
         self.turned = turned.len();
         self.turned_ns.retain(|thread, _| all.contains_key(thread));
-        self.turned_ns.extend(turned.iter().map(|&thread| (thread, now_ns)));
+        self.turned_ns.extend(turned.keys().map(|&thread| (thread, now_ns)));
+        let windows = &watch.windows;
+        watch.turning.extend(turned.keys().filter_map(|thread| Some((windows.get(thread)?.process, now_ns))));
         if !turned.is_empty() {
             self.counters.turned += turned.len() as u64;
-            self.table.retain(|_| true, |thread| !turned.contains(&thread));
+            self.table.retain(|_| true, |thread| !turned.contains_key(&thread));
         }
-        for thread in turned {
+        for (thread, since_ns) in turned {
             let Some(window) = watch.windows.remove(&thread) else { continue };
-            for access in &window.accesses {
+            for access in window.accesses.iter().filter(|access| access.time_ns >= since_ns) {
                 let region = self.regions.find(access.process, access.address);
                 self.table.add(access.process, thread, access.time_ns, access.address, region);
             }
-            watch.before.insert(thread, window.row.weights);
+            watch.before.insert(thread, window.row.since(since_ns));
         }
         self.watch = watch;
     }
@@ -190,7 +206,9 @@ impl Sensor {
         now_ns: u64,
     ) -> Watch {
         let old = std::mem::take(&mut self.watch);
-        let mut watch = Watch { threads, nodes: topology.node_ids(), ..Watch::default() };
+        let is_turning = |&(_, turned_ns): &(ProcessId, u64)| now_ns.saturating_sub(turned_ns) < TOGETHER_NS;
+        let turning = old.turning.into_iter().filter(is_turning).collect();
+        let mut watch = Watch { threads, nodes: topology.node_ids(), turning, ..Watch::default() };
         let is_recent = |access: &&Access| now_ns.saturating_sub(access.time_ns) < WINDOW_NS;
         let in_windows = old.windows.values().flat_map(|window| &window.accesses).filter(is_recent);
         for access in in_windows.chain(&accesses[old.from..]) {
@@ -201,21 +219,23 @@ impl Sensor {
         watch
     }
 
-    /// Aged accesses to all groups of which it is known where they are.
-    fn weights_of_all(&self, nodes: usize) -> Weights {
-        let mut all = Weights::new();
+    /// What is known of all threads: accesses to all groups of which it is known where they are.
+    fn pasts_of_all(&self, nodes: usize) -> Pasts {
+        let mut all = Pasts::new();
         for (id, group) in self.table.groups() {
             let Some(home) = self.known_homes.get(id) else { continue };
             for (user, weight) in group.users() {
-                home.spread(all.entry(user).or_insert_with(|| PerNode::filled(nodes, 0.0)), weight);
+                let new = || Past { weights: PerNode::filled(nodes, 0.0), looks: self.table.looks(user) };
+                home.spread(&mut all.entry(user).or_insert_with(new).weights, weight);
             }
         }
         all
     }
 }
 
-/// What `all` accesses, those of the window included, were before it.
-fn without(all: &PerNode<f64>, window: Option<&Window>) -> PerNode<f64> {
-    let fresh = |node: NodeIndex| window.map_or(0.0, |window| window.row.weights[node]);
-    PerNode::from_fn(all.len(), |node| (all[node] - fresh(node)).max(0.0))
+/// What `all` that is known, the accesses of the window included, was before it.
+fn without(all: &Past, window: Option<&Window>) -> Past {
+    let Some(Window { row, .. }) = window else { return all.clone() };
+    let weights = PerNode::from_fn(all.weights.len(), |node| (all.weights[node] - row.weights[node]).max(0.0));
+    Past { weights, looks: (all.looks - row.looks).max(0.0) }
 }
