@@ -16,6 +16,7 @@
 //! turned to anything.
 
 use std::collections::BTreeMap;
+use std::ops::RangeBounds;
 
 use tandem_policies::model::{NodeIndex, PerNode, ThreadId};
 
@@ -64,9 +65,19 @@ impl Past {
         self.looks += row.looks;
     }
 
+    /// Stretches become the past: each as one look.
+    fn add_stretches(&mut self, stretches: &BTreeMap<u64, PerNode<f64>>, which: impl RangeBounds<u64>) {
+        for weights in stretches.range(which).map(|(_, weights)| weights) {
+            weights.iter().for_each(|(node, weight)| self.weights[node] += weight);
+            self.looks += 1.0;
+        }
+    }
+
     /// How likely a look at the thread is to find it at each node: one look more is taken to have been everywhere alike.
     fn likelihoods(&self) -> PerNode<f64> {
-        let (looks, all) = (self.looks.min(MOST_PAST_LOOKS), self.weights.total());
+        let all = self.weights.total();
+        let looks = if all > 0.0 { self.looks.min(MOST_PAST_LOOKS) } else { 0.0 };
+        let all = if all > 0.0 { all } else { 1.0 };
         let everywhere = 1.0 / self.weights.len() as f64;
         PerNode::from_fn(self.weights.len(), |node| (looks * self.weights[node] / all + everywhere) / (looks + 1.0))
     }
@@ -110,7 +121,8 @@ impl Row {
 
     /// Since when the thread has turned to memory on other nodes, if it has, given its past before this row.
     pub(crate) fn turned_from(&self, past: &Past) -> Option<u64> {
-        self.surprised_since(past, LEAST_SURPRISE).or_else(|| self.is_elsewhere(past).then_some(0))
+        let latest = || self.surprised_since(past, 0.0).unwrap_or(0);
+        self.surprised_since(past, LEAST_SURPRISE).or_else(|| self.is_elsewhere(past).then(latest))
     }
 
     /// The same where another thread of its process has just turned.
@@ -130,31 +142,29 @@ impl Row {
 
     /// When surprise began that is `least` now.
     fn surprised_since(&self, past: &Past, least: f64) -> Option<u64> {
-        if past.weights.total() < MIN_ACCESSES {
-            return None;
-        }
-        let likelihoods = past.likelihoods();
-        let everywhere = 1.0 / likelihoods.len() as f64;
+        let everywhere = 1.0 / self.weights.len() as f64;
+        // Stretches before the surprise began belong to the past.
+        let mut past = past.clone();
+        let mut likelihoods = past.likelihoods();
         let (mut surprise, mut since) = (0.0, None);
         for (stretch, weights) in self.stretches.iter().filter(|(_, weights)| weights.total() > 0.0) {
             let ratio = |(node, weight): (NodeIndex, &f64)| weight * (everywhere / likelihoods[node]).ln();
             surprise += weights.iter().map(ratio).sum::<f64>() / weights.total();
             if surprise > 0.0 {
-                since = since.or(Some(stretch * STRETCH_NS));
-            } else {
-                (surprise, since) = (0.0, None);
+                since = since.or(Some(*stretch));
+                continue;
             }
+            past.add_stretches(&self.stretches, since.unwrap_or(*stretch)..=*stretch);
+            likelihoods = past.likelihoods();
+            (surprise, since) = (0.0, None);
         }
-        since.filter(|_| surprise >= least)
+        since.filter(|_| surprise >= least).map(|stretch| stretch * STRETCH_NS)
     }
 
     /// What was seen from `since_ns` on, as a past: each stretch counts as one look.
     pub(crate) fn since(&self, since_ns: u64) -> Past {
         let mut past = Past { weights: PerNode::filled(self.weights.len(), 0.0), looks: 0.0 };
-        for weights in self.stretches.range(since_ns / STRETCH_NS..).map(|(_, weights)| weights) {
-            weights.iter().for_each(|(node, weight)| past.weights[node] += weight);
-            past.looks += 1.0;
-        }
+        past.add_stretches(&self.stretches, since_ns / STRETCH_NS..);
         past
     }
 }
@@ -241,8 +251,17 @@ mod tests {
             row.turned_in_company(past).is_some()
         };
         assert!(turns(1, &past(&[40.0, 0.0])) && !turns(1, &past(&[36.0, 4.0])) && turns(3, &past(&[36.0, 4.0])));
-        assert!(!turns(1, &past(&[23.0, 0.0])), "too little is known of the past");
+        assert!(!turns(1, &past(&[16.0, 0.0])) && turns(2, &past(&[16.0, 0.0])));
         assert!(!turns(9, &past(&[20.0, 20.0])));
+    }
+
+    #[test]
+    fn what_was_seen_before_the_surprise_is_of_the_past_too() {
+        let hardly_known = past(&[2.0, 0.0]);
+        assert_eq!(surprised(&[1, 1, 1, 1], &hardly_known), None);
+        assert_eq!(surprised(&[0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1], &hardly_known), Some(8));
+        assert_eq!(surprised(&[0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1], &past(&[0.0, 0.0])), Some(8));
+        assert_eq!(surprised(&[0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 1, 1, 1], &hardly_known), None, "it goes there often");
     }
 
     /// Of both nodes alike each look is as likely as before, however many are of one: 60 accesses of 3 looks in any order.

@@ -73,7 +73,7 @@ impl Watch {
         }
     }
 
-    /// The threads that turned, and since when. Windows of others that tell begin anew.
+    /// The threads that turned, and since when. Windows of others that tell begin anew, unless these may be turning.
     fn turned(&mut self) -> BTreeMap<ThreadId, u64> {
         let by = |turned: fn(&Row, &Past) -> Option<u64>, thread: &ThreadId, window: &Window| {
             turned(&window.row, self.before.get(thread)?)
@@ -90,10 +90,12 @@ impl Watch {
             self.windows.iter().filter_map(|(thread, window)| Some((*thread, since_ns(thread, window)?))).collect();
         let before = &mut self.before;
         self.windows.retain(|thread, window| {
-            if turned.contains_key(thread) || !window.row.tells() {
+            let past = before.get_mut(thread);
+            let may_turn = past.as_ref().is_some_and(|past| window.row.turned_in_company(past).is_some());
+            if turned.contains_key(thread) || may_turn || !window.row.tells() {
                 return true;
             }
-            if let Some(past) = before.get_mut(thread) {
+            if let Some(past) = past {
                 past.add(&window.row);
             }
             false
