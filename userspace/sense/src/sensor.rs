@@ -126,6 +126,8 @@ pub struct Sensor {
     /// See [`Sensor::threads_turned`]; and when each thread did last.
     turned: usize,
     turned_ns: BTreeMap<ThreadId, u64>,
+    /// Since when threads are known by the looks that told of their turn.
+    known_ns: BTreeMap<ThreadId, u64>,
     counters: SensorCounters,
 }
 
@@ -168,6 +170,7 @@ impl Sensor {
             watch: Watch::default(),
             turned: 0,
             turned_ns: BTreeMap::new(),
+            known_ns: BTreeMap::new(),
             counters: SensorCounters::default(),
             config,
         }
@@ -298,6 +301,7 @@ impl Sensor {
             measures: &measures,
             homes: &self.known_homes,
             turned_ns: &self.turned_ns,
+            known: &self.known_ns,
             busy_ns: self.busy.read(topology),
             interval_ns: now_ns.saturating_sub(start_ns),
             now_ns,

@@ -14,7 +14,6 @@ use crate::known_homes::{Home, KnownHomes};
 use crate::measures::Measures;
 use crate::performance::PerformanceMemory;
 use crate::rate::RateTable;
-use crate::turning::WINDOW_NS;
 
 /// Users of a group that a snapshot names.
 const TOP_USERS: usize = 8;
@@ -61,6 +60,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) homes: &'a KnownHomes,
     /// When threads turned to other memory.
     pub(crate) turned_ns: &'a BTreeMap<ThreadId, u64>,
+    /// Threads that are known by the looks that told of their turn.
+    pub(crate) known: &'a BTreeMap<ThreadId, u64>,
     pub(crate) busy_ns: Option<PerNode<u64>>,
     pub(crate) interval_ns: u64,
     pub(crate) now_ns: u64,
@@ -113,8 +114,8 @@ impl Parts<'_> {
 
     /// Whether it is known what the thread uses: enough was seen, or what was seen tells that it just turned to that.
     fn knows(&self, thread: ThreadId) -> bool {
-        let just_turned = || self.turned_ns.get(&thread).is_some_and(|turned_ns| self.now_ns - turned_ns < WINDOW_NS);
-        self.table.total(thread) >= MIN_ACCESSES && self.table.looks(thread) >= MIN_LOOKS || just_turned()
+        let is_seen = self.table.total(thread) >= MIN_ACCESSES && self.table.looks(thread) >= MIN_LOOKS;
+        is_seen || self.known.contains_key(&thread)
     }
 
     fn cpu_share(&self, run_ns: &PerNode<u64>) -> f64 {

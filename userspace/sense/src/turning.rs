@@ -83,6 +83,15 @@ impl Past {
     }
 }
 
+/// A thread's turn to memory on other nodes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Turn {
+    /// What was seen from here on is of the new phase.
+    pub(crate) since_ns: u64,
+    /// Looks that had shown the phase before.
+    pub(crate) past_looks: f64,
+}
+
 /// Accesses of one thread by node of the memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
@@ -119,15 +128,16 @@ impl Row {
         self.weights.total() >= MIN_ACCESSES && self.looks >= MIN_LOOKS
     }
 
-    /// Since when the thread has turned to memory on other nodes, if it has, given its past before this row.
-    pub(crate) fn turned_from(&self, past: &Past) -> Option<u64> {
-        let latest = || self.surprised_since(past, 0.0).unwrap_or(0);
-        self.surprised_since(past, LEAST_SURPRISE).or_else(|| self.is_elsewhere(past).then(latest))
+    /// The thread's turn to memory on other nodes, if it has turned, given its past before this row.
+    pub(crate) fn turned_from(&self, past: &Past) -> Option<Turn> {
+        let all = Turn { since_ns: 0, past_looks: past.looks };
+        let latest = || self.surprise(past, 0.0).unwrap_or(all);
+        self.surprise(past, LEAST_SURPRISE).or_else(|| self.is_elsewhere(past).then(latest))
     }
 
     /// The same where another thread of its process has just turned.
-    pub(crate) fn turned_in_company(&self, past: &Past) -> Option<u64> {
-        self.surprised_since(past, LEAST_SURPRISE_IN_COMPANY)
+    pub(crate) fn turned_in_company(&self, past: &Past) -> Option<Turn> {
+        self.surprise(past, LEAST_SURPRISE_IN_COMPANY)
     }
 
     /// Whether a good part of as many accesses as it takes to tell went elsewhere.
@@ -140,8 +150,8 @@ impl Row {
         (0..past.weights.len()).map(NodeIndex).map(more).sum::<f64>() >= LEAST_SHARE
     }
 
-    /// When surprise began that is `least` now.
-    fn surprised_since(&self, past: &Past, least: f64) -> Option<u64> {
+    /// The turn that a surprise of `least` tells of.
+    fn surprise(&self, past: &Past, least: f64) -> Option<Turn> {
         let everywhere = 1.0 / self.weights.len() as f64;
         // Stretches before the surprise began belong to the past.
         let mut past = past.clone();
@@ -158,7 +168,8 @@ impl Row {
             likelihoods = past.likelihoods();
             (surprise, since) = (0.0, None);
         }
-        since.filter(|_| surprise >= least).map(|stretch| stretch * STRETCH_NS)
+        let since_ns = since.filter(|_| surprise >= least)? * STRETCH_NS;
+        Some(Turn { since_ns, past_looks: past.looks })
     }
 
     /// What was seen from `since_ns` on, as a past: each stretch counts as one look.
@@ -199,7 +210,7 @@ mod tests {
         for (at, &node) in looks.iter().enumerate() {
             (0..20).for_each(|_| row.add(at as u64 * 1_000_000_000, 1.0, Memory::Node(NodeIndex(node))));
         }
-        row.turned_from(past).map(|since_ns| since_ns / 1_000_000_000)
+        row.turned_from(past).map(|turn| turn.since_ns / 1_000_000_000)
     }
 
     #[test]
@@ -261,6 +272,9 @@ mod tests {
         assert_eq!(surprised(&[1, 1, 1, 1], &hardly_known), None);
         assert_eq!(surprised(&[0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1], &hardly_known), Some(8));
         assert_eq!(surprised(&[0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1], &past(&[0.0, 0.0])), Some(8));
+        let mut row = Row::new(2);
+        (0..10).for_each(|at| row.add(at * STRETCH_NS, 1.0, Memory::Node(NodeIndex(usize::from(at > 5)))));
+        assert_eq!(row.turned_in_company(&hardly_known), Some(Turn { since_ns: 6 * STRETCH_NS, past_looks: 8.0 }));
         assert_eq!(surprised(&[0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 1, 1, 1], &hardly_known), None, "it goes there often");
     }
 

@@ -10,7 +10,7 @@ use super::Sensor;
 use crate::access::Access;
 use crate::affinity::page_weight;
 use crate::regions::RegionKind;
-use crate::turning::{Memory, Past, Pasts, Row, WINDOW_NS};
+use crate::turning::{Memory, Past, Pasts, Row, Turn, WINDOW_NS};
 
 /// Memory that was never seen is asked for by one page of so many bytes, in so many pages at each look.
 const CHUNK_BYTES: u64 = 2 << 20;
@@ -18,6 +18,9 @@ const NEW_PAGES: usize = 64;
 /// Accesses in a window at most: those that 16 looks may show.
 const WINDOW_ACCESSES: usize = 4096;
 
+/// A thread that turned from what so many looks had shown is known by the few that told so. Of one that is just beginning to work
+/// they tell too little.
+const PAST_LOOKS: f64 = 8.0;
 /// Threads of a process that turn within this time do so together.
 const TOGETHER_NS: u64 = 1_000_000_000;
 
@@ -73,21 +76,22 @@ impl Watch {
         }
     }
 
-    /// The threads that turned, and since when. Windows of others that tell begin anew, unless these may be turning.
-    fn turned(&mut self) -> BTreeMap<ThreadId, u64> {
-        let by = |turned: fn(&Row, &Past) -> Option<u64>, thread: &ThreadId, window: &Window| {
+    /// The threads that turned. Windows of others that tell begin anew, unless these may be turning.
+    fn turned(&mut self) -> BTreeMap<ThreadId, Turn> {
+        let by = |turned: fn(&Row, &Past) -> Option<Turn>, thread: &ThreadId, window: &Window| {
             turned(&window.row, self.before.get(thread)?)
         };
         let alone = |(thread, window)| by(Row::turned_from, thread, window).map(|_| window.process);
         let mut turning: BTreeSet<ProcessId> = self.windows.iter().filter_map(alone).collect();
         turning.extend(self.turning.keys());
-        let since_ns = |thread: &ThreadId, window: &Window| {
+        let turn = |thread: &ThreadId, window: &Window| {
             let in_company =
                 || by(Row::turned_in_company, thread, window).filter(|_| turning.contains(&window.process));
             by(Row::turned_from, thread, window).or_else(in_company)
         };
-        let turned: BTreeMap<ThreadId, u64> =
-            self.windows.iter().filter_map(|(thread, window)| Some((*thread, since_ns(thread, window)?))).collect();
+        let all = self.windows.iter();
+        let turned: BTreeMap<_, _> =
+            all.filter_map(|(thread, window)| Some((*thread, turn(thread, window)?))).collect();
         let before = &mut self.before;
         self.windows.retain(|thread, window| {
             let past = before.get_mut(thread);
@@ -182,13 +186,17 @@ impl Sensor {
         self.turned = turned.len();
         self.turned_ns.retain(|thread, _| all.contains_key(thread));
         self.turned_ns.extend(turned.keys().map(|&thread| (thread, now_ns)));
+        let known = turned.iter().filter(|(_, turn)| turn.past_looks >= PAST_LOOKS);
+        self.known_ns
+            .retain(|thread, known_ns| now_ns.saturating_sub(*known_ns) < WINDOW_NS && all.contains_key(thread));
+        self.known_ns.extend(known.map(|(&thread, _)| (thread, now_ns)));
         let windows = &watch.windows;
         watch.turning.extend(turned.keys().filter_map(|thread| Some((windows.get(thread)?.process, now_ns))));
         if !turned.is_empty() {
             self.counters.turned += turned.len() as u64;
             self.table.retain(|_| true, |thread| !turned.contains_key(&thread));
         }
-        for (thread, since_ns) in turned {
+        for (thread, Turn { since_ns, .. }) in turned {
             let Some(window) = watch.windows.remove(&thread) else { continue };
             for access in window.accesses.iter().filter(|access| access.time_ns >= since_ns) {
                 let region = self.regions.find(access.process, access.address);
