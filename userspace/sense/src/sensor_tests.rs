@@ -13,11 +13,11 @@ use crate::fresh_pages::FreshPages;
 use crate::source::{DataSource, Level};
 use crate::testing::topology;
 
-const SECOND: u64 = 1_000_000_000;
+pub(super) const SECOND: u64 = 1_000_000_000;
 const TID: u32 = 5;
 
 /// Hands out the same batch at every call.
-struct Scripted(Batch);
+pub(super) struct Scripted(pub(super) Batch);
 
 impl Sampler for Scripted {
     fn traits(&self) -> SamplerTraits {
@@ -35,7 +35,7 @@ impl Sampler for Scripted {
     }
 }
 
-fn process() -> ProcessId {
+pub(super) fn process() -> ProcessId {
     ProcessId(std::process::id())
 }
 
@@ -72,7 +72,7 @@ fn batch(address: u64) -> Batch {
 }
 
 /// The same, of whose memory hardware tells this node.
-fn batch_on(address: u64, node: Option<NodeId>) -> Batch {
+pub(super) fn batch_on(address: u64, node: Option<NodeId>) -> Batch {
     let mut batch = batch(address);
     batch.accesses.iter_mut().filter_map(|access| access.measured.as_mut()).for_each(|measured| measured.node = node);
     batch
@@ -83,7 +83,7 @@ fn account() -> TaskAccount {
     account_of(TID)
 }
 
-fn account_of(tid: u32) -> TaskAccount {
+pub(super) fn account_of(tid: u32) -> TaskAccount {
     TaskAccount {
         id: ThreadId { tid, start_boottime_ns: 1 },
         process: process(),

@@ -30,10 +30,11 @@ pub(crate) const WINDOW_NS: u64 = 4_000_000_000;
 const LEAST_SHARE: f64 = 0.35;
 /// What a thread does within this time is often one thing, and counts as one look.
 const STRETCH_NS: u64 = 50_000_000;
-/// Surprise at which a thread has turned: the natural logarithm of 10 000.
-const LEAST_SURPRISE: f64 = 9.21;
-/// The same while others of its process turn: that of 20.
-const LEAST_SURPRISE_IN_COMPANY: f64 = 3.0;
+/// Surprise at which a thread has turned: that of three looks at a node where none of [`MIN_LOOKS`] were; its natural logarithm is of
+/// one in 4 500.
+const LEAST_SURPRISE: f64 = 8.4;
+/// The same while others of its process turn: that of one such look.
+const LEAST_SURPRISE_IN_COMPANY: f64 = LEAST_SURPRISE / 3.0;
 /// Looks at the past that count at most: that something did not happen in more of them does not make it less likely.
 const MOST_PAST_LOOKS: f64 = 32.0;
 
@@ -250,7 +251,7 @@ mod tests {
     fn the_less_is_known_of_the_past_the_more_looks_it_takes() {
         let least = |past: &Past| (1..).find(|&looks| surprised(&vec![1; looks], past).is_some()).unwrap();
         assert_eq!([40.0, 24.0, 6.0].map(|looks| least(&Past { looks, ..past(&[40.0, 0.0]) })), [3, 3, 5]);
-        assert_eq!(least(&past(&[36.0, 4.0])), 7, "it was there before");
+        assert_eq!(least(&past(&[36.0, 4.0])), 6, "it was there before");
         assert_eq!(least(&past(&[28.0, 12.0])), 16, "by the share of them");
     }
 
@@ -262,7 +263,7 @@ mod tests {
             row.turned_in_company(past).is_some()
         };
         assert!(turns(1, &past(&[40.0, 0.0])) && !turns(1, &past(&[36.0, 4.0])) && turns(3, &past(&[36.0, 4.0])));
-        assert!(!turns(1, &past(&[16.0, 0.0])) && turns(2, &past(&[16.0, 0.0])));
+        assert!(!turns(1, &past(&[15.0, 0.0])) && turns(1, &past(&[16.0, 0.0])) && turns(2, &past(&[9.0, 0.0])));
         assert!(!turns(9, &past(&[20.0, 20.0])));
     }
 

@@ -249,3 +249,7 @@ fn without(all: &Past, window: Option<&Window>) -> Past {
     let weights = PerNode::from_fn(all.weights.len(), |node| (all.weights[node] - row.weights[node]).max(0.0));
     Past { weights, looks: (all.looks - row.looks).max(0.0) }
 }
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;
