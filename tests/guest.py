@@ -21,7 +21,7 @@ PANIC = 122
 EMULATOR_FAULT = "Oops: int3"
 # An emulated machine shares its host: a test may miss its deadline for nothing. This many get a second attempt, alone in a
 # machine of their own; more than that are a fault of the product.
-SECOND_ATTEMPTS = 2
+SECOND_ATTEMPTS = 4
 
 
 def failed_tests(output: str) -> list[str]:
