@@ -30,6 +30,7 @@ pub fn crossed() -> Snapshot {
         process_memory: std::collections::BTreeMap::new(),
         page_move_ns: None,
         huge_page_move_ns: None,
+        realised_share: None,
         access_rates: None,
     }
 }

@@ -180,11 +180,12 @@ impl<'a> Seen<'a> {
 
 impl Prices {
     fn of(snapshot: &Snapshot, parameters: &Parameters, horizon_s: f64) -> Self {
+        let share = realisable(snapshot.realised_share);
         Self {
             horizon_s,
-            page_ns: measured_or(parameters.get("page_move_ns"), snapshot.page_move_ns),
-            huge_page_ns: measured_or(parameters.get("huge_page_move_ns"), snapshot.huge_page_move_ns),
-            thread_ns: parameters.get("thread_move_ns"),
+            page_ns: measured_or(parameters.get("page_move_ns"), snapshot.page_move_ns) / share,
+            huge_page_ns: measured_or(parameters.get("huge_page_move_ns"), snapshot.huge_page_move_ns) / share,
+            thread_ns: parameters.get("thread_move_ns") / share,
             least_gain: parameters.get("least_gain_percent") / 100.0,
             errors: parameters.get("errors"),
             busy_ns: parameters.get("min_cpu_percent") / 100.0 * snapshot.interval_ns as f64,
@@ -201,6 +202,15 @@ const MOST_TIMES_ASSUMED: f64 = 10.0;
 fn measured_or(assumed_ns: f64, measured_ns: Option<f64>) -> f64 {
     let measured_ns = measured_ns.filter(|ns| ns.is_finite() && *ns > 0.0);
     measured_ns.map_or(assumed_ns, |ns| ns.min(MOST_TIMES_ASSUMED * assumed_ns))
+}
+
+/// Least share of its prediction that a plan is taken to bring: below it hardly anything would move, and nothing more would be
+/// learnt.
+const LEAST_REALISABLE: f64 = 0.25;
+
+/// The share of what is predicted that a plan is taken to bring, by what the last ones did.
+fn realisable(realised_share: Option<f64>) -> f64 {
+    realised_share.filter(|share| share.is_finite()).map_or(1.0, |share| share.clamp(LEAST_REALISABLE, 1.0))
 }
 
 #[cfg(test)]

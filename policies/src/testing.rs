@@ -90,6 +90,7 @@ impl SnapshotBuilder {
             process_memory: std::collections::BTreeMap::new(),
             page_move_ns: None,
             huge_page_move_ns: None,
+            realised_share: None,
             access_rates: None,
         })
     }

@@ -81,6 +81,7 @@ pub fn snapshot(size: Size, seed: u64) -> Snapshot {
         process_memory: BTreeMap::new(),
         page_move_ns: None,
         huge_page_move_ns: None,
+        realised_share: None,
         access_rates: None,
     }
 }

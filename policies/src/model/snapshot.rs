@@ -167,6 +167,9 @@ pub struct Snapshot {
     /// The same of a huge page of 2 MiB that moved whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub huge_page_move_ns: Option<f64>,
+    /// Share of the savings predicted by the last plans that came; `None` until a plan was judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub realised_share: Option<f64>,
     /// What the rates of accesses above rest on; `None` where the snapshot does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access_rates: Option<AccessRates>,

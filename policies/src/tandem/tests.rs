@@ -123,6 +123,21 @@ fn what_a_page_was_measured_to_cost_decides_and_not_what_was_assumed() {
     assert_eq!([with(Some(0.0), 1e7), with(Some(f64::NAN), 1e7)], [0, 0], "nothing was measured");
 }
 
+/// As above: what plans brought so far says what a move must be worth.
+#[test]
+fn where_plans_brought_less_than_predicted_moves_must_promise_more() {
+    let with = |realised_share, assumed_ns| {
+        let snapshot = Snapshot { realised_share, ..memory_elsewhere() };
+        let given = BTreeMap::from([("page_move_ns".to_owned(), assumed_ns)]);
+        let parameters = POLICY.parameters(&given).unwrap();
+        decide_within(&snapshot, &parameters, 10.0, effort(1, u64::MAX)).plan.moves.len()
+    };
+    assert_eq!([with(None, 2e6), with(Some(1.0), 2e6), with(Some(0.2), 2e6)], [5, 5, 0]);
+    assert_eq!([with(Some(0.5), 2e6), with(Some(3.0), 1e7)], [5, 0], "who brought more than predicted was lucky");
+    assert_eq!([with(Some(-1.0), 1e6), with(Some(-1.0), 4e6)], [5, 0], "a quarter at least");
+    assert_eq!(with(Some(f64::NAN), 2e6), 5);
+}
+
 /// As above, each group one huge page.
 #[test]
 fn a_huge_page_moves_at_its_own_price() {

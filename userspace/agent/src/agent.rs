@@ -205,14 +205,14 @@ impl Agent {
                 return Ok(Ended::MachineChanged);
             }
             let before_ns = thread_cpu_ns();
-            let snapshot = self.sense()?;
+            let snapshot = self.sense(report)?;
             report.cost.charge(Work::Sense);
             report.intervals += 1;
             let undone = self.verify(&snapshot, report);
             report.cost.charge(Work::Verify);
             // What was undone is not in the snapshot: a plan made from it would bring it back.
             let mut decision = None;
-            let waits = self.pace.waits_for_more(self.sensor.threads_turned() > 0);
+            let waits = self.pace.waits_for_more(self.sensor.turn_is_open());
             let knows_enough = self.knows_enough(&snapshot) && !waits;
             if !undone && self.trial.is_none() && knows_enough {
                 let decided = decision.insert(self.decide(&snapshot));
@@ -359,7 +359,7 @@ impl Agent {
         }
     }
 
-    fn sense(&mut self) -> Result<Snapshot> {
+    fn sense(&mut self, report: &Report) -> Result<Snapshot> {
         // CPU times are since the last look, which was before the last decision and all that came of it.
         let start_ns = self.observed_ns;
         let accounts = self.observe_tasks()?;
@@ -373,6 +373,7 @@ impl Agent {
         });
         snapshot.page_move_ns = mover.cost_ns_per_page();
         snapshot.huge_page_move_ns = mover.cost_ns_per_huge_page();
+        snapshot.realised_share = report.expectable_share();
         snapshot.process_memory = self.process_memories.told();
         Ok(snapshot)
     }

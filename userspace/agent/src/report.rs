@@ -213,11 +213,25 @@ impl Report {
     /// Of the latency that the last plans that were judged should save, the share that they did: 1 if all came as expected, less
     /// than 0 if it became worse. `None` before the first of them.
     pub fn realised_share(&self) -> Option<f64> {
+        let (plans, saved_ns, expected_ns) = self.savings();
+        (plans > 0 && expected_ns > 0.0).then(|| saved_ns / expected_ns)
+    }
+
+    /// The same for the next plan: one that comes as expected counts with those that were judged, so that the first of them does not
+    /// decide alone.
+    pub fn expectable_share(&self) -> Option<f64> {
+        let (plans, saved_ns, expected_ns) = self.savings();
+        let one_ns = expected_ns / plans.max(1) as f64;
+        (plans > 0 && expected_ns > 0.0).then(|| (saved_ns + one_ns) / (expected_ns + one_ns))
+    }
+
+    /// The last plans that were judged: how many, and what they saved and should save of an access, in sum.
+    fn savings(&self) -> (usize, f64, f64) {
         let judged = self.plans.iter().filter_map(|plan| Some((plan.before?, plan.expected?, plan.after?)));
-        let (saved_ns, expected_ns) = judged.fold((0.0, 0.0), |(saved_ns, expected_ns), (before, expected, after)| {
-            (saved_ns + before.latency_ns - after.latency_ns, expected_ns + before.latency_ns - expected.latency_ns)
-        });
-        (expected_ns > 0.0).then(|| saved_ns / expected_ns)
+        judged.fold((0, 0.0, 0.0), |(plans, saved_ns, expected_ns), (before, expected, after)| {
+            let saved_ns = saved_ns + before.latency_ns - after.latency_ns;
+            (plans + 1, saved_ns, expected_ns + before.latency_ns - expected.latency_ns)
+        })
     }
 }
 
@@ -244,17 +258,18 @@ mod tests {
     #[test]
     fn what_plans_brought_is_told_of_what_was_expected_of_them() {
         let mut report = Report::default();
-        assert_eq!(report.realised_share(), None, "no plan");
+        assert_eq!((report.realised_share(), report.expectable_share()), (None, None), "no plan");
         for generation in 1..=4 {
             // Of 100 ns an access, 80 are expected to be left.
             report.plans.push(plan_result(generation, PlanVerdict::Trial));
         }
         let after = |latency_ns| Some(Locality { latency_ns, remote_share: 0.3 });
         report.end_trial(1, PlanVerdict::Kept, after(85.0));
-        assert_eq!(report.realised_share(), Some(0.75));
+        assert_eq!((report.realised_share(), report.expectable_share()), (Some(0.75), Some(0.875)));
         report.end_trial(2, PlanVerdict::Undone, after(105.0));
         report.end_trial(3, PlanVerdict::Superseded, None);
         assert_eq!(report.realised_share(), Some(0.25), "15 ns saved and 5 lost, of 40");
+        assert_eq!(report.expectable_share(), Some(0.5), "and 20 of 20 more");
     }
 
     #[test]

@@ -124,6 +124,7 @@ pub fn snapshot(threads: &[(usize, u64)]) -> Snapshot {
         process_memory: std::collections::BTreeMap::new(),
         page_move_ns: None,
         huge_page_move_ns: None,
+        realised_share: None,
         access_rates: None,
     }
 }

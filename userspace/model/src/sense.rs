@@ -135,6 +135,7 @@ impl Sensor {
             process_memory: std::collections::BTreeMap::new(),
             page_move_ns: None,
             huge_page_move_ns: None,
+            realised_share: None,
             access_rates: None,
         }
     }

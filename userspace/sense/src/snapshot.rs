@@ -108,6 +108,7 @@ impl Parts<'_> {
             process_memory: BTreeMap::new(),
             page_move_ns: None,
             huge_page_move_ns: None,
+            realised_share: None,
             access_rates: Some(self.access_rates),
         }
     }

@@ -27,6 +27,7 @@ fn snapshot() -> Snapshot {
         process_memory: BTreeMap::new(),
         page_move_ns: None,
         huge_page_move_ns: None,
+        realised_share: None,
         access_rates: None,
     }
 }

@@ -162,6 +162,7 @@ columns! {
     ProcessAllowed = 117,
     HugePageMove = 118,
     GroupHuge = 119,
+    Realised = 120,
 }
 
 /// Both streams of a column.

@@ -193,6 +193,7 @@ impl Synthetic {
             process_memory: BTreeMap::new(),
             page_move_ns: None,
             huge_page_move_ns: None,
+            realised_share: None,
             access_rates: None,
         }
     }

@@ -31,6 +31,7 @@ pub(crate) fn interval(coder: &mut impl Coder, now: &mut Interval, before: &Inte
     per_node(coder, Column::LoadCount, &mut snapshot.nodes, &old.nodes, blank::load, load)?;
     coder.optional(Column::PageMove, &mut snapshot.page_move_ns, old.page_move_ns)?;
     coder.optional(Column::HugePageMove, &mut snapshot.huge_page_move_ns, old.huge_page_move_ns)?;
+    coder.optional(Column::Realised, &mut snapshot.realised_share, old.realised_share)?;
     processes::processes(coder, &mut snapshot.process_memory, &old.process_memory)?;
     choice(coder, Column::AccessRates, &mut snapshot.access_rates, old.access_rates, &ACCESS_RATES)?;
     threads::threads(coder, &mut snapshot.threads, &old.threads)?;

@@ -136,13 +136,13 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
         let threads = btree_map(thread_id(), thread(nodes), 0..6);
         let groups = btree_map(group_id(), group(nodes), 0..8);
         let rates = of(proptest::sample::select(vec![AccessRates::Measured, AccessRates::Inferred]));
-        let whole = (any::<(u64, u64)>(), (of(any::<f64>()), of(any::<f64>())), rates);
+        let whole = (any::<(u64, u64)>(), (of(any::<f64>()), of(any::<f64>()), of(any::<f64>())), rates);
         let allowed = prop_oneof![Just(PerNode::default()), row(nodes, any::<bool>())];
         let memory = allowed.prop_map(|allowed| ProcessMemory { allowed });
         let processes = btree_map(any::<u32>().prop_map(ProcessId), memory, 0..3);
         (whole, topology(nodes), (threads, processes), groups, row(nodes, load(nodes))).prop_map(
             |(
-                ((time_ns, interval_ns), (page_move_ns, huge_page_move_ns), access_rates),
+                ((time_ns, interval_ns), (page_move_ns, huge_page_move_ns, realised_share), access_rates),
                 topology,
                 (threads, processes),
                 groups,
@@ -158,6 +158,7 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
                     process_memory: processes,
                     page_move_ns,
                     huge_page_move_ns,
+                    realised_share,
                     access_rates,
                 }
             },

@@ -221,6 +221,7 @@ mod tests {
             process_memory: BTreeMap::new(),
             page_move_ns: None,
             huge_page_move_ns: None,
+            realised_share: None,
             access_rates: None,
         }
     }
