@@ -212,7 +212,7 @@ impl Agent {
             report.cost.charge(Work::Verify);
             // What was undone is not in the snapshot: a plan made from it would bring it back.
             let mut decision = None;
-            let waits = self.pace.waits_for_more(self.sensor.turn_is_open());
+            let waits = self.pace.waits_for_more(self.sensor.threads_turned() > 0);
             let knows_enough = self.knows_enough(&snapshot) && !waits;
             if !undone && self.trial.is_none() && knows_enough {
                 let decided = decision.insert(self.decide(&snapshot));

@@ -5,7 +5,7 @@
 //! changes, and intervals may be long and cheap. So intervals are short from the moment on at which threads begin to work
 //! that were not there before, until nothing more has to be moved ([`Pace::note`]): only for policies that weigh how much
 //! they know, because a short interval shows little. When a thread has just
-//! turned to other memory, one short interval more shows whether others did, too ([`Pace::waits_for_more`]). What short intervals take of a CPU is bounded: by its share of the
+//! turned to other memory, one short interval more shows where to ([`Pace::waits_for_more`]). What short intervals take of a CPU is bounded: by its share of the
 //! time, and because settling ends after a while and does not begin again soon.
 
 use std::collections::BTreeSet;
@@ -19,10 +19,8 @@ const SHORTEST: Duration = Duration::from_millis(100);
 const COST_DIVISOR: u64 = 20;
 /// The same for looking whether new threads work, and whether threads turned to other memory.
 const LOOK_DIVISOR: u64 = 100;
-/// Time in which samples show that a thread turned to other memory, where samples are many; and that from one look for such threads
-/// to the next.
+/// Time in which samples show that a thread turned to other memory, where samples are many.
 const TURN: Duration = Duration::from_millis(200);
-const TURN_LOOK: Duration = Duration::from_millis(100);
 /// Nothing was moved for this long: all is settled.
 const QUIET_NS: u64 = 1_000_000_000;
 /// Longest time of short intervals, and the time from their end until they may begin again.
@@ -48,7 +46,7 @@ pub struct Pace {
     /// When settling began, and since when nothing was moved.
     settling: Option<(u64, u64)>,
     rests_until_ns: u64,
-    /// Threads turned to other memory in the last interval, perhaps not all, and whether that was waited for.
+    /// Threads turned to other memory in the last interval, and whether that was waited for.
     turning: bool,
     /// See `turning`.
     waited: bool,
@@ -93,7 +91,7 @@ impl Pace {
     /// The time from one look for threads that turned to the next; `None`: never.
     pub fn turn_look(&self) -> Option<Duration> {
         let dear = Duration::from_nanos(self.turn_cost_ns.saturating_mul(LOOK_DIVISOR));
-        Some(TURN_LOOK.max(dear)).filter(|look| self.quick && *look < self.interval())
+        Some(TURN.max(dear)).filter(|look| self.quick && *look < self.interval())
     }
 
     /// A look for threads that turned took so much CPU time.
@@ -101,11 +99,11 @@ impl Pace {
         self.turn_cost_ns = cost_ns;
     }
 
-    /// Whether to wait for one interval more, given whether threads turned to other memory in this one and it is `open` whether others
-    /// did. Not twice in a row, so that those that always turn do not hold up all others.
-    pub fn waits_for_more(&mut self, open: bool) -> bool {
-        self.waited = self.quick && open && !self.turning;
-        self.turning = open;
+    /// Whether to wait for one interval more, given whether threads `turned` to other memory in this one: little was seen
+    /// of what they do now. Not twice in a row, so that those that always turn do not hold up all others.
+    pub fn waits_for_more(&mut self, turned: bool) -> bool {
+        self.waited = self.quick && turned && !self.turning;
+        self.turning = turned;
         self.waited
     }
 
@@ -225,7 +223,7 @@ mod tests {
     #[test]
     fn looks_for_threads_that_turned_are_as_rare_as_they_are_dear() {
         let mut pace = pace();
-        assert_eq!(pace.turn_look(), Some(TURN_LOOK));
+        assert_eq!(pace.turn_look(), Some(TURN));
         pace.note_turn_look(4 * MS);
         assert_eq!(pace.turn_look(), Some(Duration::from_millis(400)));
         pace.note_turn_look(10 * MS);
@@ -234,11 +232,7 @@ mod tests {
         pace.note(0, threads(&[1]), Step::Moving, MS);
         assert_eq!(pace.turn_look(), None, "intervals are short");
         pace.note(MS, threads(&[1]), Step::Moving, 30 * MS);
-        assert_eq!(
-            (pace.interval(), pace.turn_look()),
-            (Duration::from_millis(600), Some(TURN_LOOK)),
-            "or not that short"
-        );
+        assert_eq!((pace.interval(), pace.turn_look()), (Duration::from_millis(600), Some(TURN)), "or not that short");
         assert_eq!(Pace::new(USUAL, false).turn_look(), None);
     }
 

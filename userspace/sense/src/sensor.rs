@@ -126,7 +126,6 @@ pub struct Sensor {
     /// See [`Sensor::threads_turned`]; and when each thread did last.
     turned: usize,
     turned_ns: BTreeMap<ThreadId, u64>,
-    turn_is_open: bool,
     /// Since when threads are known by the looks that told of their turn.
     known_ns: BTreeMap<ThreadId, u64>,
     counters: SensorCounters,
@@ -171,7 +170,6 @@ impl Sensor {
             watch: Watch::default(),
             turned: 0,
             turned_ns: BTreeMap::new(),
-            turn_is_open: false,
             known_ns: BTreeMap::new(),
             counters: SensorCounters::default(),
             config,
@@ -249,12 +247,6 @@ impl Sensor {
     /// Threads that turned to memory on other nodes in the interval of the last snapshot, which forgot what they did before.
     pub fn threads_turned(&self) -> usize {
         self.turned
-    }
-
-    /// Whether threads turned in the interval of the last snapshot, and others that are known well were not looked at since: these
-    /// may have turned too.
-    pub fn turn_is_open(&self) -> bool {
-        self.turn_is_open
     }
 
     /// What happened to the accesses afterwards.

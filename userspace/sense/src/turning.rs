@@ -98,7 +98,7 @@ pub(crate) struct Turn {
 pub(crate) struct Row {
     pub(crate) weights: PerNode<f64>,
     pub(crate) looks: f64,
-    pub(crate) last_look_ns: Option<u64>,
+    last_look_ns: Option<u64>,
     /// The same weights by number of the stretch.
     stretches: BTreeMap<u64, PerNode<f64>>,
 }

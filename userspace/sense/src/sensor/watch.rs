@@ -76,11 +76,6 @@ impl Watch {
         }
     }
 
-    /// When each thread was looked at last.
-    fn last_looks_ns(&self) -> BTreeMap<ThreadId, u64> {
-        self.windows.iter().filter_map(|(thread, window)| Some((*thread, window.row.last_look_ns?))).collect()
-    }
-
     /// The threads that turned. Windows of others that tell begin anew, unless these may be turning.
     fn turned(&mut self) -> BTreeMap<ThreadId, Turn> {
         let by = |turned: fn(&Row, &Past) -> Option<Turn>, thread: &ThreadId, window: &Window| {
@@ -187,13 +182,8 @@ impl Sensor {
         let mut watch = self.windows_anew(accesses, threads, topology, now_ns);
         let all = self.pasts_of_all(topology.len());
         watch.before = all.iter().map(|(thread, all)| (*thread, without(all, watch.windows.get(thread)))).collect();
-        let seen_ns = watch.last_looks_ns();
         let turned = watch.turned();
         self.turned = turned.len();
-        self.turn_is_open = turned.values().map(|turn| turn.since_ns).min().is_some_and(|begun_ns| {
-            let is_unseen = |thread: &ThreadId| seen_ns.get(thread).is_none_or(|&seen_ns| seen_ns < begun_ns);
-            watch.before.iter().any(|(thread, past)| past.looks >= PAST_LOOKS && is_unseen(thread))
-        });
         self.turned_ns.retain(|thread, _| all.contains_key(thread));
         self.turned_ns.extend(turned.keys().map(|&thread| (thread, now_ns)));
         let known = turned.iter().filter(|(_, turn)| turn.past_looks >= PAST_LOOKS);
