@@ -90,9 +90,10 @@ One boot an arm yet, so that a percent or two are chance.
 - Met: the 2 % on all but `phases`, on `bandwidth` and `ring` too, which were lost before (`device` misses it on `all-shared` by 0.2 points); the
   way to oracle on `pairs`.
 - Missed closely: `crossed` 8.7 % (`device` 8.1 %), `all-shared` 1.2 %. As a mean `scx_tandem` takes 13 % less time than stock with balancing, `device` 18 %.
-- `phases` recovers within 2 s: plans that change exactly the two threads back come about 0.8 s after a change by `lookahead` (2 s before turns were told by three surprising looks),
-  0.4 s by `device`. Missed is the 2 % there: phases last 1.3 s, so each loses half of what it takes to see its turn. Three boots more of `lookahead` took 4.87 to 5.12 s (1.11 to 1.17 of
-  stock with balancing), and with phases of 4.2 s (`--passes 140`, one boot) 13.79 s and `device` 13.68 s, where stock with balancing took 13.46 and oracle 12.52 s: 2.5 and 1.6 % behind. What a look costs is
+- `phases` recovers within 2 s: the plan after a change exchanges exactly the two threads that it concerns, and brings up to four groups of pages along. It comes about 0.8 s after it by `lookahead` (before turns
+  were told by three surprising looks 2 s), 0.4 to 1 s by `device`, by the times of plans and one traced run. Missed is the 2 % there: phases last 1.3 s, and half of the time until a plan is lost. Three
+  boots more of `lookahead`, one with this version and two with the one before, took 4.87 to 5.12 s (1.11 to 1.17 of stock with balancing). With phases of 4.2 s (`--passes 140`, one boot of an
+  earlier version with the same rule) it took 13.79 s and `device` 13.68 s, stock with balancing 13.46 and oracle 12.52 s: 2.5 and 1.6 % behind. What a look costs is
   8 times as much in the lab's guest, an emulator, as on the host, while the programs' waiting for memory is modelled as on a server: 60 looks a second are made, 8 at each thread.
   Tried: deciding without the one short interval that is waited for after a turn; in one boot a thread that had turned was then exchanged with one that had not, and memory moved after both (5.61 s).
 - Missed in the way to oracle: what the agent does, moving pages above all, takes the CPU of one of 8 threads that wait for each other (17 % of a CPU on `ring`), and plans of

@@ -17,7 +17,7 @@ pub(super) const SECOND: u64 = 1_000_000_000;
 const TID: u32 = 5;
 
 /// Hands out the same batch at every call.
-pub(super) struct Scripted(pub(super) Batch);
+struct Scripted(Batch);
 
 impl Sampler for Scripted {
     fn traits(&self) -> SamplerTraits {
@@ -189,15 +189,20 @@ fn memory_of_two_threads_becomes_two_groups_unless_it_is_one_large_page() {
     assert_eq!(groups_of_halves(&large), [(0, GROUP_BYTES)]);
 }
 
+/// A sensor that is told where the pages of this process are, instead of asking the kernel.
+pub(super) fn told_sensor(machine: &Topology) -> Sensor {
+    let config = SensorConfig { home_pages: 0, ..SensorConfig::default() };
+    let mut sensor = Sensor::over(Box::new(Scripted(Batch::default())), config, machine);
+    sensor.set_managed([process()].into());
+    sensor
+}
+
 /// Two batches of 30 accesses each, the first to memory on node 0, the second to memory on the other node.
 #[test]
 fn what_a_thread_did_before_it_turned_to_other_memory_is_forgotten() {
     let (machine, memory) = (topology(2), vec![1_u8; 5 << 20]);
     let address = (memory.as_ptr() as u64).next_multiple_of(GROUP_BYTES);
-    // Where pages are is told here, not asked of the kernel.
-    let config = SensorConfig { home_pages: 0, ..SensorConfig::default() };
-    let mut sensor = Sensor::over(Box::new(Scripted(Batch::default())), config, &machine);
-    sensor.set_managed([process()].into());
+    let mut sensor = told_sensor(&machine);
     let mut per_node = Vec::new();
     for (at, home) in [[512, 0], [0, 512]].into_iter().enumerate() {
         let start = address + at as u64 * GROUP_BYTES;
@@ -218,9 +223,7 @@ fn what_a_thread_did_before_it_turned_to_other_memory_is_forgotten() {
 fn a_turn_is_seen_before_the_interval_ends() {
     let (machine, memory) = (topology(2), vec![1_u8; 5 << 20]);
     let addresses = [0, 1].map(|at| (memory.as_ptr() as u64).next_multiple_of(GROUP_BYTES) + at * GROUP_BYTES);
-    let config = SensorConfig { home_pages: 0, ..SensorConfig::default() };
-    let mut sensor = Sensor::over(Box::new(Scripted(Batch::default())), config, &machine);
-    sensor.set_managed([process()].into());
+    let mut sensor = told_sensor(&machine);
     let group = |at: usize| GroupId { process: process(), start: addresses[at] };
     sensor.known_homes.put(2, vec![(group(0), vec![512, 0].into())], SECOND);
     let near = || batch_on(addresses[0] + 4096, Some(NodeId(0)));
@@ -250,9 +253,7 @@ fn a_turn_is_seen_before_the_interval_ends() {
 fn a_turn_to_memory_that_was_never_seen_is_seen() {
     let (machine, memory) = (topology(2), vec![1_u8; 5 << 20]);
     let addresses = [0, 1].map(|at| (memory.as_ptr() as u64).next_multiple_of(GROUP_BYTES) + at * GROUP_BYTES);
-    let config = SensorConfig { home_pages: 0, ..SensorConfig::default() };
-    let mut sensor = Sensor::over(Box::new(Scripted(Batch::default())), config, &machine);
-    sensor.set_managed([process()].into());
+    let mut sensor = told_sensor(&machine);
     let group = GroupId { process: process(), start: addresses[0] };
     sensor.known_homes.put(2, vec![(group, vec![0, 512].into())], SECOND);
     sensor.pending = batch_on(addresses[0], None);
@@ -269,9 +270,7 @@ fn a_turn_to_memory_that_was_never_seen_is_seen() {
 fn a_thread_that_is_seldom_looked_at_is_seen_to_turn_over_several_intervals() {
     let (machine, memory) = (topology(2), vec![1_u8; 5 << 20]);
     let address = (memory.as_ptr() as u64).next_multiple_of(GROUP_BYTES);
-    let config = SensorConfig { home_pages: 0, ..SensorConfig::default() };
-    let mut sensor = Sensor::over(Box::new(Scripted(Batch::default())), config, &machine);
-    sensor.set_managed([process()].into());
+    let mut sensor = told_sensor(&machine);
     let groups = [0, 1].map(|at| GroupId { process: process(), start: address + at * GROUP_BYTES });
     sensor.known_homes.put(2, vec![(groups[0], vec![512, 0].into())], SECOND);
     sensor.pending = batch_on(groups[0].start, None);

@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(surprised(&[0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 1, 1, 1], &hardly_known), None, "it goes there often");
     }
 
-    /// Of both nodes alike each look is as likely as before, however many are of one: 60 accesses of 3 looks in any order.
+    /// Of both nodes alike each look is as likely as before, however many are of one.
     #[test]
     fn a_thread_that_is_everywhere_never_surprises() {
         assert_eq!(surprised(&[1; 15], &past(&[20.0, 20.0])), None);

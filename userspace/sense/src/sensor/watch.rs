@@ -78,28 +78,25 @@ impl Watch {
 
     /// The threads that turned. Windows of others that tell begin anew, unless these may be turning.
     fn turned(&mut self) -> BTreeMap<ThreadId, Turn> {
-        let by = |turned: fn(&Row, &Past) -> Option<Turn>, thread: &ThreadId, window: &Window| {
-            turned(&window.row, self.before.get(thread)?)
+        let by = |rule: fn(&Row, &Past) -> Option<Turn>| -> BTreeMap<ThreadId, Turn> {
+            let turn =
+                |(thread, window): (&ThreadId, &Window)| Some((*thread, rule(&window.row, self.before.get(thread)?)?));
+            self.windows.iter().filter_map(turn).collect()
         };
-        let alone = |(thread, window)| by(Row::turned_from, thread, window).map(|_| window.process);
-        let mut turning: BTreeSet<ProcessId> = self.windows.iter().filter_map(alone).collect();
+        let (mut turned, may_turn) = (by(Row::turned_from), by(Row::turned_in_company));
+        let mut turning: BTreeSet<ProcessId> = turned.keys().map(|thread| self.windows[thread].process).collect();
         turning.extend(self.turning.keys());
-        let turn = |thread: &ThreadId, window: &Window| {
-            let in_company =
-                || by(Row::turned_in_company, thread, window).filter(|_| turning.contains(&window.process));
-            by(Row::turned_from, thread, window).or_else(in_company)
-        };
-        let all = self.windows.iter();
-        let turned: BTreeMap<_, _> =
-            all.filter_map(|(thread, window)| Some((*thread, turn(thread, window)?))).collect();
+        for (thread, turn) in &may_turn {
+            if turning.contains(&self.windows[thread].process) {
+                turned.entry(*thread).or_insert(*turn);
+            }
+        }
         let before = &mut self.before;
         self.windows.retain(|thread, window| {
-            let past = before.get_mut(thread);
-            let may_turn = past.as_ref().is_some_and(|past| window.row.turned_in_company(past).is_some());
-            if turned.contains_key(thread) || may_turn || !window.row.tells() {
+            if turned.contains_key(thread) || may_turn.contains_key(thread) || !window.row.tells() {
                 return true;
             }
-            if let Some(past) = past {
+            if let Some(past) = before.get_mut(thread) {
                 past.add(&window.row);
             }
             false

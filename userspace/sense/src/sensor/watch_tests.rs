@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 
 use tandem_policies::model::{GroupId, NodeId, NodeIndex, Snapshot, ThreadId, Topology};
 
-use super::super::tests::{SECOND, Scripted, account_of, batch_on, process};
-use super::super::{Sensor, SensorConfig};
-use crate::access::Batch;
+use super::super::Sensor;
+use super::super::tests::{SECOND, account_of, batch_on, process, told_sensor};
 use crate::affinity::GROUP_BYTES;
 use crate::testing::topology;
 
@@ -29,10 +28,7 @@ impl Program {
     fn new() -> Self {
         let (machine, memory) = (topology(2), vec![1_u8; 5 << 20]);
         let start = (memory.as_ptr() as u64).next_multiple_of(GROUP_BYTES);
-        // Where pages are is told here, not asked of the kernel.
-        let config = SensorConfig { home_pages: 0, ..SensorConfig::default() };
-        let mut sensor = Sensor::over(Box::new(Scripted(Batch::default())), config, &machine);
-        sensor.set_managed([process()].into());
+        let sensor = told_sensor(&machine);
         let groups = [0, 1].map(|at| GroupId { process: process(), start: start + at * GROUP_BYTES });
         Self { sensor, machine, groups, _memory: memory, begun_ns: 0 }
     }
