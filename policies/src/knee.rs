@@ -72,8 +72,10 @@ impl Knee {
     }
 
     /// What the waits would be if a node's memory gave `cpu_lines_per_s` for each of its CPUs, and threads asked for `loads`,
-    /// or as much as all memories can give. `None` if nothing is asked for, or memory has no limit (0).
-    pub fn assumed(snapshot: &Snapshot, loads: &[Load], cpu_lines_per_s: f64) -> Option<Self> {
+    /// or as much as all memories can give. `None` if nothing is asked for, memory has no limit (0), or memories have as much to
+    /// do as far as can be told: each load is in doubt by `doubt_per_s`, and two that differ by less than both doubts together
+    /// (the root of their squares) are alike.
+    pub fn assumed(snapshot: &Snapshot, loads: &[Load], doubt_per_s: &[f64], cpu_lines_per_s: f64) -> Option<Self> {
         let nodes = &snapshot.topology.nodes;
         let fewest = nodes.values().map(|node| node.cpus.len()).filter(|&cpus| cpus > 0).min()?;
         let line_ns = |node: usize| {
@@ -85,7 +87,13 @@ impl Knee {
         let mean = (0..loads.len()).map(busy).sum::<f64>() / memories(snapshot);
         let slower = if mean > MOST_ASSUMED { MOST_ASSUMED / mean } else { 1.0 };
         let is_limited = cpu_lines_per_s > 0.0 && mean > 0.0;
-        is_limited.then(|| Self { service_ns: (0..loads.len()).map(|node| slower * line_ns(node)).collect() })
+        let holds = |node: &usize| nodes[NodeIndex(*node)].memory_pages > 0;
+        let doubt = |node: usize| line_ns(node) * doubt_per_s[node] * 1e-9;
+        let memories: Vec<usize> = (0..loads.len()).filter(holds).collect();
+        let are_apart = |one: usize, other: usize| busy(one) - busy(other) > libm::hypot(doubt(one), doubt(other));
+        let differ = memories.iter().any(|&one| memories.iter().any(|&other| are_apart(one, other)));
+        (is_limited && differ)
+            .then(|| Self { service_ns: (0..loads.len()).map(|node| slower * line_ns(node)).collect() })
     }
 
     /// Mean wait of an access.

@@ -318,10 +318,14 @@ impl Problem {
         let snapshot = facts.snapshot;
         let mut loads = vec![Load::default(); self.nodes];
         let mut idle_ns = vec![0.0; self.nodes];
+        // A rate seen in n samples errs by its square's nth part, squared; one without samples by itself.
+        let mut variance = vec![0.0; self.nodes];
         for (at, thread) in snapshot.threads.iter().enumerate() {
             let Some(row) = &thread.accesses_per_s else { continue };
+            let per_sample = facts.owners.per_sample(thread.process);
             for (memory, &per_s) in row.iter() {
                 let (per_s, memory) = (sound(per_s), memory.0);
+                variance[memory] += per_s * if per_sample > 0.0 { per_sample } else { per_s };
                 let load = Load { per_s, waited_per_s: per_s * self.threads[at].scale };
                 loads[memory] = loads[memory].plus(load, 1.0);
                 idle_ns[memory] += per_s * self.latency_ns(thread.node.0, memory);
@@ -333,7 +337,8 @@ impl Problem {
         self.knee = Knee::of(snapshot, &loads, &idle_ns);
         let is_measured = snapshot.nodes.values().any(|load| load.served_latency_ns.is_some());
         if !is_measured {
-            self.assumed_knee = Knee::assumed(snapshot, &loads, facts.prices.cpu_lines_per_s);
+            let doubt: Vec<f64> = variance.iter().map(|variance| facts.prices.errors * libm::sqrt(*variance)).collect();
+            self.assumed_knee = Knee::assumed(snapshot, &loads, &doubt, facts.prices.cpu_lines_per_s);
         }
         self.loads = loads;
     }

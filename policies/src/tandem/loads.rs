@@ -94,12 +94,17 @@ impl<'p> Loads<'p> {
 
     /// Whether a memory is as near to those that were seen to use a group as where it is.
     fn is_near_alone(&self, weighed: &Weighed, to: usize) -> bool {
+        self.farther_alone(weighed, to) <= ALONE_AS_NEAR
+    }
+
+    /// How much farther a memory is from those that were seen to use a group, as a ratio to where it is.
+    pub fn farther_alone(&self, weighed: &Weighed, to: usize) -> f64 {
         let latency_ns = |memory: usize| -> f64 {
             weighed.accesses.iter().map(|&(from, per_s)| per_s * self.problem.latency_ns(from.0, memory)).sum()
         };
         let here = |(node, pages): (NodeIndex, u64)| pages as f64 * latency_ns(node.0);
         let stay_ns = weighed.pages().map(here).sum::<f64>() / weighed.resident as f64;
-        latency_ns(to) <= ALONE_AS_NEAR * stay_ns
+        latency_ns(to) / stay_ns
     }
 
     fn saved(&self, weighed: &Weighed, scale: f64, to: usize) -> f64 {

@@ -287,6 +287,10 @@ impl<'a> Planner<'a> {
                 let Some(owner) = owners[at].filter(|_| !goes[at]) else { continue };
                 let weighed = ledger.weighed(at);
                 let mut verdict = self.verdict(&weighed, owner, &sources, &mut loads, for_relief);
+                // What seems to be in common for want of samples may be one thread's: then these say whose.
+                if matches!(owner, Owner::Common(_)) && all_stay && !for_relief {
+                    verdict = verdict.filter(|verdict| loads.farther_alone(&weighed, verdict.to) < 1.0);
+                }
                 if verdict.is_none()
                     && !for_relief
                     && all_stay

@@ -57,6 +57,23 @@ fn memory_that_nodes_use_alike_is_spread_where_nobody_can_tell_how_long_it_is_wa
 }
 
 #[test]
+fn memories_whose_loads_differ_by_chance_are_left_alone() {
+    // A quarter of the groups is on node 1, where samples say so much of the loads.
+    let with_samples = |samples: f64| {
+        let mut snapshot = readers();
+        for (at, group) in snapshot.groups.iter_mut().enumerate() {
+            group.resident_pages = if at % 4 == 0 { vec![0, ALL] } else { vec![ALL, 0] }.into();
+            group.samples = samples;
+        }
+        snapshot.threads.iter_mut().for_each(|thread| thread.accesses_per_s = Some(vec![2.4e7, 8e6].into()));
+        moves(&snapshot, &planned(&snapshot))
+    };
+    // Of 32 samples 24 and 8 at each: 16 apart, and chance makes 3 x 5.7. Of 320 it is 160 and 54.
+    assert_eq!(with_samples(1.0), (vec![], vec![]));
+    assert_ne!(with_samples(10.0), (vec![], vec![]));
+}
+
+#[test]
 fn a_group_that_only_one_node_was_seen_to_use_is_not_spread() {
     let mut snapshot = readers();
     for group in &mut snapshot.groups {
