@@ -2,7 +2,7 @@
 //! The search: which of many configurations is the fastest, with as few runs as possible.
 //!
 //! Problem: hundreds of configurations, each run takes as long as the program, and runs differ by chance. Mechanism:
-//! successive halving. Everybody runs once; the best third runs again, the best third of these as often again, and so on,
+//! successive halving. Everybody runs once; the best quarter runs again, the best quarter of these as often again, and so on,
 //! up to [`Settings::repeats`] runs each. A run is stopped when it takes [`Settings::patience`] times the best median.
 //! From four runs on intervals decide too: who is worse than the best with 95 % confidence runs no more, and when all that
 //! are left are within [`Settings::near`] of the best, with confidence, it is over. Few configurations
@@ -14,7 +14,7 @@ use anyhow::Result;
 use tandem_ab::statistics::{Better, Comparison, Sample, Verdict};
 
 /// One of so many goes on to the next round.
-const ONE_OF: usize = 3;
+const ONE_OF: usize = 4;
 
 /// Runs of each side from which on an interval decides: of two and two equal ones, every third pair is disjoint.
 const FEWEST: usize = 4;
@@ -134,7 +134,7 @@ impl<F: FnMut(usize, usize, Option<f64>) -> Result<Reading>> Readings for F {
     }
 }
 
-/// Searches among `candidates`, of which number `reference` is never dropped.
+/// Searches among `candidates`, of which number `reference` runs on, however bad, until it is worse with confidence.
 ///
 /// # Errors
 /// Those of `readings`.
@@ -162,7 +162,7 @@ pub fn search(
         if goal >= FEWEST {
             survivors = race.not_worse(&survivors, best);
         }
-        let rivals = survivors.iter().filter(|&&one| one != best && Some(one) != reference).count();
+        let rivals = survivors.iter().filter(|&&one| one != best).count();
         if goal >= settings.repeats || (rivals == 0 && goal >= FEWEST) {
             return Ok(race.found(End::Decided));
         }
@@ -246,20 +246,20 @@ impl Race {
         Some(Comparison::of(&self.runs[one].sample()?, &self.runs[best].sample()?))
     }
 
-    /// Those that are not worse than `best` with confidence, and the reference.
+    /// Those that are not worse than `best` with confidence.
     fn not_worse(&self, survivors: &[usize], best: usize) -> Vec<usize> {
         let stays = |one: usize| {
             let worse = self.against(one, best).is_none_or(|known| known.verdict(Better::Lower) == Verdict::Worse);
-            Some(one) == self.reference || one == best || !worse
+            one == best || !worse
         };
         survivors.iter().copied().filter(|&one| stays(one)).collect()
     }
 
-    /// Whether all that are left but the reference are as good as `best`, with confidence.
+    /// Whether all that are left are as good as `best`, with confidence.
     fn all_near(&self, survivors: &[usize], best: usize) -> bool {
         let near =
             |one: usize| self.against(one, best).is_some_and(|known| known.interval.1 <= 1.0 + self.settings.near);
-        survivors.iter().all(|&one| Some(one) == self.reference || one == best || near(one))
+        survivors.iter().all(|&one| one == best || near(one))
     }
 
     /// One of [`ONE_OF`], the best ones, two at least; and the reference.

@@ -4,7 +4,7 @@
 //! Order: one run as it is, which tells how long one takes and how many threads there are; one with another number of
 //! threads, which tells whether the program follows; then the space, its count and the expected time; then the search.
 //! Every run is looked up in the store first and kept there as soon as it has ended. The program as it is takes part in
-//! the search as its reference, so that the result is compared with it by as many runs.
+//! the search as its reference, so that the result is compared with it by enough runs to be sure.
 
 use std::time::{Duration, Instant};
 
