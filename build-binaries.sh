@@ -12,7 +12,7 @@ cargo build --release --locked --workspace --exclude tandem-load --bins
 target=$(rustc -vV | sed -n 's/^host: //p')
 RUSTFLAGS='-C target-feature=+crt-static -C strip=debuginfo' cargo build --release --locked -p tandem-load --target "$target"
 # A test of pages that move between nodes, which needs a machine with several: it runs in guests.
-mover_test=$(cargo test --release --locked --no-run --message-format=json -p tandem-act --test two_nodes |
+mover_test=$(cargo test --release --locked --no-run --message-format=json-render-diagnostics -p tandem-act --test two_nodes |
 	python3 -c 'import json, sys
 for line in sys.stdin:
     message = json.loads(line)
