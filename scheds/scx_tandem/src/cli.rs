@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use anyhow::Result;
-use tandem_agent::{AgentConfig, ManagedSet};
-use tandem_config::{Cli, Options, SamplerName};
+use tandem_agent::{AgentConfig, ManagedSet, MoverKind};
+use tandem_config::{Cli, MoverName, Options, SamplerName};
 use tandem_machine::Calibration;
 use tandem_policies::model::Topology;
 use tandem_sense::{AffinityConfig, SamplerChoice, SamplerError, SamplerKind, Sensor, SensorConfig};
@@ -46,6 +46,10 @@ pub fn agent_config(
         policies,
         managed: ManagedSet { include: options.manage.clone(), exclude: options.exclude.clone() },
         sampler_budget: sampler_budget(options, cpus),
+        mover: match options.mover {
+            MoverName::MovePages => MoverKind::MovePages,
+            MoverName::Kernel => MoverKind::Kernel,
+        },
         page_rate_bytes_per_s: options.page_rate << 20,
         mover_budget: options.mover_budget / 100.0,
         dry_run: options.dry_run,

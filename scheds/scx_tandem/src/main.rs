@@ -22,6 +22,7 @@ use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tandem_agent::{Order, Report};
+use tandem_bpf::{Loans, Pins};
 use tandem_trace::Recorder;
 
 use tandem_config::Cli;
@@ -56,8 +57,11 @@ fn run(cli: &Cli) -> Result<()> {
     preflight::check_root()?;
     preflight::check_kernel()?;
     let _lock = session::lock()?;
+    if let Err(error) = Loans::recover() {
+        tracing::warn!(%error, "threads that a killed scx_tandem had lent cannot be taken back");
+    }
     if cli.unload {
-        return load::unload(&tandem_bpf::Pins::default());
+        return load::unload(&Pins::default());
     }
 
     let recorder = cli::recorder(cli)?;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use scx_utils::compat;
+use tandem_config::MoverName;
 use tandem_machine::{RivalChange, RivalWatch};
 use tracing::{info, warn};
 
@@ -50,6 +51,16 @@ pub fn check_kernel() -> Result<()> {
         }
     }
     check_isolation(&fs::read_to_string("/proc/cmdline").context("the kernel's command line cannot be read")?)
+}
+
+/// Refuses to leave moving pages to a kernel that moves none.
+pub fn check_mover(mover: MoverName) -> Result<()> {
+    if mover == MoverName::Kernel && !tandem_machine::kernel_balances(Path::new("/")) {
+        bail!(
+            "mover kernel leaves moving pages to the kernel's NUMA balancing, which is off: sysctl kernel.numa_balancing=1"
+        );
+    }
+    Ok(())
 }
 
 /// Refuses CPUs that the kernel's command line takes out of all scheduling domains: then the kernel loads no scheduler.

@@ -56,6 +56,7 @@ pub fn run(cli: &Cli, recorder: Option<Recorder>, orders: &Receiver<Order>, repo
         let address = metrics::start(address, board.clone(), cli.options.lease().max(HANGS))?;
         info!("metrics at http://{address}/metrics");
     }
+    preflight::check_mover(cli.options.mover)?;
     preflight::warn_of_rivals();
     let mut begun = begin(&cli, &pins)?;
     service::ready(&mode(&cli));
@@ -182,6 +183,7 @@ fn reread(running: &Cli) -> Result<Cli> {
     if let Some(name) = new.options.needs_restart(&running.options) {
         bail!("{name} takes effect only when scx_tandem starts: restart it, or take back that change");
     }
+    preflight::check_mover(new.options.mover)?;
     let mut topology = tandem_machine::read_running()?.topology;
     calibrated(&new.options, &mut topology)?;
     if (new.options.sampler, new.options.counters) != (running.options.sampler, running.options.counters) {

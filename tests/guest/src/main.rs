@@ -11,6 +11,7 @@ mod faults;
 mod fuzz;
 mod groups;
 mod hotplug;
+mod kernel_moves;
 mod lifecycle;
 mod limits;
 mod programs;
@@ -68,6 +69,7 @@ fn main() {
             agent::tests(),
             limits::tests(),
             faults::tests(),
+            kernel_moves::tests(),
             counting::tests(),
             timer::tests(),
             recording::tests(),

@@ -11,10 +11,13 @@
 //! | `interleave` | the kernel's | 0 | never | memory over all nodes, page by page (numactl) |
 //! | `oracle`, `worst` | the kernel's | 0 | never | places itself in the best or worst known way |
 //! | `scx_tandem[:OPTIONS]` | Tandem's | 0 | never | as it is |
+//! | `scx_tandem:--partial --mover kernel` | Tandem's, of class SCHED_EXT alone | 1 | never | in that class |
 //! | `scx_rusty`, `scx_bpfland` `[:OPTIONS]` | that of Cargo's registry | 0 | never | as it is |
 //! | `/PATH/TO/PROGRAM[:OPTIONS]`, `scx_NAME[:OPTIONS]` on PATH | another sched_ext one | 0 | never | as it is |
 //!
-//! Under a sched_ext scheduler the kernel scans no task, so NUMA balancing is off whatever its switch says; 0 says it.
+//! Under a sched_ext scheduler the kernel scans no task, so NUMA balancing is off whatever its switch says; 0 says it. With
+//! `--partial` the workload is put into the class that such a scheduler wants, and balancing is on if Tandem's leaves moving
+//! pages to it (`--mover kernel`).
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -83,6 +86,19 @@ pub struct Scheduler {
     pub options: Vec<String>,
 }
 
+impl Scheduler {
+    /// Whether it schedules tasks of the class SCHED_EXT only.
+    pub fn is_partial(&self) -> bool {
+        self.options.iter().any(|word| word == "--partial" || word == "--partial=true")
+    }
+
+    /// Whether it leaves moving pages to the kernel.
+    fn needs_balancing(&self) -> bool {
+        let words = self.options.join(" ");
+        self.program == Program::Tandem && (words.contains("--mover kernel") || words.contains("--mover=kernel"))
+    }
+}
+
 /// One way of scheduling and placing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arm {
@@ -148,11 +164,12 @@ fn parse(text: &str, previous: Option<&str>) -> Result<Vec<Arm>> {
     }
     let program = program(name, on_path).ok_or_else(|| unknown(name, previous))?;
     let options = options.unwrap_or("").split_whitespace().map(list::plain).collect();
+    let scheduler = Scheduler { program, options };
     Ok(vec![Arm {
         name: text.to_owned(),
-        settings: Settings { numa_balancing: false, huge_pages: false },
+        settings: Settings { numa_balancing: scheduler.needs_balancing(), huge_pages: false },
         placement: Placement::None,
-        scheduler: Some(Scheduler { program, options }),
+        scheduler: Some(scheduler),
     }])
 }
 
@@ -229,6 +246,14 @@ mod tests {
         assert_eq!(arms[1].scheduler.as_ref().unwrap().program, Program::Path("/opt/scx_x".into()));
         assert_eq!(arms[2].scheduler.as_ref().unwrap().program, Program::Peer("scx_rusty"));
         assert!(!arms.iter().any(Arm::is_stock));
+    }
+
+    #[test]
+    fn in_partial_mode_the_kernel_may_move_pages() {
+        let list = "scx_tandem:--partial --mover kernel,scx_tandem:--partial,scx_tandem,/opt/x:--mover kernel";
+        let of = |arm: &Arm| (arm.scheduler.as_ref().unwrap().is_partial(), arm.settings.numa_balancing);
+        let arms: Vec<_> = parse_lists(&[list.to_owned()]).unwrap().iter().map(of).collect();
+        assert_eq!(arms, [(true, true), (true, false), (false, false), (false, false)]);
     }
 
     #[test]

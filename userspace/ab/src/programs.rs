@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
-use crate::arm::{Arm, Placement, Program};
+use crate::arm::{Arm, Placement, Program, Scheduler};
 use crate::lab::collect_files;
 use crate::run::{SCHEDULER_REPORT, hex};
 use crate::workload::Workload;
@@ -182,6 +182,9 @@ impl Programs {
         if arm.placement == Placement::Direct {
             // As much work as in the other arms, although numactl leaves a part of the CPUs.
             words.push("--whole-machine".to_owned());
+        }
+        if arm.scheduler.as_ref().is_some_and(Scheduler::is_partial) {
+            words.push("--sched-ext".to_owned());
         }
         words.extend(workload.options.iter().cloned());
         words

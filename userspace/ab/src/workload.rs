@@ -71,7 +71,7 @@ pub struct WorkloadReport {
 }
 
 /// What `tandem-load` is told by the arm and the boot, so that a workload cannot be.
-const TOLD: [&str; 3] = ["placement", "seed", "whole-machine"];
+const TOLD: [&str; 4] = ["placement", "seed", "whole-machine", "sched-ext"];
 
 /// The one option besides sizes, which only workloads have that can place themselves, and its values.
 const PAGE_SIZE: &str = "page-size";

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::pressure::{PressureGate, Turn, waited_percent};
 use crate::room::{HugeBlocks, Room, ZoneRooms};
-use crate::{MovePages, Mover, MoverConfig};
+use crate::{MoverConfig, PageMover};
 
 /// Time between two looks at least.
 const LOOK_NS: u64 = 100_000_000;
@@ -95,7 +95,7 @@ impl MemoryWatch {
     }
 
     /// Looks again, if moves are queued and it is time (`now_ns` on CLOCK_MONOTONIC), and tells the mover.
-    pub fn look<S: MovePages>(&mut self, mover: &mut Mover<S>, now_ns: u64) -> Vec<MemoryNotice> {
+    pub fn look(&mut self, mover: &mut dyn PageMover, now_ns: u64) -> Vec<MemoryNotice> {
         let fresh = self.looked_ns.is_some_and(|looked_ns| now_ns.saturating_sub(looked_ns) < LOOK_NS);
         if fresh || (mover.queued_groups() == 0 && !self.gate.is_pressed()) {
             return Vec::new();
@@ -109,7 +109,7 @@ impl MemoryWatch {
         notices
     }
 
-    fn look_at_room<S: MovePages>(&mut self, mover: &mut Mover<S>) -> Vec<MemoryNotice> {
+    fn look_at_room(&mut self, mover: &mut dyn PageMover) -> Vec<MemoryNotice> {
         let (zones, buddies) = (self.text(ROOM_FILE), self.text(BLOCKS_FILE));
         let rooms =
             zones.as_deref().map_err(String::clone).and_then(|text| self.parsed(ROOM_FILE, ZoneRooms::parse(text)));

@@ -11,13 +11,14 @@ mod job;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES};
-use thiserror::Error;
-
-use crate::{CallError, Cooldowns, Ended, Generation, MovePages, NodeRun, Outcome, PageStatus, Purpose, Room, UndoLog};
+use crate::{
+    CallError, Cooldowns, Ended, Generation, MovePages, NodeRun, Outcome, PageMove, PageMover, PageStatus, Purpose,
+    Refused, Room, UndoLog,
+};
 use batch::{Order, Settled};
 use bucket::Bucket;
 use job::{BATCH_PAGES, Job};
+use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES};
 
 /// Seconds for which unused call time is saved.
 const SAVED_S: u64 = 30;
@@ -59,40 +60,6 @@ impl Default for MoverConfig {
     }
 }
 
-/// A group to be moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageMove {
-    /// The group; its start is a multiple of the page size.
-    pub group: GroupId,
-    /// Its bytes from the first page on that go; rounded up to pages.
-    pub bytes: u64,
-    /// Whether its pages are in huge pages, which need a free block of their size each.
-    pub huge: bool,
-    /// Where to.
-    pub to: NodeId,
-    /// The plan it belongs to.
-    pub generation: Generation,
-    /// How long its pages rest once they have moved.
-    pub cooldown_ns: u64,
-}
-
-/// Why a move was not queued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Refused {
-    /// Empty, not page-aligned, or beyond the address space.
-    #[error("the group is empty, not page-aligned or ends beyond the address space")]
-    BadRange,
-    /// Some of its pages were moved recently.
-    #[error("some of its pages were moved recently")]
-    Cooldown,
-    /// A move of it was undone recently.
-    #[error("a move of it was undone recently")]
-    Held,
-    /// The queue is full.
-    #[error("the queue of page moves is full")]
-    QueueFull,
-}
-
 /// Executes page-group moves. All times are CLOCK_MONOTONIC in ns, given by the caller.
 #[derive(Debug)]
 pub struct Mover<S> {
@@ -130,34 +97,10 @@ struct Taken {
     order: Order,
 }
 
-impl<S: MovePages> Mover<S> {
-    /// An idle mover with full budgets.
-    pub fn new(system: S, config: MoverConfig) -> Self {
-        Self {
-            system,
-            config,
-            lanes: BTreeMap::new(),
-            queued: 0,
-            begun: Vec::new(),
-            pages: Bucket::new(config.pages_per_s, config.pages_per_s.max(BATCH_PAGES)),
-            call_ns: Bucket::new(config.call_ns_per_s, config.call_ns_per_s.saturating_mul(SAVED_S).max(1)),
-            last_run_ns: None,
-            cost_ns_per_page: None,
-            cost_ns_per_huge_page: None,
-            log: UndoLog::new(config.undo_runs),
-            paused: false,
-            room: None,
-        }
-    }
-
-    /// Queues a move behind the others.
-    pub fn enqueue(&mut self, wanted: PageMove, now_ns: u64, cooldowns: &Cooldowns) -> Result<(), Refused> {
+impl<S: MovePages> PageMover for Mover<S> {
+    fn enqueue(&mut self, wanted: PageMove, now_ns: u64, cooldowns: &Cooldowns) -> Result<(), Refused> {
         let PageMove { group, bytes, huge, to, generation, cooldown_ns } = wanted;
-        let pages = bytes.div_ceil(PAGE_BYTES);
-        let end = pages.checked_mul(PAGE_BYTES).and_then(|bytes| group.start.checked_add(bytes));
-        if pages == 0 || end.is_none() || !group.start.is_multiple_of(PAGE_BYTES) {
-            return Err(Refused::BadRange);
-        }
+        let pages = wanted.pages()?;
         if self.queued_groups() >= self.config.queue_groups {
             return Err(Refused::QueueFull);
         }
@@ -175,9 +118,7 @@ impl<S: MovePages> Mover<S> {
         Ok(())
     }
 
-    /// Queues the way back of every page that `generation` moved, before all other work for the same node and newest first,
-    /// and drops what is still queued of it (returned). Its groups are held for `hold_ns`. A cooldown does not stop it.
-    pub fn undo(&mut self, generation: Generation, now_ns: u64, hold_ns: u64) -> Vec<Outcome> {
+    fn undo(&mut self, generation: Generation, now_ns: u64, hold_ns: u64) -> Vec<Outcome> {
         let is_its = |job: &Job| job.outcome.generation == generation && job.outcome.purpose == Purpose::Plan;
         let mut stopped = Vec::new();
         for lane in self.lanes.values_mut() {
@@ -204,9 +145,7 @@ impl<S: MovePages> Mover<S> {
             .collect()
     }
 
-    /// Works until the queue is done, a budget is spent or the run took its time; what is left continues at the next run.
-    /// Returns the groups that ended.
-    pub fn run(&mut self, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome> {
+    fn run(&mut self, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome> {
         let elapsed_ns = now_ns.saturating_sub(self.last_run_ns.unwrap_or(now_ns));
         self.last_run_ns = Some(now_ns);
         self.pages.refill(elapsed_ns);
@@ -230,6 +169,70 @@ impl<S: MovePages> Mover<S> {
         }
         self.lanes.retain(|_, lane| !lane.is_empty());
         run.ended
+    }
+
+    fn cancel_all(&mut self, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome> {
+        self.begun.clear();
+        let jobs = std::mem::take(&mut self.lanes).into_values().flatten();
+        jobs.map(|job| {
+            job.start_cooldown(Ended::Cancelled, now_ns, cooldowns);
+            job.finish(Ended::Cancelled)
+        })
+        .collect()
+    }
+
+    fn is_ready(&self, now_ns: u64) -> bool {
+        let next = |lane: &VecDeque<Job>| lane.iter().find(|job| job.is_due(now_ns)).map(Job::next_batch);
+        !self.paused && self.lanes.values().filter_map(next).any(|batch| self.has_budget(batch.len()))
+    }
+
+    fn set_paused(&mut self, paused: bool) {
+        self.paused = paused;
+    }
+
+    fn set_room(&mut self, room: Option<Room>) {
+        self.room = room;
+    }
+
+    fn queued_groups(&self) -> usize {
+        self.lanes.values().map(VecDeque::len).sum()
+    }
+
+    fn cost_ns_per_page(&self) -> Option<f64> {
+        self.cost_ns_per_page
+    }
+
+    fn cost_ns_per_huge_page(&self) -> Option<f64> {
+        self.cost_ns_per_huge_page
+    }
+
+    fn forget_before(&mut self, generation: Generation) {
+        self.log.forget_before(generation);
+    }
+
+    fn is_held(&self, group: GroupId, bytes: u64, now_ns: u64) -> bool {
+        self.log.is_range_held(group, bytes, now_ns)
+    }
+}
+
+impl<S: MovePages> Mover<S> {
+    /// An idle mover with full budgets.
+    pub fn new(system: S, config: MoverConfig) -> Self {
+        Self {
+            system,
+            config,
+            lanes: BTreeMap::new(),
+            queued: 0,
+            begun: Vec::new(),
+            pages: Bucket::new(config.pages_per_s, config.pages_per_s.max(BATCH_PAGES)),
+            call_ns: Bucket::new(config.call_ns_per_s, config.call_ns_per_s.saturating_mul(SAVED_S).max(1)),
+            last_run_ns: None,
+            cost_ns_per_page: None,
+            cost_ns_per_huge_page: None,
+            log: UndoLog::new(config.undo_runs),
+            paused: false,
+            room: None,
+        }
     }
 
     /// The next batch for each of several nodes, as far as the budget goes. Jobs that have nothing left to do end.
@@ -310,60 +313,13 @@ impl<S: MovePages> Mover<S> {
         run.ended.push(job.finish(how));
     }
 
-    /// Empties the queue; groups begun are cooling as far as they were moved.
-    pub fn cancel_all(&mut self, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome> {
-        self.begun.clear();
-        let jobs = std::mem::take(&mut self.lanes).into_values().flatten();
-        jobs.map(|job| {
-            job.start_cooldown(Ended::Cancelled, now_ns, cooldowns);
-            job.finish(Ended::Cancelled)
-        })
-        .collect()
-    }
-
-    /// Whether another run at `now_ns` would find work and budget.
-    pub fn is_ready(&self, now_ns: u64) -> bool {
-        let next = |lane: &VecDeque<Job>| lane.iter().find(|job| job.is_due(now_ns)).map(Job::next_batch);
-        !self.paused && self.lanes.values().filter_map(next).any(|batch| self.has_budget(batch.len()))
-    }
-
     fn has_budget(&self, pages: usize) -> bool {
         self.pages.has(pages as u64) && self.call_ns.has(1)
-    }
-
-    /// Whether runs leave everything queued as it is, undo too, until told otherwise.
-    pub fn set_paused(&mut self, paused: bool) {
-        self.paused = paused;
-    }
-
-    /// Says how much the nodes can take now; without it moves go to full nodes too.
-    pub fn set_room(&mut self, room: Option<Room>) {
-        self.room = room;
-    }
-
-    /// Groups queued.
-    pub fn queued_groups(&self) -> usize {
-        self.lanes.values().map(VecDeque::len).sum()
-    }
-
-    /// Call time per page that moved by itself, aged over past calls; `None` until one did.
-    pub fn cost_ns_per_page(&self) -> Option<f64> {
-        self.cost_ns_per_page
-    }
-
-    /// The same of huge pages of 2 MiB that moved whole.
-    pub fn cost_ns_per_huge_page(&self) -> Option<f64> {
-        self.cost_ns_per_huge_page
     }
 
     /// What can be undone and what is held.
     pub fn undo_log(&self) -> &UndoLog {
         &self.log
-    }
-
-    /// Forgets how to undo every generation before `generation`: these plans paid.
-    pub fn forget_before(&mut self, generation: Generation) {
-        self.log.forget_before(generation);
     }
 
     /// Counts what became of a batch; an error if the job ends with it.

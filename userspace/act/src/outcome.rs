@@ -41,6 +41,10 @@ pub enum Ended {
     NodeNotAllowed,
     /// The call failed with this errno.
     Failed(i32),
+    /// The kernel was to bring its pages, and hardly any was used from the node that they are to go to.
+    NotUsed,
+    /// No thread of the process is of class SCHED_EXT, so that none can be lent to have the kernel look at it.
+    NoThreadToLend,
     /// Its pages were moved by another move while it was queued.
     Cooldown,
     /// Cancelled before its end.

@@ -57,13 +57,16 @@ fn why(outcome: &Outcome) -> Option<Unmovable> {
     }
     match outcome.ended {
         Ended::Done => {}
-        Ended::NotPermitted | Ended::NodeNotAllowed | Ended::NoSuchNode | Ended::Failed(_) => {
+        Ended::NotPermitted | Ended::NodeNotAllowed | Ended::NoSuchNode | Ended::NoThreadToLend | Ended::Failed(_) => {
             return Some(Unmovable::Bound);
         }
         // Of the moment, or gone.
-        Ended::TargetFull | Ended::TargetFragmented | Ended::ProcessGone | Ended::Cooldown | Ended::Cancelled => {
-            return None;
-        }
+        Ended::TargetFull
+        | Ended::TargetFragmented
+        | Ended::ProcessGone
+        | Ended::NotUsed
+        | Ended::Cooldown
+        | Ended::Cancelled => return None,
     }
     let pinned = outcome.busy_pages + outcome.invalid_pages + outcome.other_pages.values().sum::<u64>();
     let half = (outcome.moved_pages + pinned + outcome.shared_pages) / 2;
@@ -109,11 +112,24 @@ mod tests {
 
     #[test]
     fn what_the_kernel_refuses_is_not_asked_for_again_and_what_is_of_the_moment_is() {
-        for ended in [Ended::Cancelled, Ended::TargetFull, Ended::TargetFragmented, Ended::ProcessGone, Ended::Cooldown]
-        {
+        let of_the_moment = [
+            Ended::Cancelled,
+            Ended::TargetFull,
+            Ended::TargetFragmented,
+            Ended::ProcessGone,
+            Ended::NotUsed,
+            Ended::Cooldown,
+        ];
+        for ended in of_the_moment {
             assert_eq!(found(&Outcome { ended, busy_pages: 8, ..outcome() }), None);
         }
-        for ended in [Ended::NodeNotAllowed, Ended::NotPermitted, Ended::NoSuchNode, Ended::Failed(libc::EFAULT)] {
+        for ended in [
+            Ended::NodeNotAllowed,
+            Ended::NotPermitted,
+            Ended::NoSuchNode,
+            Ended::NoThreadToLend,
+            Ended::Failed(libc::EFAULT),
+        ] {
             assert_eq!(found(&Outcome { ended, ..outcome() }), Some(Unmovable::Bound));
         }
         let purpose = Purpose::Undo { from: NodeId(1) };

@@ -8,7 +8,7 @@ use std::time::Instant;
 use procfs::process::Process;
 use tandem_act::{
     Cooldowns, Ended, Generation, LinuxMovePages, MemoryWatch, MovePages, Mover, MoverConfig, Outcome, PageMove,
-    PageStatus, Room, UNWRITTEN, ZoneRooms,
+    PageMover, PageStatus, Room, UNWRITTEN, ZoneRooms,
 };
 use tandem_machine::parse_cpu_list;
 use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES, ProcessId};

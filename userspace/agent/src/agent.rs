@@ -11,8 +11,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::Result;
-use tandem_act::{Assignments, Cooldowns, Generation, LinuxMovePages, MemoryWatch, Mover, MoverConfig, Outcome, Stuck};
-use tandem_bpf::{Scheduler, TaskRecord};
+use tandem_act::{
+    Assignments, Cooldowns, Generation, KernelMover, LinuxMovePages, MemoryWatch, Mover, MoverConfig, Outcome,
+    PageMover, Stuck,
+};
+use tandem_bpf::{Loans, Purpose, Scheduler, TaskRecord};
 use tandem_policies::decider::{Decider, PolicyChoice};
 use tandem_policies::model::{
     CpuId, NodeIndex, PAGE_BYTES, PerNode, ProcessId, Snapshot, ThreadId, Topology, Unmovable,
@@ -22,7 +25,7 @@ use tandem_trace::{Answer, Decision};
 use tandem_view::Status;
 use tracing::{debug, info};
 
-use crate::config::AgentConfig;
+use crate::config::{AgentConfig, MoverKind};
 use crate::cost::Work;
 use crate::leases::{self, busy};
 use crate::managed::{ControlGroups, ProcessMemories};
@@ -72,13 +75,22 @@ pub enum Ended {
     SchedulerLeft,
 }
 
+/// Who moves pages.
+fn mover(kind: MoverKind, topology: &Topology, config: MoverConfig) -> Box<dyn PageMover> {
+    let system = LinuxMovePages::new(topology);
+    match kind {
+        MoverKind::MovePages => Box::new(Mover::new(system, config)),
+        MoverKind::Kernel => Box::new(KernelMover::new(system, Loans::new(Purpose::Pages), config)),
+    }
+}
+
 /// An agent of a loaded scheduler.
 pub struct Agent {
     config: AgentConfig,
     topology: Topology,
     scheduler: Scheduler,
     sensor: Sensor,
-    mover: Mover<LinuxMovePages>,
+    mover: Box<dyn PageMover>,
     memory: MemoryWatch,
     stuck: Stuck,
     assignments: Assignments,
@@ -137,7 +149,7 @@ impl Agent {
         }
         Self {
             assignments: Assignments::new(config.lease.as_nanos() as u64),
-            mover: Mover::new(LinuxMovePages::new(&topology), mover_config),
+            mover: mover(config.mover, &topology, mover_config),
             memory: MemoryWatch::new(Path::new("/proc"), mover_config),
             cooldowns: Cooldowns::new(COOLDOWNS),
             stuck: Stuck::new(COOLDOWNS, config.cooldown.as_nanos() as u64 * HOLD_COOLDOWNS),
@@ -367,8 +379,7 @@ impl Agent {
         let now_ns = monotonic_ns();
         let (cooldowns, mover, stuck) = (&self.cooldowns, &self.mover, &self.stuck);
         let mut snapshot = self.sensor.snapshot(&self.topology, accounts, start_ns, now_ns, |group, bytes| {
-            let held = mover.undo_log().is_range_held(group, bytes, now_ns);
-            let cooling = held || cooldowns.is_group_cooling(group, bytes, now_ns);
+            let cooling = mover.is_held(group, bytes, now_ns) || cooldowns.is_group_cooling(group, bytes, now_ns);
             cooling.then_some(Unmovable::Cooldown).or_else(|| stuck.why(group, bytes, now_ns))
         });
         snapshot.page_move_ns = mover.cost_ns_per_page();

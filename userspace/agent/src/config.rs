@@ -9,6 +9,15 @@ use tandem_view::Board;
 
 use crate::managed::ManagedSet;
 
+/// Who moves pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoverKind {
+    /// The agent, by move_pages.
+    MovePages,
+    /// The kernel's NUMA balancing. In partial mode, with balancing on.
+    Kernel,
+}
+
 /// Everything that can be chosen about an agent.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
@@ -24,6 +33,8 @@ pub struct AgentConfig {
     pub managed: ManagedSet,
     /// CPU time for sampling with `lookahead`, as a share of one CPU.
     pub sampler_budget: f64,
+    /// Who moves pages.
+    pub mover: MoverKind,
     /// Memory moved per second at most.
     pub page_rate_bytes_per_s: u64,
     /// Time in system calls that move pages, as a share of one CPU.

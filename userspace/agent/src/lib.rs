@@ -23,7 +23,7 @@ mod verify;
 
 pub use agent::{Agent, Ended, Order};
 pub use allocator::give_back_large_blocks;
-pub use config::AgentConfig;
+pub use config::{AgentConfig, MoverKind};
 pub use cost::CostReport;
 pub use managed::ManagedSet;
 pub use report::{MoverReport, PagesMove, PlanResult, Recent, Report, SamplerReport, ThreadMove};

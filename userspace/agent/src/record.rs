@@ -87,6 +87,8 @@ fn ended(ended: Ended) -> String {
         Ended::NoSuchNode => "no such node".to_owned(),
         Ended::NodeNotAllowed => "node not allowed".to_owned(),
         Ended::Failed(errno) => format!("failed with errno {errno}"),
+        Ended::NotUsed => "not used".to_owned(),
+        Ended::NoThreadToLend => "no thread to lend".to_owned(),
         Ended::Cooldown => "cooldown".to_owned(),
         Ended::Cancelled => "cancelled".to_owned(),
     }

@@ -10,7 +10,7 @@ use tandem_policies::model::{
 use tandem_policies::stall::Locality;
 use tandem_view::PlanVerdict;
 
-use crate::config::AgentConfig;
+use crate::config::{AgentConfig, MoverKind};
 use crate::managed::ManagedSet;
 use crate::report::PlanResult;
 
@@ -62,6 +62,7 @@ pub fn config() -> AgentConfig {
         policies: PolicyChoice::of_both("sma+none").unwrap(),
         managed: ManagedSet { include: vec![], exclude: vec![] },
         sampler_budget: 0.01,
+        mover: MoverKind::MovePages,
         page_rate_bytes_per_s: 1,
         mover_budget: 0.1,
         dry_run: true,

@@ -8,6 +8,7 @@
 
 mod counters;
 mod handle;
+mod loans;
 mod pins;
 mod records;
 mod sampled;
@@ -40,6 +41,7 @@ mod sampled_skeleton {
 
 pub use counters::{Counters, EventCount, ThreadCharges};
 pub use handle::{Error, Identity, Scheduler};
+pub use loans::{Lending, Loans, Purpose, rounds_of_a_scan};
 pub use pins::Pins;
 pub use records::{AssignOutcome, Assignment, Statistics, TaskRecord};
 pub use sampled::SampleFilter;

@@ -122,7 +122,7 @@ pub fn parse<P: Parser>(arguments: &[OsString]) -> Result<(P, Effective), Error>
     all.extend(arguments.iter().skip(1).cloned());
     let matches = command::<P>().try_get_matches_from(all)?;
     let parsed = P::from_arg_matches(&matches)?;
-    Options::from_arg_matches(&matches)?.policies().map_err(Error::Settings)?;
+    Options::from_arg_matches(&matches)?.check().map_err(Error::Settings)?;
     let settings = options().get_arguments().map(|arg| setting(arg, &given, &matches)).collect();
     Ok((parsed, Effective { file: path.cloned(), settings }))
 }
@@ -312,6 +312,15 @@ mod tests {
         assert_eq!((options.policy, options.thread_policy.as_deref()), (None, Some("nimar")));
         let (options, _) = layered("thread_policy = 'nimar'\npage_policy = 'none'\n", &["--policy", "sam+none"]);
         assert_eq!(options.policy.as_deref(), Some("sam+none"));
+    }
+
+    #[test]
+    fn the_kernel_moves_pages_in_partial_mode_only() {
+        let (options, _) = layered("mover = 'kernel'\n", &["--partial"]);
+        assert_eq!(options.mover, crate::MoverName::Kernel);
+        let words = ["scx_tandem", "--mover", "kernel"].map(OsString::from);
+        let error = parse::<Program>(&words).unwrap_err().to_string();
+        assert!(error.starts_with("mover kernel needs --partial: ") && error.lines().count() == 1, "{error}");
     }
 
     #[test]

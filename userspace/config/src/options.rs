@@ -55,6 +55,16 @@ pub enum SamplerName {
     Fault,
 }
 
+/// Who moves pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum)]
+pub enum MoverName {
+    /// scx_tandem itself, to where the plan says
+    #[default]
+    MovePages,
+    /// The kernel's NUMA balancing, to where the threads are that use them: with --partial, and kernel.numa_balancing on
+    Kernel,
+}
+
 /// Policy if none is given, and the other one if one of threads or of pages is.
 const USUAL_POLICY: &str = "tandem";
 const USUAL_THREADS: &str = "sma";
@@ -113,6 +123,10 @@ pub struct Options {
     /// as several, and as many pages of 4 KiB are kept to see which threads share
     #[arg(long, value_name = "NUMBER", default_value_t = 131_072, value_parser = clap::value_parser!(u64).range(1024..=1 << 28))]
     pub page_groups: u64,
+
+    /// Who moves pages
+    #[arg(long, value_name = "WHO", value_enum, default_value_t = MoverName::MovePages)]
+    pub mover: MoverName,
 
     /// Memory moved per second at most
     #[arg(long, value_name = "MIB_PER_S", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
@@ -194,6 +208,19 @@ impl Options {
     /// Length of an assignment's lease.
     pub fn lease(&self) -> Duration {
         self.interval() * LEASE_INTERVALS
+    }
+
+    /// Whether the options go together.
+    ///
+    /// # Errors
+    /// One sentence: what of them does not.
+    pub fn check(&self) -> Result<(), String> {
+        if self.mover == MoverName::Kernel && !self.partial {
+            return Err("mover kernel needs --partial: the kernel looks at the memory of tasks only that it schedules itself, and \
+                        without --partial there are none"
+                .to_owned());
+        }
+        self.policies().map(|_| ())
     }
 
     /// The policies with their parameters, in the order in which they are asked: one of threads and one of pages, or a

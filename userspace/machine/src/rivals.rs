@@ -19,7 +19,8 @@ const DAEMONS: [(&str, &str); 3] = [
 const DAMON: &str = "sys/kernel/mm/damon/admin/kdamonds";
 const KSM: &str = "sys/kernel/mm/ksm";
 const NUMA_BALANCING: &str = "proc/sys/kernel/numa_balancing";
-/// Bit of `kernel.numa_balancing`: hot pages of slow memory are promoted.
+/// Bits of `kernel.numa_balancing`: pages follow threads between nodes; hot pages of slow memory are promoted.
+const BALANCING: u32 = 1;
 const TIERING: u32 = 2;
 const DEMOTION: &str = "sys/kernel/mm/numa/demotion_enabled";
 const NODES: &str = "sys/devices/system/node";
@@ -152,8 +153,17 @@ fn damon(root: &Path) -> Vec<Rival> {
     migrating.collect()
 }
 
+/// Whether the kernel lets pages follow the threads that it schedules itself. `root` is `/` but for tests.
+pub fn kernel_balances(root: &Path) -> bool {
+    balancing_mode(root).is_some_and(|mode| mode & BALANCING != 0)
+}
+
+fn balancing_mode(root: &Path) -> Option<u32> {
+    text(&root.join(NUMA_BALANCING))?.parse().ok()
+}
+
 fn promotion(root: &Path) -> Option<Rival> {
-    let mode: u32 = text(&root.join(NUMA_BALANCING))?.parse().ok()?;
+    let mode = balancing_mode(root)?;
     (mode & TIERING != 0).then(|| Rival {
         kind: RivalKind::Promotion,
         found: format!("kernel.numa_balancing is {mode}: the kernel moves hot pages between tiers of memory too"),

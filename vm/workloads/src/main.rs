@@ -9,6 +9,7 @@ mod measures;
 mod observe;
 mod page_homes;
 mod process_files;
+mod scheduling_class;
 mod topology;
 mod truth;
 mod truth_of;
@@ -78,13 +79,18 @@ fn run(matches: &ArgMatches) -> Result<()> {
         (forks::COMMAND, matches) => forks::start(&forks::Options::from_arg_matches(matches)?),
         (forks::PROGRAM, matches) => forks::run(&forks::Program::from_arg_matches(matches)?),
         (wake_ups::COMMAND, matches) => wake_ups::run(&wake_ups::Options::from_arg_matches(matches)?),
-        (name, matches) => match workloads::ALL.iter().find(|spec| spec.name == name) {
-            Some(spec) => frame::command::run(spec, matches),
-            None => {
-                let found = external::ALL.iter().find(|external| external.name == name);
-                external::run(found.expect("clap knows only these names"), matches)
+        (name, matches) => {
+            if matches.get_flag(frame::command::SCHED_EXT) {
+                scheduling_class::enter_sched_ext()?;
             }
-        },
+            match workloads::ALL.iter().find(|spec| spec.name == name) {
+                Some(spec) => frame::command::run(spec, matches),
+                None => {
+                    let found = external::ALL.iter().find(|external| external.name == name);
+                    external::run(found.expect("clap knows only these names"), matches)
+                }
+            }
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::report::Report;
 impl Agent {
     /// Looks at the machine's memory and moves pages.
     pub(super) fn move_pages(&mut self, report: &mut Report) {
-        for notice in self.memory.look(&mut self.mover, monotonic_ns()) {
+        for notice in self.memory.look(self.mover.as_mut(), monotonic_ns()) {
             match notice {
                 MemoryNotice::PressureBegan { .. } => {
                     report.mover.pressure_pauses += 1;

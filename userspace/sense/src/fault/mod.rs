@@ -3,7 +3,8 @@
 //!
 //! Each fault gives thread, full virtual address and physical frame. First touches come by themselves. Extra faults are made
 //! where the kernel can: at writes, by soft-dirty tracking ([`writes`]), in rounds over the managed processes; and in partial
-//! mode by the kernel's own NUMA balancing ([`hints`]). A kernel that offers NUMA balancing to sched_ext tasks adds its
+//! mode by the kernel's own NUMA balancing, to which one thread of a process is lent a round ([`Loans`]). The kernel may also
+//! move pages then. A kernel that offers NUMA balancing to sched_ext tasks adds its
 //! hint faults without anything here: they are faults like others.
 //!
 //! The kernel counts a fault when it has been handled (software events `minor-faults` and `major-faults`, of every CPU), and
@@ -13,13 +14,15 @@
 
 mod counters;
 mod frame;
-mod hints;
 mod touch;
 mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use perf_event_open_sys::bindings;
+use tandem_bpf::{Lending, Loans, Purpose};
+use tandem_machine::kernel_balances;
 use tandem_policies::model::{CpuId, ProcessId};
 use thiserror::Error;
 
@@ -34,7 +37,6 @@ use crate::pmu::{Attributes, Sampling};
 use crate::samplers::{SamplerCounters, SamplerError};
 use crate::source::DataSource;
 use frame::FrameFlags;
-use hints::Hints;
 
 /// What the sampler says of itself.
 pub const TRAITS: SamplerTraits = SamplerTraits {
@@ -106,7 +108,7 @@ pub struct Fault {
     budget: Budget,
     /// The kernel tracks writes.
     writes: bool,
-    hints: Option<Hints>,
+    hints: Option<Loans>,
     flags: Option<FrameFlags>,
     /// When each process was last made to fault.
     rounds_ns: BTreeMap<ProcessId, u64>,
@@ -136,7 +138,7 @@ impl Fault {
         if !writes {
             tracing::info!("this kernel does not track writes (CONFIG_MEM_SOFT_DIRTY): no extra faults at writes");
         }
-        let hints = (config.hints && Hints::balancing()).then(Hints::default);
+        let hints = (config.hints && kernel_balances(Path::new("/"))).then(|| Loans::new(Purpose::Samples));
         if config.hints && hints.is_none() {
             tracing::info!("kernel.numa_balancing is off: no hint faults");
         }
@@ -195,8 +197,8 @@ impl Fault {
             self.counters.refused += u64::from(!rearmed);
         }
         if let Some(hints) = &mut self.hints {
-            match hints.lend(process, now_ns) {
-                Ok(lent) => self.counters.hint_rounds += u64::from(lent),
+            match hints.lend(process.0, now_ns) {
+                Ok(lending) => self.counters.hint_rounds += u64::from(lending == Lending::Lent),
                 Err(_) => self.counters.refused += 1,
             }
         }

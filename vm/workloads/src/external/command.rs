@@ -3,7 +3,7 @@
 
 use crate::affinity::Affinity;
 use crate::external::{External, Setting, session};
-use crate::frame::command::{WHOLE_MACHINE, option, size_options, values, whole_machine};
+use crate::frame::command::{WHOLE_MACHINE, option, sched_ext, size_options, values, whole_machine};
 use crate::frame::report::Report;
 use crate::topology::Topology;
 use anyhow::{Context, Result};
@@ -22,7 +22,7 @@ pub fn command(external: &External) -> Command {
             option("seed", "varies random choices, where the program has any", "0")
                 .value_parser(value_parser!(u64).range(..1 << 32)),
         );
-    size_options(command.arg(whole_machine()), external.sizes)
+    size_options(command.args([whole_machine(), sched_ext()]), external.sizes)
 }
 
 /// Runs it to its end and prints what it gave.

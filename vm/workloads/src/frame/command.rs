@@ -30,7 +30,7 @@ pub fn command(spec: &Spec) -> Command {
                 .value_parser(value_parser!(u64).range(..1 << 32)),
         )
         .arg(option("page-size", "page size asked for", "system").value_parser(value_parser!(PageSize)))
-        .arg(whole_machine());
+        .args([whole_machine(), sched_ext()]);
     command = size_options(command, spec.sizes);
     if spec.timed {
         let limit = Arg::new("seconds").long("seconds").value_parser(value_parser!(u64).range(1..1 << 32));
@@ -65,6 +65,17 @@ pub fn whole_machine() -> Arg {
         .long(WHOLE_MACHINE)
         .action(clap::ArgAction::SetTrue)
         .help("sizes that follow from the CPUs count all that are online, not only those that this process may use")
+}
+
+/// Name of [`sched_ext`].
+pub const SCHED_EXT: &str = "sched-ext";
+
+/// The option that puts a run into the class of sched_ext, which a scheduler in partial mode asks for.
+pub fn sched_ext() -> Arg {
+    Arg::new(SCHED_EXT)
+        .long(SCHED_EXT)
+        .action(clap::ArgAction::SetTrue)
+        .help("run in the class SCHED_EXT, as a scheduler in partial mode wants it")
 }
 
 /// An option with a default.
