@@ -321,6 +321,15 @@ mod tests {
     }
 
     #[test]
+    fn a_scheduler_in_partial_mode_gets_a_workload_of_its_class() {
+        let words = |arm: &str| arguments(arm, &programs(Some("/b/scx_tandem"), None));
+        let kernel = words("scx_tandem:--partial --mover kernel");
+        assert_eq!((kernel[1].as_str(), kernel.contains(&"--sched-ext".to_owned())), ("1", true), "{kernel:?}");
+        let full = words("scx_tandem");
+        assert_eq!((full[1].as_str(), full.contains(&"--sched-ext".to_owned())), ("0", false), "{full:?}");
+    }
+
+    #[test]
     fn another_program_or_another_word_is_another_fingerprint() {
         let directory = tempfile::tempdir().unwrap();
         let load = directory.path().join("tandem-load");

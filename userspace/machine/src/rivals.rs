@@ -240,6 +240,13 @@ mod tests {
         assert_eq!(found(&[]), []);
     }
 
+    #[test]
+    fn the_kernel_balances_where_the_first_bit_says_so() {
+        let balances = |mode| kernel_balances(machine(&[(NUMA_BALANCING, mode)]).path());
+        assert_eq!(["0\n", "1\n", "2\n", "3\n"].map(balances), [false, true, false, true]);
+        assert!(!kernel_balances(machine(&[]).path()), "nor without the file");
+    }
+
     /// A machine with a kdamond 12 in this state, whose second context has a second scheme with this action.
     fn with_damon(state: &str, action: &str) -> Vec<Rival> {
         let scheme = |context, scheme| format!("{DAMON}/12/contexts/{context}/schemes/{scheme}/action");

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use tandem_policies::model::NodeId;
 
 use super::*;
-use crate::Call;
+use crate::{Call, CallError};
 
 const PROCESS: ProcessId = ProcessId(42);
 const PAGES: u64 = 100;
@@ -31,6 +31,8 @@ struct Kernel {
     refuses: Option<i32>,
     no_thread: bool,
     nobody_runs: bool,
+    /// Why nobody may ask where pages are.
+    unasked: Option<CallError>,
     tries: u32,
     /// Pages that were asked for.
     asked: u64,
@@ -43,6 +45,9 @@ impl MovePages for Shared {
     fn call(&self, process: ProcessId, addresses: &[u64], to: Option<NodeId>, status: &mut [i32]) -> Call {
         assert_eq!((process, to), (PROCESS, None), "it only asks");
         let mut kernel = self.0.lock().unwrap();
+        if let Some(error) = kernel.unasked {
+            return Call { result: Err(error), time_ns: 0 };
+        }
         kernel.asked += addresses.len() as u64;
         for (address, status) in addresses.iter().zip(status) {
             *status = kernel.on[(address / PAGE_BYTES) as usize];
@@ -245,6 +250,7 @@ fn why_the_kernel_cannot_be_asked_is_told() {
         assert_eq!(ended.counted_pages() + ended.not_tried_pages, PAGES);
         ended.ended
     };
+    assert_eq!(outcome(&|kernel| kernel.unasked = Some(CallError::NotPermitted)), Ended::NotPermitted);
     assert_eq!(outcome(&|kernel| kernel.no_thread = true), Ended::NoThreadToLend);
     assert_eq!(outcome(&|kernel| kernel.refuses = Some(libc::ESRCH)), Ended::ProcessGone);
     assert_eq!(outcome(&|kernel| kernel.refuses = Some(libc::EPERM)), Ended::NotPermitted);
