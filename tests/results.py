@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Measures every workload under the stock scheduler and between its bounds, on two machines, and some of them, longer, under
-scx_tandem beside it; writes docs/results.md.
+"""Measures every workload under the stock scheduler and between its bounds, on two machines, and longer under scx_tandem and other
+policies and schedulers beside it, on four; writes docs/results.md.
 
 Takes hours. Finished runs are kept in the store of `tandem ab`, so after an interruption the same command goes on, and finished
 experiments in docs/results, so that it may go on elsewhere: what is there is measured again only with --again.
@@ -20,7 +20,9 @@ import tempfile
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
 DOCUMENT = ROOT / "docs" / "results.md"
+# The machines of both kinds of tables, and those for scx_tandem alone: servers of a publication.
 MACHINES = ("2node", "ring4")
+SERVERS = ("thanos-a", "thanos-b")
 STOCK = ("stock-nb0", "stock-nb1", "stock-nb0-thp", "stock-nb1-thp")
 # What follows a workload's name, which may be there in several forms, names the form.
 # A virtual second or a few each: all of it is hours of two cores. NUMA balancing begins a second after a thread.
@@ -53,7 +55,16 @@ SIZES = {
     "redis": "",
     "hpcc": "",
 }
-# Long enough for a scheduler that learns: some virtual seconds each. On the ring, those that differ most between their bounds.
+# Long enough for a scheduler that learns: some virtual seconds each. With more than two nodes, those that differ most between
+# their bounds.
+SENSITIVE_SIZES = {
+    "ring": "--steps 300",
+    "is": "--sorts 500",
+    "cg": "--solves 20",
+    "bandwidth": "--passes 150",
+    "mixed": "--passes 500 --additions 6000000 --steps 350000000",
+    "master-init": "--passes 120",
+}
 LONG_SIZES = {
     "2node": {
         "crossed": "",
@@ -63,20 +74,37 @@ LONG_SIZES = {
         "bandwidth": "--passes 220",
         "pairs": "--passes 90",
         "all-shared": "--passes 30",
-    },
-    "ring4": {
-        "ring": "--steps 300",
-        "is": "--sorts 500",
+        "ping-pong": "--turns 8000",
+        "mixed": "--passes 800 --additions 9600000 --steps 560000000",
+        "hubench": "--additions 10000000",
+        "lubench": "--additions 2000000",
+        "membench": "--passes 600",
+        "oltp": "--requests 400000",
+        "interactive": "--work 50 --scale 3",
+        "queue": "--programs 1 --work 100",
         "cg": "--solves 20",
-        "bandwidth": "--passes 150",
-        "mixed": "--passes 500 --additions 6000000 --steps 350000000",
-        "master-init": "--passes 120",
+        "sp": "--steps 350",
+        "is": "--sorts 500",
+        "migration": "--operations 2000000",
+        "perf-numa": "--loops 150",
+        "perf-numa 1x8-bw-thread": "--processes 1 --threads 8 --process-mib 0 --thread-mib 2 --loops 1000",
+        "perf-numa 8x1-bw-process": "--processes 8 --threads 1 --process-mib 2 --loops 1000",
+        "sysbench-threads": "--events 120000",
+        "redis": "--requests 30000",
+        "hpcc": "",
     },
+    "ring4": SENSITIVE_SIZES,
+    "thanos-a": SENSITIVE_SIZES,
+    "thanos-b": SENSITIVE_SIZES,
 }
 TANDEM = ("scx_tandem", "scx_tandem:--sampler device")
+# Pairs of a thread and a page policy, and a policy that places threads alone.
+PAIRS = tuple(f"scx_tandem:--policy {pair}" for pair in ("sma+tmma", "nimar+lmma", "kmaf+kmaf", "sam+none"))
 TANDEM_ARMS = {
-    "2node": ("stock-nb0", "stock-nb1", *TANDEM, "oracle"),
-    "ring4": ("stock-nb0", "stock-nb1", *TANDEM, "oracle", "worst"),
+    "2node": ("stock-nb0", "stock-nb1", *TANDEM, "oracle", "worst"),
+    "ring4": (*STOCK, "direct", "interleave", "scx_rusty", "scx_bpfland", *PAIRS, *TANDEM, "oracle", "worst"),
+    "thanos-a": ("stock-nb1", "scx_tandem", "oracle"),
+    "thanos-b": ("stock-nb1", "scx_tandem", "oracle"),
 }
 HEAD = """<!-- SPDX-License-Identifier: GPL-2.0-only -->
 # Results
@@ -89,14 +117,14 @@ of [ab.md](ab.md), workloads those of [workloads.md](workloads.md). Medians; in 
 GB/s is better when it is higher, and its ratios are turned round. Programs of other projects place nothing: their ratios
 are to `stock-nb0`, whose measure stands in brackets.
 
-`timed part` is its length in virtual seconds, under `oracle` or else under `stock-nb0`. The ground truth has one record a virtual
-second and one at each end of the timed part: of a short one it tells the sums, but hardly a course.
+`timed part` is its length in virtual seconds, under `oracle` or else under `stock-nb0`.
 
 NUMA balancing begins a second after a thread: of runs that last about as long, the arms with it show its start at most;
 `crossed` is long enough to show what it reaches. Arms that are not between the bounds stand below each table with what they did
 besides; on what is measured once, luck counts too.
 """
-NOTHING_TO_GAIN = ("all-shared",)
+# Placement matters to a workload that takes so much longer under the stock scheduler, left alone, than under oracle.
+MATTERS = 1.05
 TANDEM_GOALS = {"2node": """**Goals.** Not slower than the best stock arm by more than 2 %; at least 20 % less time than stock with balancing, as a geometric mean;
 80 % of the way to oracle, where that is 5 % at least; `crossed` within 8 % of oracle; `phases` recovers within 2 s; at most 1 % lost on `all-shared`.
 One boot an arm yet, so that a percent or two are chance.
@@ -127,8 +155,14 @@ def workloads_known():
     return {workload["name"]: workload for workload in json.loads(listed.stdout)}
 
 
-def arms_of(workload):
-    return ["stock", "oracle", "worst"] if workload["best"] else ["stock"]
+BOUNDS = ("oracle", "worst")
+
+
+def arms_of(machine, workload, tandem):
+    """The arms to measure: programs of others have no bounds, and are not measured under all that ours are."""
+    if not tandem:
+        return ["stock", *BOUNDS] if workload["best"] else ["stock"]
+    return [arm for arm in TANDEM_ARMS[machine] if workload["best"] or arm not in (*BOUNDS, TANDEM[1])]
 
 
 def workload_of(form):
@@ -230,28 +264,40 @@ def arm_medians(experiment):
 
 def way(medians, name, best_stock):
     """How far an arm came from the best stock arm to oracle, where there is a way of 5 % at least."""
-    gap = best_stock - medians["oracle"]
+    gap = best_stock - medians.get("oracle", best_stock)
     return f"{(best_stock - medians[name]) / gap:.0%}" if gap > 0.05 * best_stock else "-"
 
 
+def local_after(experiment, name):
+    """When 90 % of an arm's accesses were local first."""
+    after_s = next((arm.get("local_after_s") for arm in experiment["arms"] if arm["name"] == name), None)
+    return "-" if after_s is None else f"{after_s:.1f} s"
+
+
 def beside_stock(experiments, names):
-    """What scx_tandem is of the best stock arm, and how far it came to oracle."""
-    parts = [f"| workload | commit | best stock arm | {' | '.join(f'{name}, of it | way to oracle' for name in names)} |"]
-    parts.append("|---|---|---" + "|---|---" * len(names) + "|")
+    """What scx_tandem is of the best stock arm, how far it came to oracle, and when accesses were local."""
+    parts = [f"| workload | commit | best stock arm | {' | '.join(f'{name}, of it | way to oracle | local after' for name in names)} |"]
+    parts.append("|---|---|---" + "|---|---|---" * len(names) + "|")
     of_balancing = {name: [] for name in names}
     for experiment in experiments:
         medians = arm_medians(experiment)
-        if not {"oracle", *names} <= set(medians):
-            continue
         best = min((name for name in STOCK if name in medians), key=medians.get)
-        cells = [f"{medians[name] / medians[best]:.2f} | {way(medians, name, medians[best])}" for name in names]
+        cells = [
+            f"{medians[name] / medians[best]:.2f} | {way(medians, name, medians[best])} | {local_after(experiment, name)}"
+            if name in medians else "- | - | -" for name in names
+        ]
         parts.append(f"| `{experiment['workload']}` | {experiment.get('commit', '-')} | {best} | {' | '.join(cells)} |")
-        if workload_of(experiment["workload"].replace(":", " ")) not in NOTHING_TO_GAIN:
-            for name in names:
+        alone = medians.get("stock-nb0", medians["stock-nb1"])
+        if "oracle" in medians and alone > MATTERS * medians["oracle"]:
+            for name in set(names) & set(medians):
                 of_balancing[name].append(medians[name] / medians["stock-nb1"])
-    means = [f"{name} {statistics.geometric_mean(ratios):.2f}" for name, ratios in of_balancing.items() if ratios]
-    parts += ["", f"Geometric mean of the time under stock with balancing, where placement matters: {', '.join(means)}."]
+    means = [f"`{name}` {statistics.geometric_mean(ratios):.2f} ({len(ratios)} workloads)" for name, ratios in of_balancing.items() if ratios]
+    parts += ["", f"Geometric mean of the time under stock with balancing, where placement matters: {', '.join(means) or '-'}."]
     return parts
+
+
+def machines(tandem):
+    return (*MACHINES, *SERVERS) if tandem else MACHINES
 
 
 def sizes_on(machine, tandem):
@@ -261,7 +307,7 @@ def sizes_on(machine, tandem):
 def tables(title, tandem):
     """One table a machine, with the commands, from the results that there are."""
     parts = []
-    for machine in MACHINES:
+    for machine in machines(tandem):
         columns = [arm for arm in TANDEM_ARMS[machine] if arm != "oracle"] if tandem else [*STOCK, "worst"]
         files = [result_file(machine, form, tandem) for form in sizes_on(machine, tandem)]
         files = [file for file in files if file.exists()]
@@ -274,7 +320,8 @@ def tables(title, tandem):
         parts.append(f"| workload | oracle | timed part | {' | '.join(columns)} |\n|---|---|---{'|---' * len(columns)}|")
         parts += [row(experiment, columns) for experiment in found]
         parts.append("")
-        parts += [*beside_stock(found, TANDEM), "", TANDEM_GOALS.get(machine, "")] if tandem else []
+        if tandem:
+            parts += [*beside_stock(found, [name for name in TANDEM if name in columns]), "", TANDEM_GOALS.get(machine, "")]
         for experiment in found:
             arms, count = arms_measured(experiment), experiment["boots_per_arm"]
             parts.append(f"    ./run ab --machine {machine} --workload '{experiment['workload']}' --arms '{arms}' --boots {count}")
@@ -294,7 +341,7 @@ def written():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tandem", action="store_true", help="measure scx_tandem beside the stock scheduler")
-    parser.add_argument("--machine", action="append", choices=MACHINES)
+    parser.add_argument("--machine", action="append", choices=machines(True))
     parser.add_argument("--workload", action="append", choices=list(SIZES))
     parser.add_argument("--boots", type=int, default=3)
     parser.add_argument("--again", action="store_true", help="measure also what is in docs/results")
@@ -303,12 +350,12 @@ def main():
     known = workloads_known()
     valid = True
     if not wanted.only_written:
-        for machine in wanted.machine or MACHINES:
+        for machine in wanted.machine or machines(wanted.tandem):
             sizes = sizes_on(machine, wanted.tandem)
             for form in wanted.workload or sizes:
                 if form not in sizes:
                     parser.error(f"{form} is not among the workloads of {machine}: {', '.join(sizes)}")
-                arms = TANDEM_ARMS[machine] if wanted.tandem else arms_of(known[workload_of(form)])
+                arms = arms_of(machine, known[workload_of(form)], wanted.tandem)
                 file = result_file(machine, form, wanted.tandem)
                 if wanted.again or not file.exists():
                     valid &= measure(machine, text_of(form, sizes), arms, wanted.boots, file)

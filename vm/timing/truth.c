@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The ground truth of a run: one JSON object a line, at every virtual second and at every mark of
- * the guest. Counters are cumulative since boot; readers subtract two records. The lab makes
+ * The ground truth of a run: one JSON object a line, at every tenth of a virtual second and at every
+ * mark of the guest. Counters are cumulative since boot; readers subtract two records. The lab makes
  * truth.json of the lines (vm/lab/timing.py), so that a run which ends badly keeps what was
  * measured until then.
  */
@@ -11,10 +11,10 @@
 
 #include "timing.h"
 
-#define TICKS_PER_SECOND (1000000000ull * TICKS_PER_NS)
+#define TICKS_PER_RECORD (100000000ull * TICKS_PER_NS)
 
 static FILE *file;
-static uint64_t next_second = TICKS_PER_SECOND;
+static uint64_t next_record = TICKS_PER_RECORD;
 
 void truth_open(void)
 {
@@ -118,8 +118,8 @@ void truth_record(uint64_t now, int mark)
 
 void truth_tick(uint64_t now)
 {
-	if (now < next_second)
+	if (now < next_record)
 		return;
 	truth_record(now, -1);
-	next_second = now - now % TICKS_PER_SECOND + TICKS_PER_SECOND;
+	next_record = now - now % TICKS_PER_RECORD + TICKS_PER_RECORD;
 }

@@ -71,6 +71,9 @@ pub struct ArmResult {
     pub instructions_interval: Option<[f64; 2]>,
     /// Accesses to other nodes / all.
     pub remote_share: Option<f64>,
+    /// When 90 % of accesses were local first, in s of the timed part; `None` if half of the boots or more never got there.
+    #[serde(default)]
+    pub local_after_s: Option<f64>,
     /// Pages that anything moved.
     pub page_moves: Option<f64>,
     /// Changes of node by threads.
@@ -186,6 +189,7 @@ impl ArmResult {
             instructions_ratio: None,
             instructions_interval: None,
             remote_share: middle(&|run| run.placement.as_ref()?.remote_share),
+            local_after_s: median_local_after_s(&boots),
             page_moves: middle(&|run| Some(run.counts.page_moves as f64)),
             thread_moves: middle(&|run| run.report.thread_moves.map(|moves| moves as f64)),
             numa_pte_updates: middle(&|run| Some(run.counts.numa_pte_updates as f64)),
@@ -215,6 +219,13 @@ impl ArmResult {
         let distance = |run: &&Run| (run.report.value - median).abs();
         self.boots.iter().min_by(|first, second| distance(first).total_cmp(&distance(second)))
     }
+}
+
+/// The median of when boots became local; who never did comes after all others.
+fn median_local_after_s(boots: &[Run]) -> Option<f64> {
+    let placements = boots.iter().filter_map(|run| run.placement.as_ref());
+    median(placements.map(|placement| placement.local_after_s.unwrap_or(f64::INFINITY)))
+        .filter(|after_s| after_s.is_finite())
 }
 
 /// Makes arms invalid that did not do as much work as the first one: their times compare nothing.
@@ -385,6 +396,24 @@ mod tests {
         let arm = result.arm("scx_rusty").unwrap();
         assert_eq!((arm.median, arm.ratio_to_best_stock, arm.valid), (None, None, false));
         assert!(arm.typical_boot().is_none());
+    }
+
+    #[test]
+    fn a_boot_that_never_became_local_counts_as_later_than_any() {
+        let after = |times_s: &[Option<f64>]| {
+            let runs: Vec<Run> = times_s
+                .iter()
+                .map(|&local_after_s| {
+                    let mut run = run("stock-nb1", 1, 4.9);
+                    run.placement.as_mut().unwrap().local_after_s = local_after_s;
+                    run
+                })
+                .collect();
+            median_local_after_s(&runs)
+        };
+        assert_eq!(after(&[Some(0.4), None, Some(0.8)]), Some(0.8));
+        assert_eq!(after(&[None, Some(0.4)]), None);
+        assert_eq!(after(&[]), None);
     }
 
     #[test]

@@ -36,6 +36,7 @@ pub fn experiment(experiment: &Experiment) -> String {
     let mut facts = vec![row([
         "arm",
         "remote",
+        "local after",
         "pages/node",
         "threads/node",
         "moves",
@@ -118,6 +119,7 @@ fn fact_row(arm: &ArmResult) -> Vec<String> {
     row([
         &arm.name,
         &arm.remote_share.map_or(UNKNOWN.to_owned(), |share| format!("{:.1} %", share * 100.0)),
+        &arm.local_after_s.map_or(UNKNOWN.to_owned(), |after_s| format!("{after_s:.1} s")),
         &list(report.map(|report| &report.pages_per_node)),
         &list(report.map(|report| &report.threads_per_node)),
         &number(arm.thread_moves, 0),
@@ -173,7 +175,10 @@ mod tests {
         assert!(line("oracle")[0].contains("4.0000") && line("oracle")[0].contains("better"), "{text}");
         assert!(line("stock-nb1")[0].contains("best stock"), "{text}");
         assert!(line("stock-nb0")[0].contains("worse"), "{text}");
-        assert!(line("stock-nb1")[1].contains("25.0 %") && line("stock-nb1")[1].contains("1000/1000"), "{text}");
+        assert!(
+            line("stock-nb1")[1].contains("25.0 %       0.9 s") && line("stock-nb1")[1].contains("1000/1000"),
+            "{text}"
+        );
         assert!(text.contains("calibration: node 0 to node 1: 186.40 ns a line, expected 186.40 (+0.00 %)"), "{text}");
         let instructions: Vec<&str> = line("oracle")[2].split_whitespace().collect();
         assert_eq!(instructions, ["oracle", "4000.00", "0.825", "0.816..0.833"], "{text}");

@@ -53,6 +53,7 @@ pub fn run(arm: &str, seed: u64, seconds: f64) -> Run {
             accesses: Some(1_000_000),
             coherence: Some(Coherence::default()),
             instructions: Some((seconds * 1e9) as u64),
+            local_after_s: Some(0.9),
             series: vec![point(1.0, 0.9), point(2.0, 0.1)],
         }),
         scheduler_report: None,

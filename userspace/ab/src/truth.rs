@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The lab's ground truth: who accessed which node's memory, counted by the machine model itself.
 //!
-//! Records hold counters since boot, one record a virtual second and one at every mark. The workload marks the begin
+//! Records hold counters since boot, one record a tenth of a virtual second and one at every mark. The workload marks the begin
 //! ([`BEGIN`]) and the end ([`END`]) of its timed part; what lies between is the difference of two records.
 //!
 //! Terms:
@@ -17,6 +17,11 @@ use serde::{Deserialize, Serialize};
 pub const BEGIN: u32 = 1;
 /// Mark where the timed part ends.
 pub const END: u32 = 2;
+
+/// The remote share up to which a stretch counts as local.
+pub const REMOTE_WHEN_LOCAL: f64 = 0.1;
+/// A shorter stretch, beside a mark, tells too little to be called local.
+const LEAST_STRETCH_S: f64 = 0.05;
 
 /// The document that the lab leaves.
 #[derive(Clone, Debug, Deserialize)]
@@ -61,6 +66,10 @@ pub struct Placement {
     /// Instructions of all CPUs; `None` on a real machine and of older versions.
     #[serde(default)]
     pub instructions: Option<u64>,
+    /// Begin of the timed part to the end of the first stretch with a remote share of at most [`REMOTE_WHEN_LOCAL`], in s;
+    /// `None` if there is none, on a real machine and of older versions.
+    #[serde(default)]
+    pub local_after_s: Option<f64>,
     /// Its course, a point a record; none in results that were kept without it, as most of their size.
     #[serde(default)]
     pub series: Vec<Point>,
@@ -108,12 +117,14 @@ impl Truth {
         }
         let (first, last) = (&self.records[begin], &self.records[end]);
         let series = self.records[begin..=end].windows(2).filter(|pair| pair[1].at_ns > pair[0].at_ns);
+        let series: Vec<Point> = series.map(|pair| self.point(first.at_ns, &pair[0], &pair[1])).collect();
         Ok(Placement {
             remote_share: remote_share(first, last),
             accesses: Some(accesses(first, last).0),
             coherence: Some(last.coherence.since(first.coherence)),
             instructions: Some(last.all_instructions().saturating_sub(first.all_instructions())),
-            series: series.map(|pair| self.point(first.at_ns, &pair[0], &pair[1])).collect(),
+            local_after_s: local_after_s(&series),
+            series,
         })
     }
 
@@ -163,6 +174,15 @@ fn accesses(from: &Record, to: &Record) -> (u64, u64) {
     sums
 }
 
+/// End of the first stretch that is local.
+fn local_after_s(series: &[Point]) -> Option<f64> {
+    let begins_s = std::iter::once(0.0).chain(series.iter().map(|point| point.at_s));
+    let long = series.iter().zip(begins_s).filter(|(point, begin_s)| point.at_s - begin_s >= LEAST_STRETCH_S);
+    long.map(|(point, _)| point)
+        .find(|point| point.remote_share.is_some_and(|share| share <= REMOTE_WHEN_LOCAL))
+        .map(|point| point.at_s)
+}
+
 fn remote_share(from: &Record, to: &Record) -> Option<f64> {
     let (all, remote) = accesses(from, to);
     (all > 0).then(|| remote as f64 / all as f64)
@@ -206,6 +226,16 @@ mod tests {
         assert_eq!(series.iter().map(|point| point.remote_share).collect::<Vec<_>>(), [Some(1.0), Some(0.0)]);
         assert_eq!(series[0].load, [1.0, 0.0]);
         assert_eq!(series[1].load, [1.0, 0.5]);
+    }
+
+    #[test]
+    fn it_is_local_from_the_end_of_the_first_long_stretch_that_is() {
+        let point = |at_s: f64, remote_share| Point { at_s, remote_share, load: Vec::new() };
+        let begun = [point(0.01, Some(0.0)), point(0.1, Some(0.5)), point(0.2, None)];
+        assert_eq!(local_after_s(&begun), None, "short, remote, without accesses");
+        let rest = [point(0.3, Some(0.1)), point(0.4, Some(0.0)), point(0.5, Some(0.9))];
+        assert_eq!(local_after_s(&[begun.as_slice(), &rest].concat()), Some(0.3));
+        assert_eq!(timed_part(&document()).unwrap().local_after_s, Some(2.0));
     }
 
     #[test]
