@@ -176,7 +176,7 @@ mod tests {
         assert!(line("stock-nb1")[0].contains("best stock"), "{text}");
         assert!(line("stock-nb0")[0].contains("worse"), "{text}");
         assert!(
-            line("stock-nb1")[1].contains("25.0 %       0.9 s") && line("stock-nb1")[1].contains("1000/1000"),
+            line("stock-nb1")[1].contains("25.0 %        0.9 s") && line("stock-nb1")[1].contains("1000/1000"),
             "{text}"
         );
         assert!(text.contains("calibration: node 0 to node 1: 186.40 ns a line, expected 186.40 (+0.00 %)"), "{text}");

@@ -190,33 +190,35 @@ impl AffinityTable {
         self.totals.retain(|_, total| total.age(factor));
     }
 
-    /// `thread` accessed `address`, which lies in `region` (`None`: in no known one), as was seen by looking at it at
-    /// `time_ns`. Returns the group that it is in, if it counts.
-    pub fn add(
+    /// `thread` accessed the page of `address`, which lies in `region` (`None`: in no known one), as was `seen` by a look at
+    /// it, so many times as that weighs. Returns the group that it is in, if it counts.
+    pub(crate) fn add(
         &mut self,
         process: ProcessId,
         thread: ThreadId,
-        time_ns: u64,
+        seen: impl Into<Seen>,
         address: u64,
         region: Option<&Region>,
     ) -> Option<GroupId> {
+        let Seen { time_ns, weight } = seen.into();
+        let times = weight as u64;
         let Some(region) = region else {
-            self.counters.outside += 1;
+            self.counters.outside += times;
             return None;
         };
         if region.kind == RegionKind::Skipped {
-            self.counters.skipped += 1;
+            self.counters.skipped += times;
             return None;
         }
         let Some(number) = self.numbers.number(thread) else {
-            self.counters.too_many_threads += 1;
+            self.counters.too_many_threads += times;
             return None;
         };
         let (page, around) = (address / PAGE_BYTES, region.start / PAGE_BYTES..region.end.div_ceil(PAGE_BYTES));
         let place = region.unmovable().and_then(|why| MARKS.iter().position(|mark| *mark == why));
         let mark = place.map_or(0, |place| place as u8 + 1);
         let age_ns = self.aged_ns.map_or(0, |now_ns| now_ns.saturating_sub(time_ns));
-        let seen = Seen { time_ns, weight: page_weight(age_ns as f64 * 1e-9) as f32 };
+        let seen = Seen { time_ns, weight: weight * page_weight(age_ns as f64 * 1e-9) as f32 };
         let start = self.groups.add(process.0, page, around, number, seen, mark);
         self.pages.add(process.0, page, page..page + 1, number, seen, 0);
         self.totals.entry(thread).or_default().add(seen);

@@ -20,6 +20,7 @@ mod load;
 pub mod lookahead;
 mod mapping;
 mod measures;
+mod page_access;
 pub mod performance;
 pub mod pmu;
 pub mod rate;

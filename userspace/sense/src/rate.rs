@@ -13,6 +13,10 @@ use tandem_policies::model::ThreadId;
 
 /// Assumed instructions per second of CPU time: about one per ns.
 pub const INSTRUCTIONS_PER_CPU_S: f64 = 1e9;
+/// Instructions from which on a stretch shows what a thread does: a shorter one ended where it could not be followed.
+const LEAST_STRETCH: u32 = 128;
+/// Time for which hardware must have watched a thread to tell that it makes few accesses.
+const LEAST_WATCHED_S: f64 = 0.3;
 const FAINTEST: f64 = 1.0;
 const FAINTEST_S: f64 = 1e-3;
 
@@ -20,6 +24,8 @@ const FAINTEST_S: f64 = 1e-3;
 struct Density {
     instructions: f64,
     accesses: f64,
+    /// Stretches of [`LEAST_STRETCH`] at least.
+    looks: f64,
     /// Accesses that measured samples stood for, in `watched_s`.
     measured: f64,
     watched_s: f64,
@@ -46,6 +52,7 @@ impl RateTable {
         self.threads.retain(|_, density| {
             density.instructions *= factor;
             density.accesses *= factor;
+            density.looks *= factor;
             density.measured *= factor;
             density.watched_s *= factor;
             density.instructions >= FAINTEST || density.watched_s >= FAINTEST_S
@@ -57,6 +64,7 @@ impl RateTable {
         let density = self.threads.entry(thread).or_default();
         density.instructions += f64::from(instructions);
         density.accesses += f64::from(accesses);
+        density.looks += f64::from(u8::from(instructions >= LEAST_STRETCH));
     }
 
     /// Hardware watched a thread for `seconds` of wall time and saw samples that stand for `accesses`.
@@ -74,6 +82,11 @@ impl RateTable {
         }
         (density.instructions > 0.0)
             .then(|| density.accesses / density.instructions * INSTRUCTIONS_PER_CPU_S * cpu_share)
+    }
+
+    /// Whether a thread was looked at enough (`looks` times, or by hardware) for few accesses to be what it makes.
+    pub fn is_enough(&self, thread: ThreadId, looks: f64) -> bool {
+        self.threads.get(&thread).is_some_and(|density| density.looks >= looks || density.watched_s >= LEAST_WATCHED_S)
     }
 
     /// Forgets threads that are gone.
@@ -99,6 +112,22 @@ mod tests {
         rates.age(2_000_000_000);
         rates.add(thread, 128, 4);
         assert_eq!(rates.per_s(thread, 1.0), Some(1e9 * 8.0 / 256.0));
+    }
+
+    #[test]
+    fn stretches_that_could_not_be_followed_tell_nothing_of_few_accesses() {
+        let thread = ThreadId { tid: 1, start_boottime_ns: 1 };
+        let enough = |stretches: &[u32]| {
+            let mut rates = RateTable::new(1_000_000_000);
+            stretches.iter().for_each(|&instructions| rates.add(thread, instructions, 0));
+            rates.is_enough(thread, 2.0)
+        };
+        assert_eq!([enough(&[256]), enough(&[256, 127, 3]), enough(&[256, 128])], [false, false, true]);
+        let mut watched = RateTable::new(1_000_000_000);
+        watched.add_measured(thread, 0.2, 0.0);
+        assert!(!watched.is_enough(thread, 2.0));
+        watched.add_measured(thread, 0.1, 0.0);
+        assert!(watched.is_enough(thread, 2.0));
     }
 
     #[test]

@@ -22,16 +22,14 @@ use crate::known_homes::{Home, KnownHomes};
 use crate::load::NodeBusy;
 use crate::lookahead::LookaheadConfig;
 use crate::measures::Measures;
+use crate::page_access::{PageAccess, Pending};
 use crate::performance::PerformanceMemory;
 use crate::rate::RateTable;
 use crate::regions::Regions;
 use crate::samplers::{self, SamplerChoice, SamplerCounters, SamplerError};
 use crate::snapshot::{Parts, TaskAccount};
-use crate::touches::MOST_PAGES;
+use crate::touches::{MOST_PAGES, Seen};
 use watch::Watch;
-
-/// Accesses kept between two snapshots; more are dropped and counted.
-const MAX_PENDING: usize = 1 << 20;
 
 /// How to sense.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -110,9 +108,9 @@ pub struct Sensor {
     /// The sampler measures.
     measuring: bool,
     managed: BTreeSet<ProcessId>,
-    pending: Batch,
-    /// The first of the pending accesses that came with the last look.
-    fresh_from: usize,
+    pending: Pending,
+    /// What came last.
+    fresh: Vec<Access>,
     table: AffinityTable,
     /// Where sharing is read from if the sampler sees faults.
     frames: Option<FrameTable>,
@@ -158,8 +156,8 @@ impl Sensor {
             counting: None,
             measuring: false,
             managed: BTreeSet::new(),
-            pending: Batch::default(),
-            fresh_from: 0,
+            pending: Pending::default(),
+            fresh: Vec::new(),
             table: AffinityTable::new(config.affinity),
             rates: RateTable::new(config.affinity.half_life_ns),
             regions: Regions::default(),
@@ -203,14 +201,8 @@ impl Sensor {
                 Batch::default()
             }
         };
-        self.fresh_from = self.pending.accesses.len();
-        let room = MAX_PENDING.saturating_sub(self.fresh_from);
-        self.counters.dropped += batch.accesses.len().saturating_sub(room) as u64;
-        self.pending.accesses.extend(batch.accesses.into_iter().take(room));
-        if room > 0 {
-            self.pending.windows.extend(batch.windows);
-        }
-        self.pending.counts.extend(batch.counts);
+        self.counters.dropped += self.pending.add(&batch);
+        self.fresh = batch.accesses;
         Ok(())
     }
 
@@ -228,9 +220,9 @@ impl Sensor {
         Ok(())
     }
 
-    /// The accesses that the last [`Sensor::sample`] took in, until the next snapshot is made.
+    /// The accesses that the last [`Sensor::sample`] took in.
     pub fn fresh(&self) -> &[Access] {
-        self.pending.accesses.get(self.fresh_from..).unwrap_or_default()
+        &self.fresh
     }
 
     /// What the sampler did so far.
@@ -348,26 +340,27 @@ impl Sensor {
     /// Puts the accesses into the table, and returns what was measured of them.
     fn take_in(
         &mut self,
-        batch: &Batch,
+        batch: &Pending,
         threads: &BTreeMap<u32, ThreadId>,
         topology: &Topology,
         start_ns: u64,
         now_ns: u64,
     ) -> Measures {
-        for process in batch.accesses.iter().map(|access| access.process).collect::<BTreeSet<_>>() {
+        for process in batch.accesses.iter().map(|seen| seen.access.process).collect::<BTreeSet<_>>() {
             self.regions.refresh(process, now_ns);
         }
         self.measuring |= !self.sampler.sees_faults()
-            && (!batch.counts.is_empty() || batch.accesses.iter().any(|access| access.measured.is_some()));
+            && (!batch.counts.is_empty() || batch.accesses.iter().any(|seen| seen.access.measured.is_some()));
         let mut measures = Measures::default();
         let mut measured: BTreeMap<ThreadId, f64> = BTreeMap::new();
-        for access in &batch.accesses {
+        for PageAccess { access, times } in &batch.accesses {
             let Some(&thread) = threads.get(&access.tid) else {
-                self.counters.unknown_threads += 1;
+                self.counters.unknown_threads += u64::from(*times);
                 continue;
             };
             let region = self.regions.find(access.process, access.address);
-            let group = self.table.add(access.process, thread, access.time_ns, access.address, region);
+            let seen = Seen { time_ns: access.time_ns, weight: *times as f32 };
+            let group = self.table.add(access.process, thread, seen, access.address, region);
             let home = group.and_then(|group| self.known_homes.get(group)).and_then(Home::only_node);
             measures.access(thread, group, access, home, topology);
             let physical = access.measured.filter(|_| group.is_some()).and_then(|measured| measured.physical);

@@ -133,7 +133,7 @@ fn latencies_by_pair_of_nodes_need_no_hardware_that_names_the_node() {
         let mut sensor = Sensor::over(Box::new(Scripted(Batch::default())), config, &machine);
         sensor.set_managed([process()].into());
         sensor.known_homes.put(2, vec![(GroupId { process: process(), start }, pages.to_vec().into())], SECOND);
-        sensor.pending = batch_on(start + 4096, None);
+        sensor.pending.add(&batch_on(start + 4096, None));
         let seen = sensor.snapshot(&machine, vec![account()], SECOND, SECOND + SECOND / 2, |_, _| None);
         [0, 1].map(|memory| seen.nodes[NodeIndex(memory)].latency_ns_from.get(NodeIndex(0)).copied().flatten())
     };
@@ -168,7 +168,7 @@ fn groups_of_halves(memory: &FreshPages) -> Vec<(u64, u64)> {
     }
     let mut sensor = Sensor::over(Box::new(Scripted(Batch::default())), SensorConfig::default(), &machine);
     sensor.set_managed([process()].into());
-    sensor.pending = batch;
+    sensor.pending.add(&batch);
     let mut snapshot = |at: u64| {
         let accounts = vec![account_of(TID), account_of(TID + 1)];
         sensor.snapshot(&machine, accounts, at * SECOND, (at + 1) * SECOND, |_, _| None)
@@ -207,7 +207,7 @@ fn what_a_thread_did_before_it_turned_to_other_memory_is_forgotten() {
     for (at, home) in [[512, 0], [0, 512]].into_iter().enumerate() {
         let start = address + at as u64 * GROUP_BYTES;
         sensor.known_homes.put(2, vec![(GroupId { process: process(), start }, home.to_vec().into())], SECOND);
-        sensor.pending = batch_on(start + 4096, None);
+        sensor.pending.add(&batch_on(start + 4096, None));
         let now_ns = (at as u64 + 2) * SECOND / 2;
         let snapshot = sensor.snapshot(&machine, vec![account()], now_ns - SECOND / 2, now_ns, |_, _| None);
         per_node.push(snapshot.threads[0].accesses_per_s.clone().expect("a signal"));
@@ -228,23 +228,23 @@ fn a_turn_is_seen_before_the_interval_ends() {
     sensor.known_homes.put(2, vec![(group(0), vec![512, 0].into())], SECOND);
     let near = || batch_on(addresses[0] + 4096, Some(NodeId(0)));
     let far = || batch_on(addresses[1], Some(NodeId(2)));
-    sensor.pending = near();
+    sensor.pending.add(&near());
     assert!(!sensor.sees_turn(SECOND), "nothing is known of before");
     sensor.snapshot(&machine, vec![account()], SECOND, SECOND + SECOND / 2, |_, _| None);
     for _ in 0..4 {
-        sensor.pending.accesses.extend(near().accesses);
+        sensor.pending.add(&near());
         assert!(!sensor.sees_turn(SECOND));
     }
-    sensor.pending.accesses.extend(batch_on(addresses[0] + 4096, Some(NodeId(2))).accesses);
+    sensor.pending.add(&batch_on(addresses[0] + 4096, Some(NodeId(2))));
     assert!(!sensor.sees_turn(SECOND), "its pages were moved, it did not turn");
-    sensor.pending.accesses.extend(far().accesses);
+    sensor.pending.add(&far());
     assert!(sensor.sees_turn(SECOND));
     sensor.known_homes.put(2, vec![(group(1), vec![0, 512].into())], SECOND);
     let now_ns = 2 * SECOND;
     let snapshot = sensor.snapshot(&machine, vec![account()], now_ns - SECOND / 2, now_ns, |_, _| None);
     let row = snapshot.threads[0].accesses_per_s.clone().expect("a signal");
     assert_eq!((row[NodeIndex(0)], sensor.threads_turned(), snapshot.threads[0].turned_ns), (0.0, 1, Some(now_ns)));
-    sensor.pending.accesses.extend(far().accesses);
+    sensor.pending.add(&far());
     assert!(!sensor.sees_turn(SECOND), "it stays there");
 }
 
@@ -256,11 +256,11 @@ fn a_turn_to_memory_that_was_never_seen_is_seen() {
     let mut sensor = told_sensor(&machine);
     let group = GroupId { process: process(), start: addresses[0] };
     sensor.known_homes.put(2, vec![(group, vec![0, 512].into())], SECOND);
-    sensor.pending = batch_on(addresses[0], None);
+    sensor.pending.add(&batch_on(addresses[0], None));
     sensor.snapshot(&machine, vec![account()], SECOND, SECOND + SECOND / 2, |_, _| None);
-    sensor.pending.accesses.extend(batch_on(addresses[0], None).accesses);
+    sensor.pending.add(&batch_on(addresses[0], None));
     assert!(!sensor.sees_turn(SECOND));
-    sensor.pending.accesses.extend(batch_on(addresses[1], None).accesses);
+    sensor.pending.add(&batch_on(addresses[1], None));
     assert!(sensor.sees_turn(SECOND));
     assert_eq!(sensor.table_counters().homes.asked, 1, "one page tells of its 2 MiB");
 }
@@ -273,7 +273,7 @@ fn a_thread_that_is_seldom_looked_at_is_seen_to_turn_over_several_intervals() {
     let mut sensor = told_sensor(&machine);
     let groups = [0, 1].map(|at| GroupId { process: process(), start: address + at * GROUP_BYTES });
     sensor.known_homes.put(2, vec![(groups[0], vec![512, 0].into())], SECOND);
-    sensor.pending = batch_on(groups[0].start, None);
+    sensor.pending.add(&batch_on(groups[0].start, None));
     sensor.snapshot(&machine, vec![account()], SECOND / 2, SECOND, |_, _| None);
     let mut turned = Vec::new();
     for interval in 1..=5 {
@@ -281,7 +281,7 @@ fn a_thread_that_is_seldom_looked_at_is_seen_to_turn_over_several_intervals() {
         few.accesses.truncate(6);
         // Looks of their own.
         few.accesses.iter_mut().for_each(|access| access.time_ns += interval * 1000);
-        sensor.pending = few;
+        sensor.pending.add(&few);
         sensor.known_homes.put(2, vec![(groups[1], vec![0, 512].into())], SECOND);
         sensor.sees_turn(SECOND);
         sensor.snapshot(&machine, vec![account()], SECOND, SECOND + interval, |_, _| None);

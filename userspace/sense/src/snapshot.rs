@@ -92,7 +92,7 @@ impl Parts<'_> {
         let mut threads: Vec<_> = accounts
             .into_iter()
             .map(|account| {
-                let row = accesses.remove(&account.id).filter(|_| self.knows(account.id));
+                let row = self.row(account.id, accesses.remove(&account.id));
                 let shared = sharing.remove(&account.id).map(|row| row.into_iter().collect()).unwrap_or_default();
                 self.thread(account, row, shared, performance)
             })
@@ -111,6 +111,16 @@ impl Parts<'_> {
             realised_share: None,
             access_rates: Some(self.access_rates),
         }
+    }
+
+    /// Accesses of the thread, given those to groups of which it is known where they are: `None` as long as too little is known.
+    /// A thread that computes makes few however often it is looked at, and must not hold up the others.
+    fn row(&self, thread: ThreadId, seen: Option<PerNode<f64>>) -> Option<PerNode<f64>> {
+        let makes_few = self.table.total(thread) < MIN_ACCESSES && self.rates.is_enough(thread, MIN_LOOKS);
+        if makes_few {
+            return Some(seen.unwrap_or_else(|| PerNode::filled(self.topology.len(), 0.0)));
+        }
+        seen.filter(|_| self.knows(thread))
     }
 
     /// Whether it is known what the thread uses: enough was seen, or what was seen tells that it just turned to that.

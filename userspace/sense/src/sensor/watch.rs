@@ -9,14 +9,16 @@ use tandem_policies::model::{GroupId, NodeId, NodeIndex, PAGE_BYTES, PerNode, Pr
 use super::Sensor;
 use crate::access::Access;
 use crate::affinity::page_weight;
+use crate::page_access::PageAccess;
 use crate::regions::RegionKind;
+use crate::touches::Seen;
 use crate::turning::{Memory, Past, Pasts, Row, Turn, WINDOW_NS};
 
 /// Memory that was never seen is asked for by one page of so many bytes, in so many pages at each look.
 const CHUNK_BYTES: u64 = 2 << 20;
 const NEW_PAGES: usize = 64;
-/// Accesses in a window at most: those that 16 looks may show.
-const WINDOW_ACCESSES: usize = 4096;
+/// Entries in a window at most: those that 16 looks may show.
+const WINDOW_ENTRIES: usize = 4096;
 
 /// A thread that turned from what so many looks had shown is known by the few that told so. Of one that is just beginning to work
 /// they tell too little.
@@ -34,7 +36,7 @@ fn chunk_of(access: &Access) -> Chunk {
 /// What a thread did since it was last told whether it turned: as many accesses as it takes to tell.
 struct Window {
     process: ProcessId,
-    accesses: Vec<Access>,
+    accesses: Vec<PageAccess>,
     /// Those of which it is known where their memory is.
     row: Row,
 }
@@ -63,16 +65,17 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    fn add(&mut self, thread: ThreadId, access: &Access, memory: Option<Memory>, now_ns: u64) {
+    fn add(&mut self, thread: ThreadId, seen: &PageAccess, memory: Option<Memory>, now_ns: u64) {
+        let PageAccess { access, times } = seen;
         let nodes = self.nodes.len();
         let window = self.windows.entry(thread).or_insert_with(|| Window::new(access.process, nodes));
-        if window.accesses.len() >= WINDOW_ACCESSES {
+        if window.accesses.len() >= WINDOW_ENTRIES {
             *window = Window::new(access.process, nodes);
         }
-        window.accesses.push(*access);
+        window.accesses.push(*seen);
         if let Some(memory) = memory {
             let age_s = now_ns.saturating_sub(access.time_ns) as f64 * 1e-9;
-            window.row.add(access.time_ns, page_weight(age_s), memory);
+            window.row.add(access.time_ns, f64::from(*times) * page_weight(age_s), memory);
         }
     }
 
@@ -111,9 +114,9 @@ impl Sensor {
     pub fn sees_turn(&mut self, now_ns: u64) -> bool {
         self.ask_for_new_memory();
         let mut watch = std::mem::take(&mut self.watch);
-        for access in &self.pending.accesses[watch.from..] {
-            if let Some(&thread) = watch.threads.get(&access.tid) {
-                self.look_at(&mut watch, thread, access, now_ns);
+        for seen in &self.pending.accesses[watch.from..] {
+            if let Some(&thread) = watch.threads.get(&seen.access.tid) {
+                self.look_at(&mut watch, thread, seen, now_ns);
             }
         }
         watch.from = self.pending.accesses.len();
@@ -127,7 +130,7 @@ impl Sensor {
     fn ask_for_new_memory(&mut self) {
         let mut asked: BTreeMap<ProcessId, Vec<(GroupId, u64)>> = BTreeMap::new();
         let mut chosen = BTreeSet::new();
-        for access in &self.pending.accesses[self.watch.from..] {
+        for PageAccess { access, .. } in &self.pending.accesses[self.watch.from..] {
             let group = self.table.group_at(access.process, access.address);
             let is_known = access.measured.is_some_and(|measured| measured.node.is_some())
                 || group.is_some_and(|group| self.known_homes.get(group).is_some());
@@ -153,7 +156,8 @@ impl Sensor {
     }
 
     /// Puts an access into its thread's window, unless it is to memory that is not grouped.
-    fn look_at(&self, watch: &mut Watch, thread: ThreadId, access: &Access, now_ns: u64) {
+    fn look_at(&self, watch: &mut Watch, thread: ThreadId, seen: &PageAccess, now_ns: u64) {
+        let access = &seen.access;
         let region = self.regions.find(access.process, access.address);
         if region.is_none_or(|region| region.kind == RegionKind::Skipped) {
             return;
@@ -165,13 +169,13 @@ impl Sensor {
             access.measured.and_then(|measured| watch.nodes.iter().position(|id| Some(*id) == measured.node));
         let asked = watch.homes.get(&chunk_of(access)).copied().flatten();
         let node = measured.map(NodeIndex).or(asked).map(Memory::Node);
-        watch.add(thread, access, home.map(Memory::Group).or(node), now_ns);
+        watch.add(thread, seen, home.map(Memory::Group).or(node), now_ns);
     }
 
     /// Of threads that turned to memory on other nodes, forgets what they did before.
     pub(super) fn start_anew(
         &mut self,
-        accesses: &[Access],
+        accesses: &[PageAccess],
         threads: BTreeMap<u32, ThreadId>,
         topology: &Topology,
         now_ns: u64,
@@ -195,9 +199,10 @@ impl Sensor {
         }
         for (thread, Turn { since_ns, .. }) in turned {
             let Some(window) = watch.windows.remove(&thread) else { continue };
-            for access in window.accesses.iter().filter(|access| access.time_ns >= since_ns) {
+            for PageAccess { access, times } in window.accesses.iter().filter(|seen| seen.access.time_ns >= since_ns) {
                 let region = self.regions.find(access.process, access.address);
-                self.table.add(access.process, thread, access.time_ns, access.address, region);
+                let seen = Seen { time_ns: access.time_ns, weight: *times as f32 };
+                self.table.add(access.process, thread, seen, access.address, region);
             }
             watch.before.insert(thread, window.row.since(since_ns));
         }
@@ -207,7 +212,7 @@ impl Sensor {
     /// The windows as the snapshot sees them: with what is still pending, without what is too old, and where memory is now.
     fn windows_anew(
         &mut self,
-        accesses: &[Access],
+        accesses: &[PageAccess],
         threads: BTreeMap<u32, ThreadId>,
         topology: &Topology,
         now_ns: u64,
@@ -216,11 +221,11 @@ impl Sensor {
         let is_turning = |&(_, turned_ns): &(ProcessId, u64)| now_ns.saturating_sub(turned_ns) < TOGETHER_NS;
         let turning = old.turning.into_iter().filter(is_turning).collect();
         let mut watch = Watch { threads, nodes: topology.node_ids(), turning, ..Watch::default() };
-        let is_recent = |access: &&Access| now_ns.saturating_sub(access.time_ns) < WINDOW_NS;
+        let is_recent = |seen: &&PageAccess| now_ns.saturating_sub(seen.access.time_ns) < WINDOW_NS;
         let in_windows = old.windows.values().flat_map(|window| &window.accesses).filter(is_recent);
-        for access in in_windows.chain(&accesses[old.from..]) {
-            if let Some(&thread) = watch.threads.get(&access.tid) {
-                self.look_at(&mut watch, thread, access, now_ns);
+        for seen in in_windows.chain(&accesses[old.from..]) {
+            if let Some(&thread) = watch.threads.get(&seen.access.tid) {
+                self.look_at(&mut watch, thread, seen, now_ns);
             }
         }
         watch

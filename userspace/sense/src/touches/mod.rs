@@ -9,11 +9,10 @@
 
 mod slot;
 
-use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::ops::Range;
 
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 use slot::{FAINTEST, NONE, Role, SLOT_USERS, Slot};
 
 pub(crate) use slot::{Seen, User};
@@ -71,7 +70,7 @@ pub(crate) struct TouchTable {
     used: usize,
     /// First slots of blocks.
     index: HashTable<u32>,
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
     /// Records that gave way.
     pub(crate) evicted: u64,
 }
@@ -88,7 +87,7 @@ impl TouchTable {
             free: NONE,
             used: 0,
             index: HashTable::new(),
-            hasher: RandomState::new(),
+            hasher: DefaultHashBuilder::default(),
             evicted: 0,
         }
     }
