@@ -13,7 +13,7 @@
 //! | room | its capacity; with more demand than the machine has capacity, its share of the demand by capacity |
 //!
 //! - *Demand.* A quarter more than was used, so that bursts find room, as the kernel has it when it asks whether a task
-//!   fits a CPU. Time on a slow CPU counts as much as that CPU is worth. What a thread uses on a node that is busy nearly all
+//!   fits a CPU. Of a thread that began within the interval, what it used since then: plans are made as soon as threads work. Time on a slow CPU counts as much as that CPU is worth. What a thread uses on a node that is busy nearly all
 //!   the time says only that it could not get more: it counts as a whole CPU.
 //! - *Room.* A place is free while its load is below its room. Two nodes at half and full speed with as many CPUs get one
 //!   and two thirds of the threads, once there are as many as the capacity.
@@ -87,11 +87,18 @@ fn is_saturated(snapshot: &Snapshot, node: NodeIndex) -> bool {
 fn demand(snapshot: &Snapshot, saturated: &PerNode<bool>, thread: &Thread) -> u64 {
     let ran_ns = thread.run_ns.values().copied().fold(0, u64::saturating_add);
     let waited_ns = thread.run_ns.iter().filter(|&(node, _)| saturated[node]).map(|(_, ns)| ns);
-    let share = HEADROOM * thread.cpu_time_ns as f64 / snapshot.interval_ns.max(1) as f64;
+    let share = HEADROOM * thread.cpu_time_ns as f64 / watched_ns(snapshot, thread) as f64;
     if share >= 1.0 || (ran_ns > 0 && 2 * u128::from(waited_ns.sum::<u64>()) > u128::from(ran_ns)) {
         return FULL_CAPACITY;
     }
     ((share * worth(snapshot, thread)) as u64).max(1)
+}
+
+/// How much of the interval `thread` was there for. Threads begin by a clock that goes on while the machine sleeps: after that
+/// some seem younger than they are, or not to have begun; for these it is all of it.
+fn watched_ns(snapshot: &Snapshot, thread: &Thread) -> u64 {
+    let lived_ns = snapshot.time_ns.checked_sub(thread.id.start_boottime_ns).filter(|&ns| ns > 0);
+    lived_ns.map_or(snapshot.interval_ns, |ns| ns.min(snapshot.interval_ns)).max(1)
 }
 
 /// Mean capacity of the CPUs on which `thread` ran.

@@ -34,6 +34,20 @@ fn a_thread_takes_a_quarter_more_than_it_uses_and_at_most_a_whole_cpu() {
 }
 
 #[test]
+fn a_thread_that_just_began_takes_what_it_used_since_then() {
+    let builder = SnapshotBuilder::new(two_nodes(4)).thread(1, 0, None).with_thread(uses(20));
+    let mut snapshot = builder.build();
+    snapshot.time_ns = 100 * SECOND_NS;
+    let mut demand_from = |begun_ns: u64| {
+        snapshot.threads[0].id.start_boottime_ns = begun_ns;
+        demands_of(&snapshot)[0]
+    };
+    assert_eq!(demand_from(99 * SECOND_NS + SECOND_NS / 2), 512, "20 % of a second within half a second");
+    assert_eq!(demand_from(100 * SECOND_NS - SECOND_NS / 5), WHOLE);
+    assert_eq!([1, 99, 101].map(|at| demand_from(at * SECOND_NS)), [256; 3], "the machine slept");
+}
+
+#[test]
 fn where_all_cpus_are_busy_what_a_thread_uses_does_not_tell_what_it_wants() {
     let crowded =
         (0..4).fold(SnapshotBuilder::new(two_nodes(2)), |all, tid| all.thread(tid, 0, None).with_thread(uses(50)));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Moves page groups under a budget of pages and of call time.
 //!
-//! Groups for one node are moved in order, in calls of at most 512 pages. Groups for several nodes are moved at the same time,
-//! each from a thread on the node that they go to: one call copies on one CPU, and programs wait meanwhile for memory that is
-//! far.
+//! Groups for one node are moved in order, in calls of at most 512 pages, several at the same time: a call copies on one CPU,
+//! and programs wait meanwhile for memory that is far, or for that one of their threads whose CPU it takes. Each call is made
+//! by a thread on the node that its pages go to.
 
 mod batch;
 mod bucket;
@@ -33,8 +33,10 @@ pub struct MoverConfig {
     pub call_ns_per_s: u64,
     /// Time inside system calls after which one run ends, so that its caller can do other things; default 20 ms.
     pub run_ns: u64,
-    /// Nodes to which pages are moved at the same time; default 4.
-    pub lanes: usize,
+    /// Calls at the same time at most; default 8.
+    pub calls: usize,
+    /// Of them to one node; default 2.
+    pub calls_per_node: usize,
     /// Time until busy pages are tried again; default 50 ms.
     pub retry_after_ns: u64,
     /// Groups queued at most; default 65536.
@@ -51,7 +53,8 @@ impl Default for MoverConfig {
             pages_per_s: 65536,
             call_ns_per_s: 100_000_000,
             run_ns: 20_000_000,
-            lanes: 4,
+            calls: 8,
+            calls_per_node: 2,
             retry_after_ns: 50_000_000,
             queue_groups: 65536,
             undo_runs: 262_144,
@@ -160,11 +163,17 @@ impl<S: MovePages> PageMover for Mover<S> {
             let orders: Vec<&Order> = round.iter().map(|taken| &taken.order).collect();
             let settled = batch::carry_out(&self.system, &orders);
             took_ns += settled.iter().map(|one| one.time_ns).max().unwrap_or(0).max(1);
+            let mut left = Vec::new();
             for (Taken { at, mut job, .. }, settled) in round.into_iter().zip(settled) {
                 match self.settle(&mut job, settled) {
                     Err(how) => self.end(job, how, now_ns, cooldowns, &mut run),
-                    Ok(()) => self.lanes.entry(job.outcome.to).or_default().insert(at, job),
+                    Ok(()) => left.push((at, job)),
                 }
+            }
+            // The last one first: each place is that in the lane without those that were taken before.
+            for (at, job) in left.into_iter().rev() {
+                let lane = self.lanes.entry(job.outcome.to).or_default();
+                lane.insert(at.min(lane.len()), job);
             }
         }
         self.lanes.retain(|_, lane| !lane.is_empty());
@@ -215,6 +224,14 @@ impl<S: MovePages> PageMover for Mover<S> {
     }
 }
 
+/// Whether there is room on a job's node for a batch of it beside those of `round`.
+fn fits_beside(job: &Job, round: &[Taken], room: &Room) -> bool {
+    let to = job.outcome.to;
+    let beside: Vec<&Job> = round.iter().map(|taken| &taken.job).filter(|other| other.outcome.to == to).collect();
+    let huge = beside.iter().filter(|other| other.huge).count() as u64;
+    room.fits(to, (beside.len() as u64 + 1) * BATCH_PAGES) && (!job.huge || room.fits_huge(to, huge + 1))
+}
+
 impl<S: MovePages> Mover<S> {
     /// An idle mover with full budgets.
     pub fn new(system: S, config: MoverConfig) -> Self {
@@ -242,27 +259,25 @@ impl<S: MovePages> Mover<S> {
         let mut targets: Vec<(Option<u64>, NodeId)> = self.lanes.iter().map(|(to, lane)| (first(lane), *to)).collect();
         targets.sort_unstable();
         let mut round: Vec<Taken> = Vec::new();
-        let mut pages = 0;
-        for (_, to) in targets {
-            if round.len() >= self.config.lanes {
+        for (_, to) in (0..self.config.calls_per_node).flat_map(|_| &targets) {
+            if round.len() >= self.config.calls {
                 break;
             }
-            let Some(taken) = self.next_of_lane(to, pages, now_ns, cooldowns, run) else { continue };
-            pages += taken.order.addresses.len();
-            round.push(taken);
+            round.extend(self.next_of_lane(*to, &round, now_ns, cooldowns, run));
         }
         round
     }
 
-    /// The next batch for a node; `pages` are those of the round so far.
+    /// The next batch for a node, beside those of the `round` so far.
     fn next_of_lane(
         &mut self,
         to: NodeId,
-        pages: usize,
+        round: &[Taken],
         now_ns: u64,
         cooldowns: &mut Cooldowns,
         run: &mut Run,
     ) -> Option<Taken> {
+        let pages: usize = round.iter().map(|taken| taken.order.addresses.len()).sum();
         loop {
             let lane = self.lanes.get_mut(&to)?;
             let at = lane.iter().position(|job| job.is_due(now_ns))?;
@@ -279,7 +294,7 @@ impl<S: MovePages> Mover<S> {
             } else if room.is_some_and(|room| !room.fits(to, BATCH_PAGES)) {
                 Some(Ended::TargetFull)
             } else {
-                room.is_some_and(|room| job.huge && !room.fits_huge(to)).then_some(Ended::TargetFragmented)
+                room.is_some_and(|room| job.huge && !room.fits_huge(to, 1)).then_some(Ended::TargetFragmented)
             };
             if let Some(how) = over {
                 let job = lane.remove(at)?;
@@ -292,7 +307,8 @@ impl<S: MovePages> Mover<S> {
             }
             let range = job.range();
             let waits = job.is_fresh() && self.begun.iter().any(|&begun| job::overlap(begun, range));
-            if waits || !self.has_budget(pages + addresses.len()) {
+            let fits = self.room.as_ref().is_none_or(|room| fits_beside(job, round, room));
+            if waits || !fits || !self.has_budget(pages + addresses.len()) {
                 return None;
             }
             let job = self.lanes.get_mut(&to)?.remove(at)?;

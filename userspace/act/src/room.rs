@@ -84,9 +84,9 @@ impl Room {
         self.pages.get(&node).is_none_or(|room| *room >= pages)
     }
 
-    /// Whether one more huge page does, as far as is known.
-    pub fn fits_huge(&self, node: NodeId) -> bool {
-        self.huge_pages.get(&node).is_none_or(|room| *room > 0)
+    /// Whether so many huge pages do, as far as is known.
+    pub fn fits_huge(&self, node: NodeId, huge_pages: u64) -> bool {
+        self.huge_pages.get(&node).is_none_or(|room| *room >= huge_pages)
     }
 
     /// Pages have come to the node; `huge` says that they are one huge page.
@@ -251,9 +251,9 @@ Node 10, zone   Normal  1000    500      0      0      0      0      0      0   
         let mut room = Room { pages: [(node, 1100)].into(), huge_pages: [(node, 1)].into() };
         assert!(room.fits(node, 1100) && !room.fits(node, 1101) && room.fits(NodeId(2), u64::MAX));
         room.take(node, 100, false);
-        assert!(room.fits(node, 1000) && !room.fits(node, 1001) && room.fits_huge(node));
+        assert!(room.fits(node, 1000) && !room.fits(node, 1001) && room.fits_huge(node, 1) && !room.fits_huge(node, 2));
         room.take(node, 512, true);
-        assert!(room.fits(node, 488) && !room.fits_huge(node) && room.fits_huge(NodeId(2)));
+        assert!(room.fits(node, 488) && !room.fits_huge(node, 1) && room.fits_huge(NodeId(2), 9));
         room.take(node, 501, true);
         room.take(NodeId(2), 1, true);
         assert!(room.fits(node, 0) && !room.fits(node, 1));
@@ -263,13 +263,15 @@ Node 10, zone   Normal  1000    500      0      0      0      0      0      0   
     fn a_few_blocks_of_a_zone_are_left_alone() {
         let has_room = |blocks: u64| {
             let buddyinfo = format!("Node 0, zone   Normal {} {blocks} 0\n", "0 ".repeat(9));
-            room(ZONEINFO, Some(&buddyinfo)).fits_huge(NodeId(0))
+            room(ZONEINFO, Some(&buddyinfo)).fits_huge(NodeId(0), 1)
         };
         assert_eq!([0, 3, 4, 5, 6].map(has_room), [false, false, false, true, true]);
     }
 
     #[test]
     fn without_blocks_no_huge_page_is_kept_away() {
-        assert!(room(ZONEINFO, None).fits_huge(NodeId(10)) && !room(ZONEINFO, Some(BUDDYINFO)).fits_huge(NodeId(10)));
+        assert!(
+            room(ZONEINFO, None).fits_huge(NodeId(10), 1) && !room(ZONEINFO, Some(BUDDYINFO)).fits_huge(NodeId(10), 1)
+        );
     }
 }

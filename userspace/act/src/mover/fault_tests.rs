@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use tandem_policies::model::ProcessId;
 
-use super::tests::{S, wanted};
+use super::tests::{S, one_by_one, wanted};
 use super::*;
 use crate::Call;
 
@@ -132,7 +132,11 @@ fn run_all(mover: &mut Mover<Mutex<Kernel>>, cooldowns: &mut Cooldowns) -> (Vec<
 }
 
 fn run_moves(kernel: Kernel, moves: &[PageMove]) -> (Mover<Mutex<Kernel>>, Vec<Outcome>) {
-    let (mut mover, mut cooldowns) = (Mover::new(Mutex::new(kernel), MoverConfig::default()), Cooldowns::new(64));
+    run_with(MoverConfig::default(), kernel, moves)
+}
+
+fn run_with(config: MoverConfig, kernel: Kernel, moves: &[PageMove]) -> (Mover<Mutex<Kernel>>, Vec<Outcome>) {
+    let (mut mover, mut cooldowns) = (Mover::new(Mutex::new(kernel), config), Cooldowns::new(64));
     for &wanted in moves {
         mover.enqueue(wanted, 0, &cooldowns).unwrap();
     }
@@ -177,7 +181,8 @@ fn a_process_that_exits_in_the_middle_ends_its_groups_only() {
     let mut kernel = Kernel::with(ProcessId(1), 1024);
     kernel.pages.insert((ProcessId(2), 0), 0);
     kernel.faults = [Fault::None, Fault::ExitAfter(100)].into();
-    let (mut mover, outcomes) = run_moves(kernel, &[of(1, 0, 1024, 1), of(1, 2048, 4, 1), of(2, 0, 1, 1)]);
+    let moves = [of(1, 0, 1024, 1), of(1, 2048, 4, 1), of(2, 0, 1, 1)];
+    let (mut mover, outcomes) = run_with(one_by_one(), kernel, &moves);
     let ended: Vec<_> = outcomes.iter().map(|one| (one.ended, one.moved_pages, one.not_tried_pages)).collect();
     // What the kernel said of pages before the exit counts.
     assert_eq!(ended, [(Ended::ProcessGone, 612, 412), (Ended::ProcessGone, 0, 4), (Ended::Done, 1, 0)]);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tandem_policies::model::ProcessId;
 
 use super::*;
-use crate::Call;
+use crate::{Call, ZoneRooms};
 
 pub(super) const S: u64 = 1_000_000_000;
 const PROCESS: ProcessId = ProcessId(42);
@@ -105,6 +105,11 @@ pub(super) fn wanted(page: u64, pages: u64, to: u32, generation: u64) -> PageMov
     }
 }
 
+/// For tests in which the order of calls matters.
+pub(super) fn one_by_one() -> MoverConfig {
+    MoverConfig { calls_per_node: 1, ..MoverConfig::default() }
+}
+
 pub(super) fn mover(script: Script) -> (Mover<Mutex<Script>>, Cooldowns) {
     (Mover::new(Mutex::new(script), MoverConfig::default()), Cooldowns::new(64))
 }
@@ -185,19 +190,72 @@ impl MovePages for Pairs {
         *calls += 1;
         self.1.notify_all();
         let (_calls, timeout) = self.1.wait_timeout_while(calls, Duration::from_secs(10), |calls| *calls < 2).unwrap();
-        assert!(!timeout.timed_out(), "the other node's pages wait for these");
+        assert!(!timeout.timed_out(), "the other group's pages wait for these");
         status.fill(to.map_or(0, |to| to.0 as i32));
         Call { result: Ok(0), time_ns: addresses.len() as u64 }
     }
 }
 
 #[test]
-fn pages_go_to_several_nodes_at_the_same_time() {
-    let (mut mover, mut cooldowns) = (Mover::new(Pairs::default(), MoverConfig::default()), Cooldowns::new(64));
-    mover.enqueue(wanted(0, 4, 1, 1), 0, &cooldowns).unwrap();
-    mover.enqueue(wanted(4, 4, 2, 1), 0, &cooldowns).unwrap();
+fn two_groups_go_at_the_same_time_to_two_nodes_and_to_one() {
+    for second in [2, 1] {
+        let (mut mover, mut cooldowns) = (Mover::new(Pairs::default(), MoverConfig::default()), Cooldowns::new(64));
+        mover.enqueue(wanted(0, 4, 1, 1), 0, &cooldowns).unwrap();
+        mover.enqueue(wanted(4, 4, second, 1), 0, &cooldowns).unwrap();
+        let outcomes = mover.run(0, &mut cooldowns);
+        assert_eq!(outcomes.iter().map(|outcome| outcome.moved_pages).collect::<Vec<_>>(), [4, 4], "node {second}");
+    }
+}
+
+/// A kernel in which calls wait for none, and the most that were under way at the same time.
+#[derive(Default)]
+struct Together(Mutex<(u32, u32)>);
+
+impl MovePages for Together {
+    fn call(&self, _: ProcessId, addresses: &[u64], to: Option<NodeId>, status: &mut [i32]) -> Call {
+        status.fill(to.map_or(0, |to| to.0 as i32));
+        if to.is_some() {
+            {
+                let mut calls = self.0.lock().unwrap();
+                calls.0 += 1;
+                calls.1 = calls.1.max(calls.0);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+            self.0.lock().unwrap().0 -= 1;
+        }
+        Call { result: Ok(0), time_ns: addresses.len() as u64 }
+    }
+}
+
+#[test]
+fn calls_at_the_same_time_are_bounded_in_all_and_for_each_node() {
+    let most = |targets: &[u32]| {
+        let (mut mover, mut cooldowns) = (Mover::new(Together::default(), MoverConfig::default()), Cooldowns::new(64));
+        for (at, to) in (0..).zip(targets.iter().cycle().take(60)) {
+            mover.enqueue(wanted(at * 4, 4, *to, 1), 0, &cooldowns).unwrap();
+        }
+        assert_eq!(mover.run(0, &mut cooldowns).len(), 60);
+        let most = mover.system.0.lock().unwrap().1;
+        most
+    };
+    assert!(most(&[1]) <= 2 && most(&[1, 2, 3, 4, 5, 6]) <= 8);
+}
+
+#[test]
+fn groups_for_which_there_is_room_one_after_the_other_go_one_after_the_other() {
+    let (mut mover, mut cooldowns) = (Mover::new(Together::default(), MoverConfig::default()), Cooldowns::new(64));
+    let zoneinfo = "Node 1, zone Normal\n pages free 800\n high 64\n protection: (0, 0)\n";
+    let room = ZoneRooms::parse(zoneinfo).map(|rooms| Room::new(&rooms, None)).expect("a zone");
+    assert!(room.fits(NodeId(1), BATCH_PAGES) && !room.fits(NodeId(1), 2 * BATCH_PAGES));
+    mover.set_room(Some(room));
+    for group in 0..3 {
+        mover.enqueue(wanted(512 * group, 100, 1, 1), 0, &cooldowns).unwrap();
+    }
     let outcomes = mover.run(0, &mut cooldowns);
-    assert_eq!(outcomes.iter().map(|outcome| outcome.moved_pages).collect::<Vec<_>>(), [4, 4]);
+    let ended: Vec<_> =
+        outcomes.iter().map(|outcome| (outcome.group.start, outcome.moved_pages, outcome.ended)).collect();
+    assert_eq!(ended, [0, 512, 1024].map(|page| (page * PAGE_BYTES, 100, Ended::Done)));
+    assert_eq!(mover.system.0.lock().unwrap().1, 1, "calls at the same time");
 }
 
 #[test]
@@ -229,7 +287,7 @@ fn busy_pages_are_tried_once_more_after_the_back_off() {
 fn a_full_target_stops_all_moves_to_it_and_only_those() {
     let mut script = resident(12, 0);
     script.room = Some(2);
-    let (mut mover, mut cooldowns) = mover(script);
+    let (mut mover, mut cooldowns) = (Mover::new(Mutex::new(script), one_by_one()), Cooldowns::new(64));
     mover.enqueue(wanted(0, 4, 1, 1), 0, &cooldowns).unwrap();
     mover.enqueue(wanted(4, 4, 1, 1), 0, &cooldowns).unwrap();
     let outcomes = mover.run(0, &mut cooldowns);
