@@ -27,7 +27,7 @@ use tracing::{debug, info};
 
 use crate::config::{AgentConfig, MoverKind};
 use crate::cost::Work;
-use crate::leases::{self, busy};
+use crate::leases::{self, busy, just_began};
 use crate::managed::{ControlGroups, ProcessMemories};
 use crate::pace::{Pace, Step};
 use crate::reasons::Reasons;
@@ -224,7 +224,8 @@ impl Agent {
             report.cost.charge(Work::Verify);
             // What was undone is not in the snapshot: a plan made from it would bring it back.
             let mut decision = None;
-            let waits = self.pace.waits_for_more(self.sensor.threads_turned() > 0);
+            let is_new = self.sensor.threads_turned() > 0 || just_began(&snapshot);
+            let waits = self.pace.waits_for_more(is_new);
             let knows_enough = self.knows_enough(&snapshot) && !waits;
             if !undone && self.trial.is_none() && knows_enough {
                 let decided = decision.insert(self.decide(&snapshot));

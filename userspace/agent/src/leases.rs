@@ -34,6 +34,14 @@ pub fn busy(snapshot: &Snapshot) -> impl Iterator<Item = &Thread> {
     snapshot.threads.iter().filter(|thread| thread.cpu_time_ns >= snapshot.interval_ns / 100)
 }
 
+/// Whether a thread that works began within the interval: what it will do, and whether the one that made it goes on beside
+/// it, shows in the next one. Threads begin by a clock that goes on while the machine sleeps; those that seem to begin later
+/// than now began before that.
+pub fn just_began(snapshot: &Snapshot) -> bool {
+    let since_ns = snapshot.time_ns.saturating_sub(snapshot.interval_ns);
+    busy(snapshot).any(|thread| (since_ns + 1..=snapshot.time_ns).contains(&thread.id.start_boottime_ns))
+}
+
 /// The leases of a plan, ascending by thread; none for an empty plan.
 pub fn leases(snapshot: &Snapshot, plan: &Plan) -> Vec<Lease> {
     if plan.is_empty() {
@@ -83,6 +91,22 @@ mod tests {
         assert!(!ran_out(SECOND_NS, lease, SECOND_NS) && !ran_out(SECOND_NS, lease, 4 * SECOND_NS));
         assert!(ran_out(SECOND_NS, lease, 4 * SECOND_NS + 1));
         assert!(!ran_out(2 * SECOND_NS, lease, SECOND_NS), "a time before is no time after");
+    }
+
+    #[test]
+    fn threads_that_work_and_began_within_the_interval_just_began() {
+        let began = |begun_ns: u64, used_ns: u64| {
+            let mut snapshot = snapshot(&[(0, SECOND_NS), (0, used_ns)]);
+            (snapshot.time_ns, snapshot.interval_ns) = (100 * SECOND_NS, SECOND_NS);
+            snapshot.threads[1].id.start_boottime_ns = begun_ns;
+            just_began(&snapshot)
+        };
+        let at = 99 * SECOND_NS;
+        assert_eq!(
+            [at, at + 1, 100 * SECOND_NS, 100 * SECOND_NS + 1].map(|at| began(at, SECOND_NS)),
+            [false, true, true, false]
+        );
+        assert!(!began(at + 1, 0), "it does nothing yet");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! changes, and intervals may be long and cheap. So intervals are short from the moment on at which threads begin to work
 //! that were not there before, until nothing more has to be moved ([`Pace::note`]): only for policies that weigh how much
 //! they know, because a short interval shows little. When a thread has just
-//! turned to other memory, one short interval more shows where to ([`Pace::waits_for_more`]). What short intervals take of a CPU is bounded: by its share of the
+//! turned to other memory or just began, one short interval more shows where to ([`Pace::waits_for_more`]). What short intervals take of a CPU is bounded: by its share of the
 //! time, and because settling ends after a while and does not begin again soon.
 
 use std::collections::BTreeSet;
@@ -46,9 +46,9 @@ pub struct Pace {
     /// When settling began, and since when nothing was moved.
     settling: Option<(u64, u64)>,
     rests_until_ns: u64,
-    /// Threads turned to other memory in the last interval, and whether that was waited for.
-    turning: bool,
-    /// See `turning`.
+    /// Threads turned or began in the last interval, and whether that was waited for.
+    was_new: bool,
+    /// See `was_new`.
     waited: bool,
     /// CPU time of the last interval's sensing and deciding.
     cost_ns: u64,
@@ -67,7 +67,7 @@ impl Pace {
             known,
             settling,
             rests_until_ns: 0,
-            turning: false,
+            was_new: false,
             waited: false,
             cost_ns: 0,
             turn_cost_ns: 0,
@@ -99,11 +99,11 @@ impl Pace {
         self.turn_cost_ns = cost_ns;
     }
 
-    /// Whether to wait for one interval more, given whether threads `turned` to other memory in this one: little was seen
-    /// of what they do now. Not twice in a row, so that those that always turn do not hold up all others.
-    pub fn waits_for_more(&mut self, turned: bool) -> bool {
-        self.waited = self.quick && turned && !self.turning;
-        self.turning = turned;
+    /// Whether to wait for one interval more, given whether there `is_new` in this one what threads do: they turned to other
+    /// memory, or began, and little of it was seen. Not twice in a row, so that those that always do do not hold up all others.
+    pub fn waits_for_more(&mut self, is_new: bool) -> bool {
+        self.waited = self.quick && is_new && !self.was_new;
+        self.was_new = is_new;
         self.waited
     }
 
