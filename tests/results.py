@@ -281,6 +281,9 @@ def beside_stock(experiments, names):
     of_balancing = {name: [] for name in names}
     for experiment in experiments:
         medians = arm_medians(experiment)
+        if "stock-nb1" not in medians:
+            parts.append(f"| `{experiment['workload']}` | {experiment.get('commit', '-')} | failed |" + " - | - | - |" * len(names))
+            continue
         best = min((name for name in STOCK if name in medians), key=medians.get)
         cells = [
             f"{medians[name] / medians[best]:.2f} | {way(medians, name, medians[best])} | {local_after(experiment, name)}"

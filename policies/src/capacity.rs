@@ -95,7 +95,7 @@ fn demand(snapshot: &Snapshot, saturated: &PerNode<bool>, thread: &Thread) -> u6
 }
 
 /// How much of the interval `thread` was there for. Threads begin by a clock that goes on while the machine sleeps: after that
-/// some seem younger than they are, or not to have begun; for these it is all of it.
+/// some seem not to have begun, and count as older; one that seems to have begun in this interval wants too much, once.
 fn watched_ns(snapshot: &Snapshot, thread: &Thread) -> u64 {
     let lived_ns = snapshot.time_ns.checked_sub(thread.id.start_boottime_ns).filter(|&ns| ns > 0);
     lived_ns.map_or(snapshot.interval_ns, |ns| ns.min(snapshot.interval_ns)).max(1)

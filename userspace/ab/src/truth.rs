@@ -20,8 +20,10 @@ pub const END: u32 = 2;
 
 /// The remote share up to which a stretch counts as local.
 pub const REMOTE_WHEN_LOCAL: f64 = 0.1;
-/// A shorter stretch, beside a mark, tells too little to be called local.
+/// A shorter stretch, beside a mark, tells too little to be called local,
 const LEAST_STRETCH_S: f64 = 0.05;
+/// and so does one with so few of the accesses that it would have if all stretches were alike.
+const LEAST_SHARE: f64 = 0.1;
 
 /// The document that the lab leaves.
 #[derive(Clone, Debug, Deserialize)]
@@ -118,14 +120,29 @@ impl Truth {
         let (first, last) = (&self.records[begin], &self.records[end]);
         let series = self.records[begin..=end].windows(2).filter(|pair| pair[1].at_ns > pair[0].at_ns);
         let series: Vec<Point> = series.map(|pair| self.point(first.at_ns, &pair[0], &pair[1])).collect();
+        let local_after_s = self.local_after_s(begin, end);
         Ok(Placement {
             remote_share: remote_share(first, last),
             accesses: Some(accesses(first, last).0),
             coherence: Some(last.coherence.since(first.coherence)),
             instructions: Some(last.all_instructions().saturating_sub(first.all_instructions())),
-            local_after_s: local_after_s(&series),
+            local_after_s,
             series,
         })
+    }
+
+    /// End of the first stretch between two records that is local, in s from the first of them.
+    fn local_after_s(&self, begin: usize, end: usize) -> Option<f64> {
+        let length_s = |from: &Record, to: &Record| to.at_ns.saturating_sub(from.at_ns) as f64 / 1e9;
+        let (first, last) = (&self.records[begin], &self.records[end]);
+        let mean_per_s = accesses(first, last).0 as f64 / length_s(first, last);
+        let is_local = |pair: &&[Record]| {
+            let (from, to) = (&pair[0], &pair[1]);
+            let enough = accesses(from, to).0 as f64 >= LEAST_SHARE * mean_per_s * length_s(from, to);
+            let share = remote_share(from, to).filter(|_| enough && length_s(from, to) >= LEAST_STRETCH_S);
+            share.is_some_and(|share| share <= REMOTE_WHEN_LOCAL)
+        };
+        self.records[begin..=end].windows(2).find(is_local).map(|pair| length_s(first, &pair[1]))
     }
 
     fn first(&self, mark: u32) -> Option<usize> {
@@ -172,15 +189,6 @@ fn accesses(from: &Record, to: &Record) -> (u64, u64) {
         }
     }
     sums
-}
-
-/// End of the first stretch that is local.
-fn local_after_s(series: &[Point]) -> Option<f64> {
-    let begins_s = std::iter::once(0.0).chain(series.iter().map(|point| point.at_s));
-    let long = series.iter().zip(begins_s).filter(|(point, begin_s)| point.at_s - begin_s >= LEAST_STRETCH_S);
-    long.map(|(point, _)| point)
-        .find(|point| point.remote_share.is_some_and(|share| share <= REMOTE_WHEN_LOCAL))
-        .map(|point| point.at_s)
 }
 
 fn remote_share(from: &Record, to: &Record) -> Option<f64> {
@@ -230,12 +238,21 @@ mod tests {
 
     #[test]
     fn it_is_local_from_the_end_of_the_first_long_stretch_that_is() {
-        let point = |at_s: f64, remote_share| Point { at_s, remote_share, load: Vec::new() };
-        let begun = [point(0.01, Some(0.0)), point(0.1, Some(0.5)), point(0.2, None)];
-        assert_eq!(local_after_s(&begun), None, "short, remote, without accesses");
-        let rest = [point(0.3, Some(0.1)), point(0.4, Some(0.0)), point(0.5, Some(0.9))];
-        assert_eq!(local_after_s(&[begun.as_slice(), &rest].concat()), Some(0.3));
-        assert_eq!(timed_part(&document()).unwrap().local_after_s, Some(2.0));
+        let after_s = |stretches: &[(u64, u64, u64)]| {
+            let (mut at_ms, mut local, mut remote) = (1000, 0, 0);
+            let mut record = |(ms, more_local, more_remote): (u64, u64, u64), mark: Option<u32>| {
+                (at_ms, local, remote) = (at_ms + ms, local + more_local, remote + more_remote);
+                serde_json::json!({"at_ns": at_ms * 1_000_000, "mark": mark, "accesses": [[local, remote], [0, 0]],
+                    "busy_ns": [0, 0], "instructions": [0, 0]})
+            };
+            let mut records = vec![record((0, 0, 0), Some(BEGIN))];
+            records.extend(stretches.iter().map(|&stretch| record(stretch, None)));
+            records.push(record((100, 50, 50), Some(END)));
+            timed_part(&serde_json::json!({"cpus_per_node": [1, 1], "records": records})).unwrap().local_after_s
+        };
+        let begun = [(10, 100, 0), (100, 50, 50), (100, 5, 0), (100, 0, 0)];
+        assert_eq!(after_s(&begun), None, "short, remote, hardly any accesses, none");
+        assert_eq!(after_s(&[begun.as_slice(), &[(100, 90, 10), (100, 100, 0), (100, 10, 90)]].concat()), Some(0.41));
     }
 
     #[test]

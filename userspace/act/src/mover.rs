@@ -2,8 +2,8 @@
 //! Moves page groups under a budget of pages and of call time.
 //!
 //! Groups for one node are moved in order, in calls of at most 512 pages, several at the same time: a call copies on one CPU,
-//! and programs wait meanwhile for memory that is far, or for that one of their threads whose CPU it takes. Each call is made
-//! by a thread on the node that its pages go to.
+//! and programs wait meanwhile for memory that is far, or for that one of their threads whose CPU it takes. Of several
+//! each is made by a thread on the node that its pages go to, a single one where the caller is.
 
 mod batch;
 mod bucket;
@@ -252,7 +252,7 @@ impl<S: MovePages> Mover<S> {
         }
     }
 
-    /// The next batch for each of several nodes, as far as the budget goes. Jobs that have nothing left to do end.
+    /// The next batches, for each node one and then another, as far as the budget goes. Jobs that have nothing left to do end.
     fn next_round(&mut self, now_ns: u64, cooldowns: &mut Cooldowns, run: &mut Run) -> Vec<Taken> {
         // Where two jobs have pages in common the first is the one that was queued first.
         let first = |lane: &VecDeque<Job>| lane.front().map(|job| job.number);

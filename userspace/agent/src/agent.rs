@@ -224,8 +224,7 @@ impl Agent {
             report.cost.charge(Work::Verify);
             // What was undone is not in the snapshot: a plan made from it would bring it back.
             let mut decision = None;
-            let is_new = self.sensor.threads_turned() > 0 || just_began(&snapshot);
-            let waits = self.pace.waits_for_more(is_new);
+            let waits = self.pace.waits_for_more(self.sensor.threads_turned() > 0, just_began(&snapshot));
             let knows_enough = self.knows_enough(&snapshot) && !waits;
             if !undone && self.trial.is_none() && knows_enough {
                 let decided = decision.insert(self.decide(&snapshot));

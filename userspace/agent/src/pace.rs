@@ -46,9 +46,10 @@ pub struct Pace {
     /// When settling began, and since when nothing was moved.
     settling: Option<(u64, u64)>,
     rests_until_ns: u64,
-    /// Threads turned or began in the last interval, and whether that was waited for.
-    was_new: bool,
-    /// See `was_new`.
+    /// Threads turned or began in the last interval, and whether one of that was waited for.
+    turning: bool,
+    beginning: bool,
+    /// See `turning`.
     waited: bool,
     /// CPU time of the last interval's sensing and deciding.
     cost_ns: u64,
@@ -67,7 +68,8 @@ impl Pace {
             known,
             settling,
             rests_until_ns: 0,
-            was_new: false,
+            turning: false,
+            beginning: false,
             waited: false,
             cost_ns: 0,
             turn_cost_ns: 0,
@@ -82,7 +84,7 @@ impl Pace {
     /// The length of the next interval.
     pub fn interval(&self) -> Duration {
         match self.settling {
-            _ if self.waited => TURN.min(self.usual),
+            _ if self.waited => self.short(COST_DIVISOR).max(TURN).min(self.usual),
             Some(_) => self.short(COST_DIVISOR),
             None => self.usual,
         }
@@ -99,11 +101,12 @@ impl Pace {
         self.turn_cost_ns = cost_ns;
     }
 
-    /// Whether to wait for one interval more, given whether there `is_new` in this one what threads do: they turned to other
-    /// memory, or began, and little of it was seen. Not twice in a row, so that those that always do do not hold up all others.
-    pub fn waits_for_more(&mut self, is_new: bool) -> bool {
-        self.waited = self.quick && is_new && !self.was_new;
-        self.was_new = is_new;
+    /// Whether to wait for one interval more, given whether threads `turned` to other memory or `began` in this one: little was
+    /// seen of what they do now. Not twice in a row, so that those that always do one of these do not hold up all others.
+    pub fn waits_for_more(&mut self, turned: bool, began: bool) -> bool {
+        let is_news = (turned && !self.turning) || (began && !self.beginning);
+        self.waited = self.quick && is_news && !self.waited;
+        (self.turning, self.beginning) = (turned, began);
         self.waited
     }
 
@@ -211,13 +214,30 @@ mod tests {
     #[test]
     fn a_thread_that_turned_is_waited_for_once() {
         let mut pace = pace();
-        assert!(!pace.waits_for_more(false));
-        assert!(pace.waits_for_more(true));
+        let waits = |pace: &mut Pace, turned| pace.waits_for_more(turned, false);
+        assert!(!waits(&mut pace, false));
+        assert!(waits(&mut pace, true));
         assert_eq!(pace.interval(), TURN);
-        assert!(!pace.waits_for_more(true), "it turned again");
+        assert!(!waits(&mut pace, true), "it turned again");
         assert_eq!(pace.interval(), USUAL);
-        assert!(!pace.waits_for_more(true) && !pace.waits_for_more(false) && pace.waits_for_more(true));
-        assert!(!Pace::new(USUAL, false).waits_for_more(true), "other policies have a whole interval");
+        assert!(!waits(&mut pace, true) && !waits(&mut pace, false) && waits(&mut pace, true));
+        assert!(!Pace::new(USUAL, false).waits_for_more(true, true), "other policies have a whole interval");
+    }
+
+    #[test]
+    fn a_turn_is_waited_for_though_other_threads_always_begin() {
+        let mut pace = pace();
+        assert!(pace.waits_for_more(false, true) && !pace.waits_for_more(false, true));
+        assert!(!pace.waits_for_more(false, true), "they hold up nobody");
+        assert!(pace.waits_for_more(true, true) && !pace.waits_for_more(false, true));
+    }
+
+    #[test]
+    fn what_is_waited_for_is_no_shorter_than_what_it_costs_allows() {
+        let mut pace = pace();
+        pace.note(1000 * MS, threads(&[1]), Step::Moving, 30 * MS);
+        assert!(pace.waits_for_more(true, false));
+        assert_eq!(pace.interval(), Duration::from_millis(600));
     }
 
     #[test]

@@ -15,8 +15,6 @@ use tandem_policies::model::ThreadId;
 pub const INSTRUCTIONS_PER_CPU_S: f64 = 1e9;
 /// Instructions from which on a stretch shows what a thread does: a shorter one ended where it could not be followed.
 const LEAST_STRETCH: u32 = 128;
-/// Time for which hardware must have watched a thread to tell that it makes few accesses.
-const LEAST_WATCHED_S: f64 = 0.3;
 const FAINTEST: f64 = 1.0;
 const FAINTEST_S: f64 = 1e-3;
 
@@ -84,9 +82,9 @@ impl RateTable {
             .then(|| density.accesses / density.instructions * INSTRUCTIONS_PER_CPU_S * cpu_share)
     }
 
-    /// Whether a thread was looked at enough (`looks` times, or by hardware) for few accesses to be what it makes.
-    pub fn is_enough(&self, thread: ThreadId, looks: f64) -> bool {
-        self.threads.get(&thread).is_some_and(|density| density.looks >= looks || density.watched_s >= LEAST_WATCHED_S)
+    /// Stretches of a thread's code that could be followed, aged.
+    pub fn looks(&self, thread: ThreadId) -> f64 {
+        self.threads.get(&thread).map_or(0.0, |density| density.looks)
     }
 
     /// Forgets threads that are gone.
@@ -115,19 +113,14 @@ mod tests {
     }
 
     #[test]
-    fn stretches_that_could_not_be_followed_tell_nothing_of_few_accesses() {
+    fn stretches_that_could_not_be_followed_are_no_looks() {
         let thread = ThreadId { tid: 1, start_boottime_ns: 1 };
-        let enough = |stretches: &[u32]| {
-            let mut rates = RateTable::new(1_000_000_000);
-            stretches.iter().for_each(|&instructions| rates.add(thread, instructions, 0));
-            rates.is_enough(thread, 2.0)
-        };
-        assert_eq!([enough(&[256]), enough(&[256, 127, 3]), enough(&[256, 128])], [false, false, true]);
-        let mut watched = RateTable::new(1_000_000_000);
-        watched.add_measured(thread, 0.2, 0.0);
-        assert!(!watched.is_enough(thread, 2.0));
-        watched.add_measured(thread, 0.1, 0.0);
-        assert!(watched.is_enough(thread, 2.0));
+        let mut rates = RateTable::new(1_000_000_000);
+        rates.age(0);
+        [256, 127, 3, 128].map(|instructions| rates.add(thread, instructions, 0));
+        assert_eq!(rates.looks(thread), 2.0);
+        rates.age(1_000_000_000);
+        assert_eq!(rates.looks(thread), 1.0);
     }
 
     #[test]

@@ -23,6 +23,10 @@ const LINE_BYTES: f64 = 64.0;
 pub(crate) const MIN_ACCESSES: f64 = 24.0;
 /// The same of looks at it: one stretch of code often works on one place.
 pub(crate) const MIN_LOOKS: f64 = 16.0;
+/// Accesses per second of CPU time up to which a thread makes few: it waits for memory for a tenth of its time at most.
+const FEW_PER_CPU_S: f64 = 1e6;
+/// CPU time in an interval after which hardware that samples accesses has seen that a thread makes few.
+const LEAST_RUN_NS: u64 = 100_000_000;
 
 /// What the scheduler tells of one managed thread over an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,7 +96,7 @@ impl Parts<'_> {
         let mut threads: Vec<_> = accounts
             .into_iter()
             .map(|account| {
-                let row = self.row(account.id, accesses.remove(&account.id));
+                let row = self.row(&account, accesses.remove(&account.id));
                 let shared = sharing.remove(&account.id).map(|row| row.into_iter().collect()).unwrap_or_default();
                 self.thread(account, row, shared, performance)
             })
@@ -114,13 +118,25 @@ impl Parts<'_> {
     }
 
     /// Accesses of the thread, given those to groups of which it is known where they are: `None` as long as too little is known.
-    /// A thread that computes makes few however often it is looked at, and must not hold up the others.
-    fn row(&self, thread: ThreadId, seen: Option<PerNode<f64>>) -> Option<PerNode<f64>> {
-        let makes_few = self.table.total(thread) < MIN_ACCESSES && self.rates.is_enough(thread, MIN_LOOKS);
-        if makes_few {
-            return Some(seen.unwrap_or_else(|| PerNode::filled(self.topology.len(), 0.0)));
+    fn row(&self, account: &TaskAccount, seen: Option<PerNode<f64>>) -> Option<PerNode<f64>> {
+        if self.makes_few(account) {
+            let none_at_all = self.table.total(account.id) <= 0.0;
+            return seen.or_else(|| none_at_all.then(|| PerNode::filled(self.topology.len(), 0.0)));
         }
-        seen.filter(|_| self.knows(thread))
+        seen.filter(|_| self.knows(account.id))
+    }
+
+    /// Whether it is known that a thread hardly waits for memory: one that computes makes few accesses however often it is looked
+    /// at, and must not hold up the others.
+    fn makes_few(&self, account: &TaskAccount) -> bool {
+        let ran_ns: u64 = account.run_ns.values().sum();
+        let is_seen = match self.access_rates {
+            AccessRates::Measured => ran_ns >= LEAST_RUN_NS,
+            AccessRates::Inferred => self.rates.looks(account.id) >= MIN_LOOKS,
+        };
+        let cpu_share = self.cpu_share(&account.run_ns);
+        let per_s = self.rates.per_s(account.id, cpu_share).unwrap_or(f64::INFINITY);
+        is_seen && self.table.total(account.id) < MIN_ACCESSES && per_s <= FEW_PER_CPU_S * cpu_share
     }
 
     /// Whether it is known what the thread uses: enough was seen, or what was seen tells that it just turned to that.

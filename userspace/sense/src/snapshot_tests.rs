@@ -106,17 +106,17 @@ fn performance_is_remembered_where_the_thread_ran() {
 
 /// Thread 1 on node 0 with so many accesses, seen in `looks` looks at it, to one group whose pages are on `home`.
 fn alone(accesses: u64, looks: u64, home: usize) -> Snapshot {
-    alone_after(accesses, looks, home, 1)
+    alone_after(accesses, looks, home, &[4])
 }
 
-/// The same, after so many stretches of its code were followed.
-fn alone_after(accesses: u64, looks: u64, home: usize, stretches: usize) -> Snapshot {
+/// The same, after stretches of its code with so many accesses were followed.
+fn alone_after(accesses: u64, looks: u64, home: usize, stretches: &[u32]) -> Snapshot {
     let region = Region::of(GROUP, 2 * GROUP, RegionKind::Data);
     let (mut table, mut rates) = (AffinityTable::new(AffinityConfig::default()), RateTable::new(SECOND));
     for access in 0..accesses {
         table.add(PROCESS, thread(1), access * looks / accesses, GROUP, Some(&region));
     }
-    (0..stretches).for_each(|_| rates.add(thread(1), 400, 4));
+    stretches.iter().for_each(|&accesses| rates.add(thread(1), 400, accesses));
     let pages = PerNode::from_fn(2, |node| if node.0 == home { 512 } else { 0 });
     let mut homes = KnownHomes::default();
     homes.put(2, vec![(GroupId { process: PROCESS, start: GROUP }, pages)], 0);
@@ -157,12 +157,16 @@ fn too_few_accesses_are_no_signal() {
 
 #[test]
 fn a_thread_that_computes_is_known_after_as_many_looks_as_any_other() {
-    let row = |accesses, stretches| alone_after(accesses, accesses, 1, stretches).threads[0].accesses_per_s.clone();
+    let row = |accesses: u32, stretches: usize| {
+        let each: Vec<u32> = (0..stretches).map(|at| if at == 0 { accesses } else { 0 }).collect();
+        alone_after(u64::from(accesses), u64::from(accesses), 1, &each).threads[0].accesses_per_s.clone()
+    };
     let enough = MIN_LOOKS as usize;
     assert_eq!([row(0, enough - 1), row(3, enough - 1)], [None, None]);
     assert_eq!(row(0, enough), Some(PerNode::filled(2, 0.0)));
     let few = row(3, enough).expect("a signal");
     assert!(few[NodeIndex(1)] > 0.0 && few[NodeIndex(0)] == 0.0, "{few:?}");
+    assert_eq!(row(12, enough), None, "one access in 533 instructions: it may wait for a fifth of its time");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The calls for one batch of pages, and for the batches of several nodes at the same time. Nothing is counted here.
+//! The calls for one batch of pages, and for several batches at the same time. Nothing is counted here.
 
 use std::thread;
 
@@ -34,7 +34,7 @@ pub(super) struct Settled {
     pub(super) time_ns: u64,
 }
 
-/// Carries out orders for different nodes, at the same time if there are several.
+/// Carries out orders, at the same time if there are several.
 pub(super) fn carry_out<S: MovePages>(system: &S, orders: &[&Order]) -> Vec<Settled> {
     if let [order] = orders {
         return vec![order.carry_out(system)];

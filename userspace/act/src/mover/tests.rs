@@ -228,17 +228,18 @@ impl MovePages for Together {
 }
 
 #[test]
-fn calls_at_the_same_time_are_bounded_in_all_and_for_each_node() {
-    let most = |targets: &[u32]| {
-        let (mut mover, mut cooldowns) = (Mover::new(Together::default(), MoverConfig::default()), Cooldowns::new(64));
-        for (at, to) in (0..).zip(targets.iter().cycle().take(60)) {
-            mover.enqueue(wanted(at * 4, 4, *to, 1), 0, &cooldowns).unwrap();
+fn a_round_has_two_calls_for_each_node_and_eight_in_all() {
+    let calls_to = |nodes: u32| {
+        let (mut mover, mut cooldowns) = mover(Script::default());
+        for at in 0..60 {
+            mover.enqueue(wanted(u64::from(at) * 4, 4, at % nodes, 1), 0, &cooldowns).unwrap();
         }
-        assert_eq!(mover.run(0, &mut cooldowns).len(), 60);
-        let most = mover.system.0.lock().unwrap().1;
-        most
+        let round = mover.next_round(0, &mut cooldowns, &mut Run::default());
+        (0..nodes)
+            .map(|node| round.iter().filter(|taken| taken.job.outcome.to == NodeId(node)).count())
+            .collect::<Vec<_>>()
     };
-    assert!(most(&[1]) <= 2 && most(&[1, 2, 3, 4, 5, 6]) <= 8);
+    assert_eq!((calls_to(1), calls_to(4), calls_to(6)), (vec![2], vec![2; 4], vec![2, 2, 1, 1, 1, 1]));
 }
 
 #[test]
