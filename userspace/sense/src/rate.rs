@@ -117,7 +117,7 @@ mod tests {
         let thread = ThreadId { tid: 1, start_boottime_ns: 1 };
         let mut rates = RateTable::new(1_000_000_000);
         rates.age(0);
-        [256, 127, 3, 128].map(|instructions| rates.add(thread, instructions, 0));
+        [256, 127, 3, 128].into_iter().for_each(|instructions| rates.add(thread, instructions, 0));
         assert_eq!(rates.looks(thread), 2.0);
         rates.age(1_000_000_000);
         assert_eq!(rates.looks(thread), 1.0);
