@@ -21,6 +21,8 @@ const COST_DIVISOR: u64 = 20;
 const LOOK_DIVISOR: u64 = 100;
 /// Time in which samples show that a thread turned to other memory, where samples are many.
 const TURN: Duration = Duration::from_millis(200);
+/// Intervals in a row in which threads that began are waited for.
+const MOST_BEGINNINGS: u32 = 4;
 /// Nothing was moved for this long: all is settled.
 const QUIET_NS: u64 = 1_000_000_000;
 /// Longest time of short intervals, and the time from their end until they may begin again.
@@ -46,10 +48,11 @@ pub struct Pace {
     /// When settling began, and since when nothing was moved.
     settling: Option<(u64, u64)>,
     rests_until_ns: u64,
-    /// Threads turned or began in the last interval, and whether one of that was waited for.
+    /// Threads turned to other memory in the last interval.
     turning: bool,
-    beginning: bool,
-    /// See `turning`.
+    /// Intervals in a row in which threads began and that were waited for.
+    beginnings: u32,
+    /// The next interval is waited for.
     waited: bool,
     /// CPU time of the last interval's sensing and deciding.
     cost_ns: u64,
@@ -69,7 +72,7 @@ impl Pace {
             settling,
             rests_until_ns: 0,
             turning: false,
-            beginning: false,
+            beginnings: 0,
             waited: false,
             cost_ns: 0,
             turn_cost_ns: 0,
@@ -102,11 +105,13 @@ impl Pace {
     }
 
     /// Whether to wait for one interval more, given whether threads `turned` to other memory or `began` in this one: little was
-    /// seen of what they do now. Not twice in a row, so that those that always do one of these do not hold up all others.
+    /// seen of what they do now. For turns not twice in a row and for beginnings, of which one makes others, not for longer than
+    /// [`MOST_BEGINNINGS`], so that those that always do one of these do not hold up all others.
     pub fn waits_for_more(&mut self, turned: bool, began: bool) -> bool {
-        let is_news = (turned && !self.turning) || (began && !self.beginning);
-        self.waited = self.quick && is_news && !self.waited;
-        (self.turning, self.beginning) = (turned, began);
+        let begins = began && self.beginnings < MOST_BEGINNINGS;
+        self.waited = self.quick && (begins || (turned && !self.turning));
+        self.turning = turned;
+        self.beginnings = if begins { self.beginnings + 1 } else { 0 };
         self.waited
     }
 
@@ -227,9 +232,11 @@ mod tests {
     #[test]
     fn a_turn_is_waited_for_though_other_threads_always_begin() {
         let mut pace = pace();
-        assert!(pace.waits_for_more(false, true) && !pace.waits_for_more(false, true));
-        assert!(!pace.waits_for_more(false, true), "they hold up nobody");
-        assert!(pace.waits_for_more(true, true) && !pace.waits_for_more(false, true));
+        let waits: Vec<bool> = (0..7).map(|_| pace.waits_for_more(false, true)).collect();
+        assert_eq!(waits, [true, true, true, true, false, true, true], "they hold up others for a while only");
+        assert!((0..2).all(|_| pace.waits_for_more(false, true)));
+        assert!(pace.waits_for_more(true, true), "where it would not be waited for them");
+        assert!(!pace.waits_for_more(true, false));
     }
 
     #[test]

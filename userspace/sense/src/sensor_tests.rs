@@ -154,6 +154,19 @@ fn who_only_infers_leaves_them_open() {
     assert_eq!(snapshot.access_rates, Some(AccessRates::Inferred));
 }
 
+/// Thirty accesses of one look to one page.
+#[test]
+fn an_entry_counts_for_all_that_it_stands_for() {
+    let (machine, memory) = (topology(2), vec![1_u8; 1 << 21]);
+    let mut sensor = told_sensor(&machine);
+    let mut seen = batch(memory.as_ptr() as u64 + 4096);
+    seen.accesses.iter_mut().for_each(|access| (access.measured, access.time_ns) = (None, SECOND));
+    sensor.pending.add(&seen);
+    assert_eq!(sensor.pending.accesses.len(), 1);
+    sensor.snapshot(&machine, vec![account()], SECOND / 2, SECOND, |_, _| None);
+    assert_eq!(sensor.table.total(account().id), 30.0);
+}
+
 /// The first two pages of each MiB of 2 MiB were touched, by one thread each.
 fn groups_of_halves(memory: &FreshPages) -> Vec<(u64, u64)> {
     let (machine, start) = (topology(2), memory.start().next_multiple_of(GROUP_BYTES));

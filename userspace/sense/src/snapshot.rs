@@ -23,7 +23,7 @@ const LINE_BYTES: f64 = 64.0;
 pub(crate) const MIN_ACCESSES: f64 = 24.0;
 /// The same of looks at it: one stretch of code often works on one place.
 pub(crate) const MIN_LOOKS: f64 = 16.0;
-/// Accesses per second of CPU time up to which a thread makes few: it waits for memory for a tenth of its time at most.
+/// Measured accesses per second of CPU time up to which a thread makes few: it waits for memory for a tenth of its time at most.
 const FEW_PER_CPU_S: f64 = 1e6;
 /// CPU time in an interval after which hardware that samples accesses has seen that a thread makes few.
 const LEAST_RUN_NS: u64 = 100_000_000;
@@ -130,13 +130,15 @@ impl Parts<'_> {
     /// at, and must not hold up the others.
     fn makes_few(&self, account: &TaskAccount) -> bool {
         let ran_ns: u64 = account.run_ns.values().sum();
+        let per_s = || self.rates.per_s(account.id, self.cpu_share(&account.run_ns)).unwrap_or(f64::INFINITY);
         let is_seen = match self.access_rates {
-            AccessRates::Measured => ran_ns >= LEAST_RUN_NS,
+            AccessRates::Measured => {
+                ran_ns >= LEAST_RUN_NS && per_s() <= FEW_PER_CPU_S * self.cpu_share(&account.run_ns)
+            }
+            // So few in so many stretches are few: one in 170 instructions at most.
             AccessRates::Inferred => self.rates.looks(account.id) >= MIN_LOOKS,
         };
-        let cpu_share = self.cpu_share(&account.run_ns);
-        let per_s = self.rates.per_s(account.id, cpu_share).unwrap_or(f64::INFINITY);
-        is_seen && self.table.total(account.id) < MIN_ACCESSES && per_s <= FEW_PER_CPU_S * cpu_share
+        is_seen && self.table.total(account.id) < MIN_ACCESSES
     }
 
     /// Whether it is known what the thread uses: enough was seen, or what was seen tells that it just turned to that.

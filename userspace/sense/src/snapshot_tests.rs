@@ -166,7 +166,6 @@ fn a_thread_that_computes_is_known_after_as_many_looks_as_any_other() {
     assert_eq!(row(0, enough), Some(PerNode::filled(2, 0.0)));
     let few = row(3, enough).expect("a signal");
     assert!(few[NodeIndex(1)] > 0.0 && few[NodeIndex(0)] == 0.0, "{few:?}");
-    assert_eq!(row(12, enough), None, "one access in 533 instructions: it may wait for a fifth of its time");
 }
 
 #[test]

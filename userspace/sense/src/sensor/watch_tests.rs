@@ -7,6 +7,7 @@ use tandem_policies::model::{GroupId, NodeId, NodeIndex, PerNode, Snapshot, Thre
 
 use super::super::Sensor;
 use super::super::tests::{SECOND, account_of, batch_on, process, told_sensor};
+use crate::access::Access;
 use crate::affinity::GROUP_BYTES;
 use crate::testing::topology;
 
@@ -86,6 +87,31 @@ fn three_looks_where_a_thread_never_was_tell_that_it_turned_and_where_to() {
     let per_s = |snapshot: &Snapshot| snapshot.threads[0].accesses_per_s.as_ref().map(PerNode::total).expect("watched");
     let (soon, late) = (per_s(&later), per_s(&much_later));
     assert!(late < 0.5 * soon, "hardware that watched it for four seconds saw nothing new: {soon}, {late}");
+}
+
+#[test]
+fn an_entry_weighs_as_much_as_all_that_it_stands_for() {
+    let mut program = Program::new();
+    let now_ns = program.at_home(1);
+    let mut seen = batch_on(program.groups[0].start, None);
+    seen.accesses.truncate(ACCESSES);
+    let one = |access: &mut Access| (access.tid, access.time_ns, access.measured) = (TIDS[0], now_ns, None);
+    seen.accesses.iter_mut().for_each(one);
+    let weight = |program: &Program| -> f64 {
+        program
+            .sensor
+            .watch
+            .windows
+            .iter()
+            .filter(|(thread, _)| thread.tid == TIDS[0])
+            .map(|of| of.1.row.weights.total())
+            .sum()
+    };
+    let before = weight(&program);
+    program.sensor.pending.add(&seen);
+    assert_eq!(program.sensor.pending.accesses.len(), 1);
+    program.sensor.sees_turn(now_ns);
+    assert!((weight(&program) - before - ACCESSES as f64).abs() < 1e-9, "{before}, {}", weight(&program));
 }
 
 #[test]
