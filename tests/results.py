@@ -136,8 +136,8 @@ One boot an arm yet, so that a percent or two are chance.
   earlier version with the same rule) it took 13.79 s and `device` 13.68 s, stock with balancing 13.46 and oracle 12.52 s: 2.5 and 1.6 % behind. What a look costs is
   8 times as much in the lab's guest, an emulator, as on the host, while the programs' waiting for memory is modelled as on a server: 60 looks a second are made, 8 at each thread.
   Tried: deciding without the one short interval that is waited for after a turn; in one boot a thread that had turned was then exchanged with one that had not, and memory moved after both (5.61 s).
-- Missed in the way to oracle: what the agent does, moving pages above all, takes the CPU of one of 8 threads that wait for each other (16 % of a CPU on `ring`, 35 us a page, and as
-  much for clearing the new page first as for reading the old one). By `lookahead` the plan of `ring` has a third of the groups left for 1.4 s.
+- Missed in the way to oracle: what the agent does, moving pages above all, takes the CPU of one of 8 threads that wait for each other (16 % of a CPU on `ring`, 35 us a page;
+  of that a quarter is for clearing the new page before it is written). By `lookahead` the plan of `ring` has a third of the groups left for 1.4 s.
 - `bandwidth`: `lookahead` tells neither what memories are waited for nor how fast threads get on; it spreads the array by assumption, in two plans
   3.5 s apart. Since every thread reads in an order of its own, oracle is a bound.
 - Not measured: several boots, the other workloads, programs of others, `worst`, arms with huge pages.
@@ -146,7 +146,7 @@ One boot an arm yet, so that a percent or two are chance.
 
 - Met: not slower than stock on any of those measured, 20 % less time than stock with balancing as a mean by `device`; `scx_tandem` misses that by 2 points.
 - Missed: 80 % of the way to oracle, but for `mixed` by `device`, where oracle, which leaves each third of the threads with its own kind, is not the best placement.
-- What came since the first run of this table, on `ring`, `mixed` and `master-init` by `scx_tandem` (seconds before and after): 3.86 and 3.05, 4.23 and 3.69, 3.45 and 3.25. Its records of
+- What came since the first run of this table, on `ring`, `mixed` and `master-init` by `scx_tandem` (seconds before and after): 3.86 and 3.05, 4.23 and 3.69, 3.45 and 3.25. Records of
   every tenth of a second showed why the first plan came 1.3 to 2.9 s after the threads began: snapshots cost 40 ms of CPU, most of it for accesses to the same few pages, and short
   intervals last 20 times as long; and threads that compute were waited for. By `device` it came after 35 ms and put three threads on two CPUs (3.44 and 2.67 s). Moving to a node in two
   calls at the same time took `ring` from 3.24 to 3.02 s.

@@ -13,7 +13,8 @@
 //! | room | its capacity; with more demand than the machine has capacity, its share of the demand by capacity |
 //!
 //! - *Demand.* A quarter more than was used, so that bursts find room, as the kernel has it when it asks whether a task
-//!   fits a CPU. Of a thread that began within the interval, what it used since then: plans are made as soon as threads work. Time on a slow CPU counts as much as that CPU is worth. What a thread uses on a node that is busy nearly all
+//!   fits a CPU. Of a thread that began within the interval, what it used since then: plans are made as soon as threads
+//!   work. Time on a slow CPU counts as much as that CPU is worth. What a thread uses on a node that is busy nearly all
 //!   the time says only that it could not get more: it counts as a whole CPU.
 //! - *Room.* A place is free while its load is below its room. Two nodes at half and full speed with as many CPUs get one
 //!   and two thirds of the threads, once there are as many as the capacity.
