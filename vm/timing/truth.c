@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The ground truth of a run: one JSON object a line, at every tenth of a virtual second and at every
- * mark of the guest. Counters are cumulative since boot; readers subtract two records. The lab makes
- * truth.json of the lines (vm/lab/timing.py), so that a run which ends badly keeps what was
- * measured until then.
+ * The ground truth of a run: one JSON object a line, at every tenth of a virtual second and at
+ * every mark of the guest. Counters are cumulative since boot; readers subtract two records. The
+ * lab makes truth.json of the lines (vm/lab/timing.py), so that a run which ends badly keeps what
+ * was measured until then.
  */
 #include <errno.h>
 #include <stdio.h>
