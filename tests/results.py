@@ -3,10 +3,11 @@
 """Measures every workload under the stock scheduler and between its bounds, on two machines, and longer under scx_tandem and other
 policies and schedulers beside it, on four; writes docs/results.md.
 
-Takes hours. Finished runs are kept in the store of `tandem ab`, so after an interruption the same command goes on, and finished
-experiments in docs/results, so that it may go on elsewhere: what is there is measured again only with --again.
+Takes hours. Finished runs are kept in the store of `tandem ab`, so after an interruption the same command goes on, and in
+docs/results, so that it may go on elsewhere. An experiment that has all arms and boots there is measured again only with --again;
+else what is missing is measured, and what the programs of then measured.
 
-usage: tests/results.py [--tandem] [--machine NAME]... [--workload NAME]... [--boots N] [--again] [--only-written]
+usage: tests/results.py [--tandem] [--machine NAME]... [--workload NAME]... [--arms ARM[;ARM]...] [--boots N] [--again] [--only-written]
 """
 
 import argparse
@@ -208,10 +209,35 @@ def commit():
     return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
 
 
-def measure(machine, workload, arms, boots, file):
+def boots_there(file):
+    """Finished boots by arm of the result in `file`, if it is there."""
+    if not file.exists():
+        return {}
+    return {arm["name"]: len(arm["boots"]) for arm in json.loads(file.read_text())["arms"]}
+
+
+def names_of(arm):
+    """The arms that a word for arms stands for."""
+    return STOCK if arm == "stock" else (arm,)
+
+
+def lacks(file, arms, boots):
+    """Whether the result in `file` has fewer arms or boots than these."""
+    there = boots_there(file)
+    return any(there.get(name, 0) < boots for arm in arms for name in names_of(arm))
+
+
+def arms_to_measure(arms, only, file):
+    """Of `arms` those that are in `only`, if that is given, and those that the result in `file` has."""
+    there = boots_there(file)
+    return [arm for arm in arms if not only or arm in only or any(name in there for name in names_of(arm))]
+
+
+def measure(machine, workload, arms, boots, file, again):
     """Runs the experiment and keeps its result in `file`; whether all of it is valid."""
+    earlier = ["--again"] if again else ["--resume", file] if file.exists() else []
     with tempfile.NamedTemporaryFile(suffix=".json") as whole:
-        command = [ROOT / "build/bin/tandem", "ab", *words(machine, workload, arms, boots), "--json", whole.name]
+        command = [ROOT / "build/bin/tandem", "ab", *words(machine, workload, arms, boots), *earlier, "--json", whole.name]
         done = subprocess.run(command, check=False)
         if done.returncode == 130:
             raise KeyboardInterrupt
@@ -356,6 +382,7 @@ def main():
     parser.add_argument("--tandem", action="store_true", help="measure scx_tandem beside the stock scheduler")
     parser.add_argument("--machine", action="append", choices=machines(True))
     parser.add_argument("--workload", action="append", choices=list(SIZES))
+    parser.add_argument("--arms", type=lambda text: text.split(";"), help="of the arms only these, and those that docs/results has")
     parser.add_argument("--boots", type=int, default=3)
     parser.add_argument("--again", action="store_true", help="measure also what is in docs/results")
     parser.add_argument("--only-written", action="store_true", help="measure nothing, write the document from what there is")
@@ -368,10 +395,10 @@ def main():
             for form in wanted.workload or sizes:
                 if form not in sizes:
                     parser.error(f"{form} is not among the workloads of {machine}: {', '.join(sizes)}")
-                arms = arms_of(machine, known[workload_of(form)], wanted.tandem)
                 file = result_file(machine, form, wanted.tandem)
-                if wanted.again or not file.exists():
-                    valid &= measure(machine, text_of(form, sizes), arms, wanted.boots, file)
+                arms = arms_to_measure(arms_of(machine, known[workload_of(form)], wanted.tandem), wanted.arms, file)
+                if wanted.again or lacks(file, arms, wanted.boots):
+                    valid &= measure(machine, text_of(form, sizes), arms, wanted.boots, file, wanted.again)
                     DOCUMENT.write_text(written())
     DOCUMENT.write_text(written())
     return 0 if valid else 1

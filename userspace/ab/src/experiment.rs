@@ -111,6 +111,11 @@ pub struct Frame {
 }
 
 impl Experiment {
+    /// The finished runs of all arms.
+    pub fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.arms.iter().flat_map(|arm| &arm.boots)
+    }
+
     /// Puts together what became of the jobs of one workload; `arms` gives the order.
     pub fn of(frame: Frame, arms: &[String], jobs: &[(&Job, &Outcome)]) -> Self {
         let mut results: Vec<ArmResult> = arms.iter().map(|name| ArmResult::of(name, jobs)).collect();

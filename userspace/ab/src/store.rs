@@ -52,6 +52,21 @@ impl Store {
         self.write(&run.identity.file_name(), run)
     }
 
+    /// Keeps those of `runs` that are not there; how many.
+    ///
+    /// # Errors
+    /// The store cannot be read or written.
+    pub fn take_up<'a>(&self, runs: impl IntoIterator<Item = &'a Run>) -> Result<usize> {
+        let mut taken = 0;
+        for run in runs {
+            if self.run(&run.identity)?.is_none() {
+                self.keep(run)?;
+                taken += 1;
+            }
+        }
+        Ok(taken)
+    }
+
     /// The document of this name, if it is there.
     ///
     /// # Errors
@@ -138,6 +153,17 @@ mod tests {
         ] {
             assert_eq!(store.run(&other).unwrap(), None, "{other:?}");
         }
+    }
+
+    #[test]
+    fn runs_taken_up_do_not_replace_those_that_are_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let (here, elsewhere, missing) = (run("worst", 1, 4.9), run("worst", 1, 5.1), run("worst", 2, 5.2));
+        store.keep(&here).unwrap();
+        assert_eq!(store.take_up([&elsewhere, &missing]).unwrap(), 1);
+        assert_eq!(store.run(&here.identity).unwrap(), Some(here));
+        assert_eq!(store.run(&missing.identity).unwrap(), Some(missing));
     }
 
     #[test]

@@ -85,6 +85,9 @@ pub struct Arguments {
     /// Limit of one run, in time of this machine
     #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
+    /// Take up finished runs from a saved result: those of the same programs, machine and kernel are not measured again
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["compare", "show", "again"])]
+    resume: Option<PathBuf>,
     /// Where finished runs are kept; by default ab/ in the build folder
     #[arg(long, value_name = "DIR")]
     store: Option<PathBuf>,
@@ -116,6 +119,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let places = Places { binaries: build.join("bin"), vm, cache: build.join("cache") };
     workload::look_up(&mut workloads, &arms, &places.load()?)?;
     let store = Store::open(&arguments.store.clone().unwrap_or_else(|| build.join("ab")))?;
+    if let Some(file) = &arguments.resume {
+        store.take_up(saved(file)?.iter().flat_map(Experiment::runs))?;
+    }
     let stop = Stop::default();
     let wish = stop.clone();
     ctrlc::set_handler(move || wish.wish()).context("signals cannot be handled")?;

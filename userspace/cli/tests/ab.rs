@@ -213,6 +213,19 @@ fn a_saved_result_is_shown_with_notes_of_today() {
 }
 
 #[test]
+fn a_saved_result_is_lengthened_where_its_store_is_not() {
+    let tree = Tree::new();
+    let measure = "--machine 2node --workload crossed --save saved.json --arms";
+    assert!(tree.ab(&format!("{measure} oracle --boots 1")).status.success());
+    let first = tree.json("saved.json")["arms"][0]["boots"][0].clone();
+    tree.behave(4.2);
+    let output = tree.ab(&format!("{measure} oracle,stock-nb1 --boots 2 --store elsewhere --resume saved.json"));
+    assert!(said(&output).contains("1 of 4 runs are in the store already"), "{}", said(&output));
+    assert_eq!(tree.json("saved.json")["arms"][0]["boots"][0], first);
+    assert_eq!(tree.json("saved.json")["arms"][1]["runs"], serde_json::json!([4.201, 4.202]));
+}
+
+#[test]
 fn bad_input_is_refused_in_one_sentence_before_anything_runs() {
     let tree = Tree::new();
     fs::write(tree.path("bad.toml"), "nodes = 2\ncpus_per_node = [4]\n").unwrap();
@@ -243,6 +256,7 @@ fn bad_input_is_refused_in_one_sentence_before_anything_runs() {
         ("--machine bad.toml --workload crossed --arms oracle", "bad.toml: cpus_per_node"),
         ("--machine 2node --workload crossed --arms oracle --lab /no/lab.py", "the lab /no/lab.py is not there"),
         ("--machine 2node --workload crossed --arms /no/scx", "the arm /no/scx: /no/scx is missing"),
+        ("--machine 2node --workload crossed --arms oracle --resume /no/file", "/no/file cannot be read"),
         ("--machine 2node --workload crossed --arms scx_tandem", "scx_tandem is missing: build it by ./run build"),
     ] {
         let output = tree.ab(words);

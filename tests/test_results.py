@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Tests of what the tables of results still lack: python3 -m unittest discover -s tests"""
+
+import json
+from pathlib import Path
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import results
+
+
+class Lacking(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.file = Path(folder.name) / "tandem-2node-ring.json"
+
+    def measured(self, **boots):
+        arms = [{"name": name.replace("_", "-"), "boots": [{}] * count} for name, count in boots.items()]
+        self.file.write_text(json.dumps({"arms": arms}))
+
+    def test_a_result_lacks_arms_and_boots_that_it_has_not(self):
+        self.assertTrue(results.lacks(self.file, ["oracle"], 1))
+        self.measured(oracle=2, worst=1)
+        self.assertFalse(results.lacks(self.file, ["oracle"], 2))
+        self.assertTrue(results.lacks(self.file, ["oracle", "worst"], 2))
+        self.assertTrue(results.lacks(self.file, ["oracle", "direct"], 1))
+
+    def test_stock_stands_for_four_arms(self):
+        self.measured(stock_nb0=1, stock_nb1=1, stock_nb0_thp=1)
+        self.assertTrue(results.lacks(self.file, ["stock"], 1))
+        self.measured(stock_nb0=1, stock_nb1=1, stock_nb0_thp=1, stock_nb1_thp=1)
+        self.assertFalse(results.lacks(self.file, ["stock"], 1))
+
+    def test_arms_asked_for_join_those_that_are_there(self):
+        arms = ["stock", "direct", "oracle", "worst"]
+        self.assertEqual(results.arms_to_measure(arms, ["oracle"], self.file), ["oracle"])
+        self.measured(stock_nb0=1, worst=1)
+        self.assertEqual(results.arms_to_measure(arms, ["oracle"], self.file), ["stock", "oracle", "worst"])
+        self.assertEqual(results.arms_to_measure(arms, None, self.file), arms)
+
+
+if __name__ == "__main__":
+    unittest.main()

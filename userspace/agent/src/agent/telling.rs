@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the agent tells: its log, its report and its status.
+
+use anyhow::Result;
+use tandem_act::Outcome;
+use tandem_policies::model::{PAGE_BYTES, Snapshot};
+use tandem_sense::monotonic_ns;
+use tandem_view::Status;
+use tracing::{debug, info};
+
+use super::Agent;
+use crate::leases::busy;
+use crate::report::{PagesMove, PolicyStatement, Report};
+use crate::status::{UnderWay, status};
+use crate::talk::tell_statistics;
+
+impl Agent {
+    /// Logs what policies say of what they are doing, once for each change.
+    pub(super) fn note_statements(&mut self, report: &mut Report) {
+        let statements = self.decider.statements();
+        for (at, choice) in self.decider.choices().iter().enumerate() {
+            let said = statements[at].as_ref().filter(|now| self.statements.get(at) != Some(&Some((*now).clone())));
+            if let Some(statement) = said {
+                info!("policy {} {statement}", choice.name());
+                let (time_ns, policy) = (monotonic_ns(), choice.name());
+                report.choices.push(PolicyStatement { time_ns, policy, statement: statement.clone() });
+            }
+        }
+        self.statements = statements;
+        let speeds = self.decider.speeds(&self.topology);
+        if speeds != self.speeds {
+            info!("{}", speeds.as_deref().unwrap_or("all nodes do what is stated of them"));
+            self.speeds = speeds;
+        }
+    }
+
+    /// Counts what became of moves of pages, and tells those that moved or could not.
+    pub(super) fn note_outcomes(&mut self, outcomes: Vec<Outcome>, report: &mut Report) {
+        for outcome in outcomes {
+            self.notes.pages(&outcome);
+            self.stuck.note(&outcome, monotonic_ns());
+            if outcome.ended == tandem_act::Ended::NodeNotAllowed {
+                self.process_memories.doubt(outcome.group.process);
+            }
+            report.mover.moved_pages += outcome.moved_pages;
+            report.mover.call_ns += outcome.time_ns;
+            let reason = self.reasons.take(&outcome);
+            debug!("pages at {:#x} of {}: {:?}", outcome.start, outcome.group.process.0, outcome.ended);
+            if outcome.moved_pages == 0 && outcome.already_there_pages == outcome.requested_pages {
+                continue;
+            }
+            report.page_moves.push(PagesMove {
+                time_ns: monotonic_ns(),
+                process: outcome.group.process.0,
+                start: outcome.start,
+                to: outcome.to.0,
+                moved_pages: outcome.moved_pages,
+                reason,
+                outcome,
+            });
+        }
+    }
+
+    /// Brings report and status up to date at the end of an interval.
+    pub(super) fn update_report(&mut self, snapshot: &Snapshot, report: &mut Report) -> Result<()> {
+        let statistics = self.scheduler.statistics()?;
+        report.assignments = statistics.assignments().map(|(outcome, count)| (outcome.name(), count)).collect();
+        report.scheduler = statistics.events().collect();
+        report.mover.budget_pages_per_s = self.config.page_rate_bytes_per_s / PAGE_BYTES;
+        report.mover.budget_call_ns_per_s = (self.config.mover_budget * 1e9) as u64;
+        report.mover.cost_ns_per_page = self.mover.cost_ns_per_page();
+        report.mover.cost_ns_per_huge_page = self.mover.cost_ns_per_huge_page();
+        report.sampler.busy_threads = busy(snapshot).count();
+        report.sampler.covered_threads = busy(snapshot).filter(|thread| thread.accesses_per_s.is_some()).count();
+        report.sampler.groups = snapshot.groups.len();
+        report.sampler.group_bytes = self.sensor.group_bytes();
+        report.sampler.name = self.sensor.name();
+        report.sampler.budget_percent = self.config.sampler_budget * 100.0;
+        report.sampler.counters = self.sensor.counters();
+        let elapsed_ns = monotonic_ns() - self.started_ns;
+        report.cost.note_interval();
+        report.sampler.used_percent = report.sampler.counters.cost_ns() as f64 / elapsed_ns.max(1) as f64 * 100.0;
+        let under_way =
+            UnderWay { assigned_threads: self.assignments.len(), queued_groups: self.mover.queued_groups() };
+        let status = status(&self.config, snapshot, report, under_way);
+        self.print_stats(&status);
+        if let Some(board) = &self.config.board {
+            board.publish(status);
+        }
+        Ok(())
+    }
+
+    fn print_stats(&mut self, status: &Status) {
+        let Some(every) = self.config.stats_interval else { return };
+        let now_ns = monotonic_ns();
+        if now_ns - self.last_stats_ns >= every.as_nanos() as u64 {
+            self.last_stats_ns = now_ns;
+            tell_statistics(status);
+        }
+    }
+}
