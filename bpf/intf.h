@@ -42,6 +42,8 @@ enum tandem_stat {
 	TANDEM_STAT_IDLE_REMOTE,
 	/* Tasks put on the CPU that wakes them and is about to sleep itself. */
 	TANDEM_STAT_WAKER_CPU,
+	/* Tasks whose home became that of the task which mostly wakes them. */
+	TANDEM_STAT_FOLLOWED,
 	/* Tasks put into a shared queue. */
 	TANDEM_STAT_QUEUED,
 	/* Tasks that may run on one CPU only, put into its own queue. */
@@ -136,10 +138,16 @@ struct tandem_task_record {
 	u64 wait_ns;
 	u64 switches;
 	u64 node_changes;
+	/* Times that the task which mostly wakes it, and sleeps then, did so since it is that one.
+	 */
+	u64 partner_wakes;
 	u64 generation;
 	u64 expires_ns;
 	u32 tid;
 	u32 process;
+	/* That task's id, 0 if there is none. */
+	u32 partner;
+	u32 reserved;
 	/* Where it is at home now, and its assignment if the lease runs. */
 	u32 home;
 	u32 assigned;

@@ -38,10 +38,12 @@ int tandem_tasks(struct bpf_iter__task *ctx)
 	record->wait_ns = tctx->wait_ns;
 	record->switches = tctx->switches;
 	record->node_changes = tctx->node_changes;
+	record->partner_wakes = tctx->partner_wakes;
+	record->partner = tctx->partner;
 	record->generation = tctx->generation;
 	record->expires_ns = tctx->expires_ns;
 	record->assigned = bpf_ktime_get_ns() < tctx->expires_ns ? tctx->assigned : TANDEM_NO_NODE;
-	record->home = record->assigned == TANDEM_NO_NODE ? tctx->last_node : record->assigned;
+	record->home = record->assigned == TANDEM_NO_NODE ? tctx->home : record->assigned;
 	record->allowed_nodes = tctx->allowed_nodes;
 	record->weight = p->scx.weight;
 	record->cpu = p->thread_info.cpu;

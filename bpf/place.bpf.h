@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Placement: which node a task belongs to, which of its queues, and which idle
- * CPU.
+ * Placement: which of its home's queues a task belongs to, and which idle CPU
+ * it gets.
  *
- * Home is the assigned node while the lease runs, else the node where the task
- * ran last. If no CPU of home may run the task, the nearest node that has one
- * is home. Within home a task stays with the last-level cache where it ran
+ * At home (home.bpf.h) a task stays with the last-level cache where it ran
  * last, until more tasks claim it than it has CPUs. A new thread starts where
  * its parent is at home as long as there is room, a new process on the node
  * with the most room and memory (memory.bpf.h).
@@ -13,85 +11,11 @@
 #ifndef __TANDEM_PLACE_BPF_H
 #define __TANDEM_PLACE_BPF_H
 
+#include "home.bpf.h"
 #include "memory.bpf.h"
-#include "online.bpf.h"
 
 /* Priorities below are of deadline and real-time threads, as in the kernel. */
 #define MAX_RT_PRIO 100
-
-/*
- * Works out which nodes a task may use. By what it was given: while it must not
- * migrate for a moment, cpus_ptr has one CPU only.
- */
-static void note_affinity(const struct task_struct *p, struct task_ctx *tctx)
-{
-	tctx->allowed_seq = machine_seq;
-	tctx->allowed_nodes = nodes_of(&p->cpus_mask);
-}
-
-/* The same, only if CPUs came or went since. */
-static void look_at_affinity(const struct task_struct *p, struct task_ctx *tctx)
-{
-	if (tctx->allowed_seq != machine_seq)
-		note_affinity(p, tctx);
-}
-
-static __always_inline bool in_nodes(u32 nodes, u32 node)
-{
-	return is_node(node) && (nodes & (1U << node));
-}
-
-static __always_inline bool node_allowed(const struct task_ctx *tctx, u32 node)
-{
-	return in_nodes(tctx->allowed_nodes, node);
-}
-
-/* The node assigned to a task, TANDEM_NO_NODE if there is none or the lease is over. */
-static u32 assigned_node(struct task_ctx *tctx)
-{
-	u32 node = tctx->assigned;
-
-	if (node == TANDEM_NO_NODE)
-		return node;
-	if (bpf_ktime_get_ns() >= tctx->expires_ns) {
-		tctx->assigned = TANDEM_NO_NODE;
-		count(TANDEM_STAT_LEASE_EXPIRED);
-		return TANDEM_NO_NODE;
-	}
-	return node;
-}
-
-static u32 nearest_allowed(const struct task_ctx *tctx, u32 node)
-{
-	u32 rank;
-
-	bpf_for (rank, 0, nr_near_nodes(node)) {
-		u32 near = near_node(node, rank);
-
-		if (node_allowed(tctx, near))
-			return near;
-	}
-	return TANDEM_NO_NODE;
-}
-
-/*
- * The home of a task, @cpu being where it is or was. Tasks that must not migrate
- * for the moment never come here: the kernel keeps them on their CPU itself.
- */
-static u32 home_of(const struct task_struct *p, struct task_ctx *tctx, s32 cpu)
-{
-	u32 home, other;
-
-	look_at_affinity(p, tctx);
-	home = assigned_node(tctx);
-	if (home == TANDEM_NO_NODE)
-		home = tctx->last_node;
-	if (node_allowed(tctx, home))
-		return home;
-	count(TANDEM_STAT_HOME_FORBIDDEN);
-	other = nearest_allowed(tctx, is_node(home) ? home : 0);
-	return other == TANDEM_NO_NODE ? node_of_cpu(cpu) : other;
-}
 
 /*
  * Runnable tasks by the queue they belong to, wherever they are: as long as no
@@ -307,7 +231,34 @@ static u32 first_home(const struct task_struct *p, struct task_ctx *tctx, u32 ho
 	u32 node = p->pid == p->tgid ? node_for_process(tctx->allowed_nodes, home)
 				     : nearest_room(tctx->allowed_nodes, home);
 
+	make_home(tctx, node);
+	/* Where it starts is no change. */
 	tctx->last_node = node;
+	return node;
+}
+
+/*
+ * The home of a task that is woken, @home so far: that of the task which mostly wakes it, if that
+ * is at home here and about to sleep, and so leaves room. What both write would travel between the
+ * nodes each time.
+ */
+static u32 home_with_partner(struct task_ctx *tctx, u32 home, u64 wake_flags)
+{
+	struct task_struct *waker = bpf_get_current_task_btf();
+	u32 node = node_of_cpu(bpf_get_smp_processor_id());
+	struct task_ctx *partner;
+
+	if (!(wake_flags & SCX_WAKE_SYNC) || (waker->flags & PF_KTHREAD))
+		return home;
+	note_waker(tctx, waker->pid);
+	if (!rules_is_partner(tctx->partner_votes) || node == home || !node_allowed(tctx, node) ||
+	    room_on(node) < 0 || assigned_node(tctx) != TANDEM_NO_NODE)
+		return home;
+	partner = task_ctx_of(waker);
+	if (!partner || partner->home != node)
+		return home;
+	make_home(tctx, node);
+	count(TANDEM_STAT_FOLLOWED);
 	return node;
 }
 

@@ -184,6 +184,31 @@ static inline u64 rules_price_ns(u64 price_ns, u64 pages)
 	return half + (price_ns - half) * pages / RULES_FAR_PAGES;
 }
 
+/* What a task without an assignment runs away from home before it belongs where it is. */
+#define RULES_SETTLED_NS (50 * 1000 * 1000ULL)
+
+static inline bool rules_is_settled(u64 away_ns)
+{
+	return away_ns >= RULES_SETTLED_NS;
+}
+
+/* Wake-ups by one task, less those by others, from which on it is a partner; and as many count. */
+#define RULES_PARTNER_VOTES 8
+#define RULES_MOST_VOTES 16
+
+/* What is left of @votes for who mostly wakes a task after a wake-up, by the @same or another. */
+static inline u32 rules_votes(u32 votes, bool same)
+{
+	if (!same)
+		return votes ? votes - 1 : 0;
+	return votes < RULES_MOST_VOTES ? votes + 1 : votes;
+}
+
+static inline bool rules_is_partner(u32 votes)
+{
+	return votes >= RULES_PARTNER_VOTES;
+}
+
 /*
  * What an idle CPU may take to answer a wake-up. Without this time a CPU of another node that just
  * went idle would be faster, and tasks would drift between nodes for nothing.

@@ -4,10 +4,10 @@
  *
  * Every node has queues ordered by virtual time (queue.bpf.h), and takes from
  * others when its own are empty (steal.bpf.h, timer.bpf.h). A task belongs to a
- * home node: the one that the agent assigned, else the one where it ran last
- * (place.bpf.h). CPUs may come and go (online.bpf.h). The agent reads what tasks
- * did (account.bpf.h, iterate.bpf.h) and sends assignments (assign.bpf.h); it is
- * never needed for scheduling to go on.
+ * home node: the one that the agent assigned, else one that it keeps (home.bpf.h),
+ * and gets an idle CPU there, or elsewhere if that pays (place.bpf.h). CPUs may come and go
+ * (online.bpf.h). The agent reads what tasks did (account.bpf.h, iterate.bpf.h) and sends
+ * assignments (assign.bpf.h); it is never needed for scheduling to go on.
  */
 #include "tandem.bpf.h"
 #include "cgroup.bpf.h"
@@ -42,6 +42,8 @@ s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 		return prev_cpu;
 	if (wake_flags & SCX_WAKE_FORK)
 		home = first_home(p, tctx, home);
+	else
+		home = home_with_partner(tctx, home, wake_flags);
 	queue = queue_at_home(p, tctx, home);
 	if (!is_queue(queue))
 		return prev_cpu;
@@ -263,13 +265,14 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(tandem_init_task, struct task_struct *p,
 	if (args->fork)
 		parent = bpf_task_storage_get(&task_contexts, bpf_get_current_task_btf(), 0, 0);
 	if (parent)
-		node = parent->assigned != TANDEM_NO_NODE ? parent->assigned : parent->last_node;
+		node = parent->assigned != TANDEM_NO_NODE ? parent->assigned : parent->home;
 	tctx->group = first_group(args);
 	tctx->weight = RULES_BASE_WEIGHT;
 	tctx->assigned = TANDEM_NO_NODE;
 	tctx->claimed = NO_CLAIM;
-	tctx->last_node = is_node(node) ? node : 0;
-	tctx->last_queue = queue_of_node(tctx->last_node, 0);
+	tctx->home = is_node(node) ? node : 0;
+	tctx->last_node = tctx->home;
+	tctx->last_queue = queue_of_node(tctx->home, 0);
 	tctx->vtime_dsq = shared_dsq(tctx->last_queue);
 	count(TANDEM_STAT_TASK_MADE);
 	return 0;

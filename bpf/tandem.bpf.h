@@ -76,8 +76,16 @@ struct task_ctx {
 	u64 claimed;
 	u64 generation;
 	u64 expires_ns;
+	/* What it ran away from home since it was there last. */
+	u64 away_ns;
+	/* Times that its partner woke it, who that is, and how sure that is (home.bpf.h). */
+	u64 partner_wakes;
+	u32 partner;
+	u32 partner_votes;
 	u32 assigned;
-	/* Where it runs when nothing is assigned: the node it ran on last. */
+	/* Where it belongs when nothing is assigned. */
+	u32 home;
+	/* The node it ran on last. */
 	u32 last_node;
 	/* The queue of the CPU it ran on last. */
 	u32 last_queue;

@@ -72,6 +72,7 @@ pub const PARAMETERS: &[Parameter] = &[
     Parameter::real("page_move_ns", 30_000.0, "ns that moving a base page delays, until it was measured", 0.0, 1e9),
     Parameter::real("huge_page_move_ns", 1e7, "ns that moving a huge page delays, until it was measured", 0.0, 1e12),
     Parameter::real("thread_move_ns", 1e6, "ns to move a thread, its caches included", 0.0, 1e12),
+    Parameter::real("wake_lines", 50.0, "lines that threads exchange when one wakes the other and sleeps", 0.0, 1e6),
     Parameter::whole("most_steps", 40_000.0, "changes looked at", 0.0, 1e9),
     Parameter::whole("thread_steps", 40.0, "changes looked at for each thread, if that is more", 0.0, 1e6),
     Parameter::real("min_cpu_percent", 1.0, "% of one CPU", 0.0, 100.0),
@@ -98,7 +99,7 @@ fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
     let active = busy(snapshot, parameters.get("min_cpu_percent"));
     let tells = |thread: &Thread| {
         let lines = thread.transfers_per_s.filter(|lines| lines.within_node + lines.across_nodes > 0.0);
-        thread.accesses_per_s.is_some() || (lines.is_some() && !thread.sharing.is_empty())
+        thread.accesses_per_s.is_some() || thread.woken_by.is_some() || (lines.is_some() && !thread.sharing.is_empty())
     };
     if !active.is_empty() && !active.iter().any(|thread| tells(thread)) {
         return Err(MissingSignal { policy: "tandem", signal: Signal::ThreadAccesses });
@@ -186,6 +187,7 @@ impl Prices {
             page_ns: measured_or(parameters.get("page_move_ns"), snapshot.page_move_ns) / share,
             huge_page_ns: measured_or(parameters.get("huge_page_move_ns"), snapshot.huge_page_move_ns) / share,
             thread_ns: parameters.get("thread_move_ns") / share,
+            wake_lines: parameters.get("wake_lines"),
             least_gain: parameters.get("least_gain_percent") / 100.0,
             errors: parameters.get("errors"),
             busy_ns: parameters.get("min_cpu_percent") / 100.0 * snapshot.interval_ns as f64,

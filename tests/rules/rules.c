@@ -84,6 +84,21 @@ u64 linked_expected_wait_ns(u32 queued, u32 cpus, u64 slice_ns)
 	return rules_expected_wait_ns(queued, cpus, slice_ns);
 }
 
+bool linked_is_settled(u64 away_ns)
+{
+	return rules_is_settled(away_ns);
+}
+
+u32 linked_votes(u32 votes, bool same)
+{
+	return rules_votes(votes, same);
+}
+
+bool linked_is_partner(u32 votes)
+{
+	return rules_is_partner(votes);
+}
+
 bool linked_may_leave(u64 waited_ns, u64 price_ns, u64 patience_ns, bool home_cpu_woken)
 {
 	return rules_may_leave(waited_ns, price_ns, patience_ns, home_cpu_woken);

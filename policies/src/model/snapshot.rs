@@ -52,6 +52,9 @@ pub struct Thread {
     /// When it turned to other memory than before, so that its signals began anew, on CLOCK_MONOTONIC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turned_ns: Option<u64>,
+    /// The managed thread that mostly wakes it and sleeps then, and how often a second: they hand each other something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub woken_by: Option<(ThreadId, f64)>,
 }
 
 /// Lines per second that came from other cores' caches.

@@ -6,7 +6,7 @@ use super::problem::{Follower, Pool, Prices, Problem, Shared, Unknown};
 use super::together;
 use crate::capacity;
 use crate::knee::{Knee, Load};
-use crate::model::{FULL_CAPACITY, NodeIndex, Snapshot, Thread};
+use crate::model::{FULL_CAPACITY, NodeIndex, Snapshot, Thread, ThreadId};
 use crate::relocation::{may_go, may_run};
 use crate::signals::sound;
 
@@ -66,7 +66,7 @@ impl Facts<'_> {
             loads: vec![],
         };
         problem.scale(self.snapshot);
-        problem.pair_up(self.snapshot);
+        problem.pair_up(self.snapshot, self.prices.wake_lines);
         let owned = problem.take_parts(self);
         problem.take_rest(self, &owned);
         problem.take_waits(self);
@@ -139,9 +139,12 @@ impl Problem {
         measured.map_or(by_table, |latency_ns| latency_ns * row.values().map(|&per_s| sound(per_s)).sum::<f64>())
     }
 
-    /// Transfers of lines, put down to the threads that are shared with.
-    fn pair_up(&mut self, snapshot: &Snapshot) {
+    /// Transfers of lines: those that were counted, put down to the threads that are shared with, and those of wake-ups.
+    fn pair_up(&mut self, snapshot: &Snapshot, wake_lines: f64) {
         for (at, thread) in snapshot.threads.iter().enumerate() {
+            if let Some((partner, wakes_per_s)) = thread.woken_by {
+                self.pair(snapshot, at, partner, sound(wakes_per_s) * wake_lines);
+            }
             let Some(lines) = thread.transfers_per_s else { continue };
             let lines_per_s = sound(lines.within_node) + sound(lines.across_nodes);
             let all: f64 = thread.sharing.iter().map(|cell| sound(cell.1)).sum();
@@ -149,12 +152,7 @@ impl Problem {
                 continue;
             }
             for &(partner, shared) in &thread.sharing {
-                let Ok(other) = snapshot.threads.binary_search_by_key(&partner, |thread| thread.id) else { continue };
-                if other != at {
-                    let per_s = lines_per_s * sound(shared) / all;
-                    self.threads[at].partners.push((other, per_s));
-                    self.threads[other].partners.push((at, per_s));
-                }
+                self.pair(snapshot, at, partner, lines_per_s * sound(shared) / all);
             }
         }
         for thread in &mut self.threads {
@@ -167,6 +165,14 @@ impl Problem {
                 same
             });
             thread.partners.retain(|partner| partner.1 > 0.0);
+        }
+    }
+
+    fn pair(&mut self, snapshot: &Snapshot, at: usize, partner: ThreadId, per_s: f64) {
+        let Ok(other) = snapshot.threads.binary_search_by_key(&partner, |thread| thread.id) else { return };
+        if other != at {
+            self.threads[at].partners.push((other, per_s));
+            self.threads[other].partners.push((at, per_s));
         }
     }
 

@@ -9,7 +9,7 @@
 //! | own memory | table by thread and node: per home, the cheaper of staying there and following the thread |
 //! | memory of few | per part, the cheapest of staying and going to the node of one of its owners |
 //! | memory of a process | the cheaper of staying and going to one node together |
-//! | lines | per pair of threads, the transfers put down to it x latency between the nodes |
+//! | lines | per pair of threads, the transfers put down to it and those of wake-ups x latency between the nodes |
 //! | CPUs | 1e9 for each CPU that threads of a node want beyond its CPUs, or its share if all are short |
 //! | waits | [`crate::knee`] |
 //! | leaving | what a move must bring: its cost over the horizon, a share of the stall, and errors of the samples |
@@ -32,6 +32,8 @@ pub struct Prices {
     pub huge_page_ns: f64,
     /// See `page_ns`.
     pub thread_ns: f64,
+    /// Lines that threads exchange when one wakes the other and sleeps.
+    pub wake_lines: f64,
     /// Share of the stall that a move must save.
     pub least_gain: f64,
     /// Standard errors of the samples that it must exceed.

@@ -185,6 +185,19 @@ fn two_threads_that_exchange_lines_come_together() {
 }
 
 #[test]
+fn threads_that_wake_each_other_come_together() {
+    let woken_by =
+        |tid| move |thread: &mut Thread| thread.woken_by = Some((ThreadId { tid, start_boottime_ns: 1 }, 1e4));
+    let one = SnapshotBuilder::new(two_nodes(2)).thread(1, 0, None).with_thread(woken_by(2));
+    let snapshot = one.thread(2, 1, None).with_thread(woken_by(1)).build();
+    let plan = planned(&snapshot);
+    assert_eq!(moves(&snapshot, &plan).0.len(), 1, "{plan:?}");
+    // 2e4 wake-ups a second, 50 lines each, 110 ns each.
+    assert_eq!(plan.moves[0].gain_ns_per_s, Some(1e6 * 110.0));
+    assert!(plan.moves[0].reason.contains("exchanges lines"), "{}", plan.moves[0].reason);
+}
+
+#[test]
 fn sharing_without_transfers_brings_nobody_together() {
     let one = SnapshotBuilder::new(two_nodes(2)).thread_with_memory_on(1, 0, 0);
     let snapshot = one.thread_with_memory_on(2, 1, 1).shared(0, 1, 1e9).build();

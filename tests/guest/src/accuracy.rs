@@ -237,6 +237,7 @@ impl Accounts<'_> {
             allowed: PerNode::filled(self.topology.len(), true),
             run_ns: PerNode::from_fn(self.topology.len(), |at| if at == node { ran_ns } else { 0 }),
             on_cooldown: false,
+            woken_by: None,
         })
     }
 }

@@ -10,6 +10,7 @@ mod fairness;
 mod faults;
 mod fuzz;
 mod groups;
+mod homes;
 mod hotplug;
 mod kernel_moves;
 mod lifecycle;
@@ -60,6 +61,7 @@ fn main() {
             transactions::tests(),
             fuzz::tests(),
             scheduling::tests(),
+            homes::tests(),
             real_time::tests(),
             fairness::tests(),
             groups::tests(),

@@ -25,6 +25,9 @@ unsafe extern "C" {
     safe fn linked_refilled(left_ns: i64, quota_ns: u64, burst_ns: u64, periods: u64) -> i64;
     safe fn linked_expected_wait_ns(queued: u32, cpus: u32, slice_ns: u64) -> u64;
     safe fn linked_may_leave(waited_ns: u64, price_ns: u64, patience_ns: u64, home_cpu_woken: bool) -> bool;
+    safe fn linked_is_settled(away_ns: u64) -> bool;
+    safe fn linked_votes(votes: u32, same: bool) -> u32;
+    safe fn linked_is_partner(votes: u32) -> bool;
     safe fn linked_overfull(claims: i32, cpus: u32) -> bool;
     safe fn linked_load(weight: u32) -> u32;
     safe fn linked_room(claims: i32, load: i32, cpus: u32) -> i32;
@@ -109,6 +112,31 @@ fn a_task_waits_a_millisecond_for_the_cpu_of_its_own_node_that_was_woken_for_it(
     assert!(!linked_may_leave(999_999, 0, 0, true));
     assert!(linked_may_leave(1_000_000, 0, 0, true));
     assert!(!linked_may_leave(1_000_000, 2_500_000, 0, true), "the price counts as well");
+}
+
+#[test]
+fn a_task_belongs_where_it_ran_for_50_ms() {
+    assert!(!linked_is_settled(49_999_999));
+    assert!(linked_is_settled(50_000_000));
+}
+
+#[test]
+fn who_wakes_a_task_eight_times_more_often_than_others_is_its_partner() {
+    let after = |wakers: &[bool]| wakers.iter().fold(0, |votes, &same| linked_votes(votes, same));
+    assert!(!linked_is_partner(after(&[true; 7])));
+    assert!(linked_is_partner(after(&[true; 8])));
+    assert!(!linked_is_partner(after(&[true, false].repeat(100))), "half of the time");
+    assert_eq!(after(&[false]), 0);
+    let long = after(&[true; 1000]);
+    let others = [false; 8];
+    assert!(
+        linked_is_partner(long)
+            && linked_is_partner(others.iter().fold(long, |votes, &same| linked_votes(votes, same)))
+    );
+    assert!(
+        !linked_is_partner([false; 9].iter().fold(long, |votes, &same| linked_votes(votes, same))),
+        "it is over soon"
+    );
 }
 
 #[test]

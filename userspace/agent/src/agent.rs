@@ -97,6 +97,8 @@ pub struct Agent {
     /// Run time of each thread when it was last read, of those too that are not managed yet: what they ran before is not
     /// of the interval in which they come to be.
     ran_ns: BTreeMap<ThreadId, Vec<u64>>,
+    /// Partner of each thread, and how often that one had woken it, when they were last read.
+    partners: BTreeMap<ThreadId, (u32, u64)>,
     /// When that was, and how many tasks the scheduler had been told of.
     observed_ns: u64,
     tasks_made: u64,
@@ -152,6 +154,7 @@ impl Agent {
             cooldowns: Cooldowns::new(COOLDOWNS),
             stuck: Stuck::new(COOLDOWNS, config.cooldown.as_nanos() as u64 * HOLD_COOLDOWNS),
             ran_ns: BTreeMap::new(),
+            partners: BTreeMap::new(),
             observed_ns: monotonic_ns(),
             tasks_made: 0,
             control_groups: ControlGroups::default(),
@@ -335,7 +338,7 @@ impl Agent {
         self.observed_ns = monotonic_ns();
         let managed = self.config.managed.select(&tasks, std::process::id());
         self.sensor.set_managed(managed.iter().copied().map(ProcessId).collect());
-        let mut ran_ns = BTreeMap::new();
+        let (mut ran_ns, mut partners) = (BTreeMap::new(), BTreeMap::new());
         let mut accounts = Vec::new();
         for task in &tasks {
             let id = ThreadId { tid: task.tid, start_boottime_ns: task.start_boottime_ns };
@@ -345,8 +348,10 @@ impl Agent {
                 accounts.push(self.account(id, task, PerNode::from_fn(self.topology.len(), since)));
             }
             ran_ns.insert(id, task.run_ns.clone());
+            partners.extend(task.partner.map(|partner| (id, partner)));
         }
         self.ran_ns = ran_ns;
+        self.partners = partners;
         self.control_groups.keep(|process| managed.contains(&process));
         self.process_memories.keep(managed.iter().copied().map(ProcessId), &self.topology, self.observed_ns);
         Ok(accounts)
@@ -366,6 +371,7 @@ impl Agent {
             allowed: PerNode::from_fn(self.topology.len(), |node| task.allowed_nodes & (1 << node.0) != 0),
             run_ns,
             on_cooldown: self.cooldowns.is_thread_cooling(id, monotonic_ns()),
+            woken_by: task.woken_since(self.partners.get(&id).copied()),
         }
     }
 

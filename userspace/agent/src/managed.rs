@@ -51,6 +51,7 @@ mod tests {
             wait_ns: 0,
             switches: 0,
             node_changes: 0,
+            partner: None,
             home: 0,
             assigned: None,
             generation: 0,
@@ -64,6 +65,15 @@ mod tests {
     fn set(include: &[&str], exclude: &[&str]) -> ManagedSet {
         let selectors = |words: &[&str]| words.iter().map(|word| word.parse().unwrap()).collect();
         ManagedSet { include: selectors(include), exclude: selectors(exclude) }
+    }
+
+    #[test]
+    fn wake_ups_count_from_the_last_look_at_the_same_partner_on() {
+        let task = TaskRecord { partner: Some((7, 30)), ..task(11, "client", false) };
+        assert_eq!(task.woken_since(None), Some((7, 30)));
+        assert_eq!(task.woken_since(Some((7, 10))), Some((7, 20)));
+        assert_eq!(task.woken_since(Some((8, 10))), Some((7, 30)), "another one");
+        assert_eq!(task.woken_since(Some((7, 40))), Some((7, 30)), "another one in between");
     }
 
     #[test]

@@ -114,6 +114,7 @@ pub fn snapshot(threads: &[(usize, u64)]) -> Snapshot {
         sharing: vec![],
         on_cooldown: false,
         turned_ns: None,
+        woken_by: None,
     };
     Snapshot {
         time_ns: SECOND_NS,

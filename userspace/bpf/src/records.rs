@@ -108,6 +108,8 @@ pub struct TaskRecord {
     pub switches: u64,
     /// Times it ran on another node than before.
     pub node_changes: u64,
+    /// The task that mostly wakes it and sleeps then, by id, and how often it did since it is that one.
+    pub partner: Option<(u32, u64)>,
     /// Where it is at home.
     pub home: u32,
     /// Its assignment, while the lease runs.
@@ -125,6 +127,13 @@ pub struct TaskRecord {
 }
 
 impl TaskRecord {
+    /// Its partner, and how often that one woke it since `before` was read, when it may have had another one.
+    pub fn woken_since(&self, before: Option<(u32, u64)>) -> Option<(u32, u64)> {
+        let (tid, wakes) = self.partner?;
+        let known = before.filter(|known| known.0 == tid && known.1 <= wakes).map_or(0, |known| known.1);
+        Some((tid, wakes - known))
+    }
+
     pub(crate) fn from_intf(record: &intf::tandem_task_record, nodes: usize) -> Self {
         let end = record.comm.iter().position(|&byte| byte == 0).unwrap_or(record.comm.len());
         Self {
@@ -136,6 +145,7 @@ impl TaskRecord {
             wait_ns: record.wait_ns,
             switches: record.switches,
             node_changes: record.node_changes,
+            partner: (record.partner != 0).then_some((record.partner, record.partner_wakes)),
             home: record.home,
             assigned: (record.assigned != u32::from(NO_NODE)).then_some(record.assigned),
             generation: record.generation,
@@ -153,6 +163,7 @@ const EVENT_NAMES: [&str; intf::tandem_stat_TANDEM_NR_STATS as usize] = [
     "idle_home",
     "idle_remote",
     "waker_cpu",
+    "followed",
     "queued",
     "queued_on_cpu",
     "preempted",

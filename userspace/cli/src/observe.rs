@@ -182,6 +182,7 @@ impl Observer {
             allowed: self.allowed(pid, task.tid),
             run_ns: PerNode::from_fn(self.topology.len(), |at| if at == node { ran_ns } else { 0 }),
             on_cooldown: false,
+            woken_by: None,
         };
         Some((account, total_ns))
     }

@@ -94,6 +94,7 @@ pub(super) fn account_of(tid: u32) -> TaskAccount {
         allowed: PerNode::filled(2, true),
         run_ns: vec![SECOND / 2, 0].into(),
         on_cooldown: false,
+        woken_by: None,
     }
 }
 

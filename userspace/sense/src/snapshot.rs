@@ -49,6 +49,8 @@ pub struct TaskAccount {
     pub run_ns: PerNode<u64>,
     /// Moved too recently to be moved again.
     pub on_cooldown: bool,
+    /// The task that mostly wakes it and sleeps then, by its id, and how often it did in the interval.
+    pub woken_by: Option<(u32, u64)>,
 }
 
 /// The parts that a snapshot is made of.
@@ -91,6 +93,7 @@ impl Parts<'_> {
             }
             groups.push(self.page_group(id, &group, home, scale, &nodes, kept(id, group.bytes())));
         }
+        let by_tid: BTreeMap<u32, ThreadId> = accounts.iter().map(|account| (account.id.tid, account.id)).collect();
         let mut sharing = self.frames.map_or_else(|| self.table.sharing(scale), FrameTable::sharing);
         let loads = self.loads(&accounts);
         let mut threads: Vec<_> = accounts
@@ -98,7 +101,8 @@ impl Parts<'_> {
             .map(|account| {
                 let row = self.row(&account, accesses.remove(&account.id));
                 let shared = sharing.remove(&account.id).map(|row| row.into_iter().collect()).unwrap_or_default();
-                self.thread(account, row, shared, performance)
+                let woken_by = account.woken_by.and_then(|(tid, wakes)| self.waker(by_tid.get(&tid), wakes));
+                Thread { woken_by, ..self.thread(account, row, shared, performance) }
             })
             .collect();
         threads.sort_by_key(|thread| thread.id);
@@ -145,6 +149,11 @@ impl Parts<'_> {
     fn knows(&self, thread: ThreadId) -> bool {
         let is_seen = self.table.total(thread) >= MIN_ACCESSES && self.table.looks(thread) >= MIN_LOOKS;
         is_seen || self.known.contains_key(&thread)
+    }
+
+    fn waker(&self, id: Option<&ThreadId>, wakes: u64) -> Option<(ThreadId, f64)> {
+        let per_s = wakes as f64 * 1e9 / self.interval_ns.max(1) as f64;
+        Some((*id?, per_s)).filter(|_| wakes > 0)
     }
 
     fn cpu_share(&self, run_ns: &PerNode<u64>) -> f64 {
@@ -253,6 +262,7 @@ impl Parts<'_> {
             sharing,
             on_cooldown: account.on_cooldown,
             turned_ns: self.turned_ns.get(&account.id).copied(),
+            woken_by: None,
         }
     }
 

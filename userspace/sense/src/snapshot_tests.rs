@@ -24,6 +24,7 @@ fn account(tid: u32, run_ns: [u64; 2]) -> TaskAccount {
         allowed: PerNode::filled(2, true),
         run_ns: run_ns.to_vec().into(),
         on_cooldown: tid == 2,
+        woken_by: None,
     }
 }
 
@@ -60,9 +61,17 @@ fn take_with(quarter: u32, performance: &mut PerformanceMemory) -> Snapshot {
         interval_ns: SECOND,
         now_ns: 100 * SECOND,
     };
-    let accounts = vec![account(2, [0, SECOND / 2]), account(1, [SECOND, 0])];
+    let woken = |by, account: TaskAccount| TaskAccount { woken_by: Some((by, 500)), ..account };
+    let accounts = vec![woken(1, account(2, [0, SECOND / 2])), woken(77, account(1, [SECOND, 0]))];
     let kept = |group: GroupId, bytes| (group.start == GROUP && bytes == GROUP).then_some(Unmovable::Cooldown);
     parts.snapshot(accounts, performance, kept)
+}
+
+#[test]
+fn who_wakes_a_thread_is_told_if_it_is_managed() {
+    let snapshot = take(&mut PerformanceMemory::default());
+    assert_eq!(snapshot.threads[0].woken_by, None, "by somebody else");
+    assert_eq!(snapshot.threads[1].woken_by, Some((thread(1), 500.0)));
 }
 
 #[test]

@@ -284,6 +284,7 @@ fn snapshot_names_the_users_of_each_group() {
         allowed: PerNode::filled(1, true),
         run_ns: vec![now_ns - start_ns].into(),
         on_cooldown: false,
+        woken_by: None,
     };
     let tids: Vec<u32> = workload.buffers.keys().copied().filter(|tid| *tid != 0).collect();
     let accounts = tids.iter().map(account).collect();

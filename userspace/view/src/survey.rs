@@ -248,6 +248,7 @@ mod tests {
             sharing: sharing.iter().map(|&(tid, per_s)| (id(tid), per_s)).collect(),
             on_cooldown: false,
             turned_ns: None,
+            woken_by: None,
         }
     }
 

@@ -9,6 +9,7 @@ use tandem_view::Board;
 use super::many_groups::ManyGroups;
 use super::*;
 use crate::leases::leases;
+use crate::status::{UnderWay, status};
 
 /// Groups seen in an interval, of which there are as many on every machine: sampling has a budget.
 const SEEN: u64 = 1000;

@@ -108,6 +108,7 @@ impl ManyGroups {
             allowed: vec![false, true].into(),
             run_ns: vec![0, SECOND_NS].into(),
             on_cooldown: false,
+            woken_by: None,
         };
         (1..=self.threads).map(account).collect()
     }

@@ -13,6 +13,8 @@ use super::many_groups::ManyGroups;
 use super::*;
 use crate::cost::CostReport;
 use crate::leases::leases;
+use crate::report::PagesMove;
+use crate::status::{UnderWay, status};
 use crate::testing::SECOND_NS;
 
 /// The goal is 64 MB, of which scx_tandem takes 12.4 MB before it knows of any group: its program, and what it loaded.

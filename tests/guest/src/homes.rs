@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Where threads without an assignment are at home.
+
+use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
+
+use libtest_mimic::Trial;
+use tandem_bpf::Scheduler;
+use tandem_guest_tests::{Scx, Worker, event, set_affinity, wait_until};
+use tandem_policies::model::NodeIndex;
+
+use crate::trial;
+
+pub fn tests() -> Vec<Trial> {
+    vec![
+        trial("a_thread_that_made_way_comes_back", a_thread_that_made_way_comes_back),
+        trial("a_thread_that_stays_away_belongs_there", a_thread_that_stays_away_belongs_there),
+        trial("partners_come_to_one_node", partners_come_to_one_node),
+    ]
+}
+
+/// Two nodes with CPUs, and all CPUs.
+struct Machine {
+    nodes: [(NodeIndex, Vec<u32>); 2],
+    all: Vec<u32>,
+}
+
+impl Machine {
+    fn of(scx: &Scx) -> Self {
+        let cpus = |node: NodeIndex| scx.topology.nodes[node].cpus.iter().map(|cpu| cpu.0).collect::<Vec<_>>();
+        let nodes: Vec<_> = scx.topology.nodes_with_cpus().map(|node| (node, cpus(node))).collect();
+        let all = nodes.iter().flat_map(|(_, cpus)| cpus.clone()).collect();
+        let [first, .., last] = &nodes[..] else { panic!("the machine has two nodes with CPUs") };
+        Self { nodes: [first.clone(), last.clone()], all }
+    }
+
+    /// Lets a thread belong to one of the two nodes.
+    fn settle(&self, worker: &Worker, at: usize, scheduler: &Scheduler) {
+        let (node, cpus) = &self.nodes[at];
+        set_affinity(worker.tid, cpus);
+        wait_until("it belongs there", || worker.record(scheduler).home == node.0 as u32);
+        set_affinity(worker.tid, &self.all);
+    }
+
+    /// Lets a thread run for so long on one of the two nodes.
+    fn stay(&self, worker: &Worker, at: usize, least_ns: u64, scheduler: &Scheduler) {
+        let (node, cpus) = &self.nodes[at];
+        let ran_ns = || worker.record(scheduler).run_ns[node.0];
+        let before_ns = ran_ns();
+        set_affinity(worker.tid, cpus);
+        wait_until("it runs there", || ran_ns() >= before_ns + least_ns);
+        set_affinity(worker.tid, &self.all);
+    }
+}
+
+fn is_on(worker: &Worker, cpus: &[u32], scheduler: &Scheduler) -> bool {
+    cpus.contains(&worker.record(scheduler).cpu)
+}
+
+fn a_thread_that_made_way_comes_back() {
+    let scx = Scx::start_observing();
+    let (scheduler, machine) = (scx.handle(), Machine::of(&scx));
+    let worker = Worker::start();
+    machine.settle(&worker, 0, &scheduler);
+    machine.stay(&worker, 1, 1, &scheduler);
+    wait_until("it comes back", || is_on(&worker, &machine.nodes[0].1, &scheduler));
+    assert_eq!(worker.record(&scheduler).home, machine.nodes[0].0.0 as u32);
+}
+
+fn a_thread_that_stays_away_belongs_there() {
+    const LOOKS: usize = 20;
+    let scx = Scx::start_observing();
+    let (scheduler, machine) = (scx.handle(), Machine::of(&scx));
+    let worker = Worker::start();
+    machine.settle(&worker, 0, &scheduler);
+    machine.stay(&worker, 1, 200_000_000, &scheduler);
+    let there = (0..LOOKS).filter(|_| is_on(&worker, &machine.nodes[1].1, &scheduler)).count();
+    assert!(there >= LOOKS / 2, "{there} of {LOOKS} looks");
+    assert_eq!(worker.record(&scheduler).home, machine.nodes[1].0.0 as u32);
+}
+
+/// Waits for a byte and passes it on. Without the other end nothing is left to do until the worker is dropped.
+fn pass_on(mut from: PipeReader, mut to: PipeWriter) -> impl FnMut() {
+    move || {
+        let mut byte = [0];
+        if from.read_exact(&mut byte).and_then(|()| to.write_all(&byte)).is_err() {
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn partners_come_to_one_node() {
+    let scx = Scx::start_observing();
+    let (scheduler, machine) = (scx.handle(), Machine::of(&scx));
+    let (there, mut first) = std::io::pipe().expect("a pipe");
+    let (back, second) = std::io::pipe().expect("a pipe");
+    let kick = first.try_clone().expect("another end of the pipe");
+    let workers = [Worker::doing(pass_on(there, second)), Worker::doing(pass_on(back, kick))];
+    first.write_all(&[1]).expect("the pipe has room");
+    drop(first);
+    let home = |at: usize| workers[at].record(&scheduler).home;
+    // They follow each other wherever they may go.
+    machine.settle(&workers[0], 0, &scheduler);
+    set_affinity(workers[0].tid, &machine.nodes[0].1);
+    machine.stay(&workers[1], 1, 100_000_000, &scheduler);
+    wait_until("the other comes", || home(1) == machine.nodes[0].0.0 as u32);
+    assert!(event(&scheduler, "followed") > 0);
+    let partner = workers[1].record(&scheduler).partner.expect("a partner");
+    assert_eq!(partner.0, workers[0].tid);
+    assert!(partner.1 >= 8, "woken {} times", partner.1);
+}
