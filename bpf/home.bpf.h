@@ -4,10 +4,11 @@
  *
  * That is the assigned node while the lease runs, else one that the task keeps:
  * where it started, until it is sent to another one, follows the task that it
- * works with, or ran elsewhere for so long that it belongs there. If home had no
- * CPU for it for a moment it comes back: otherwise two tasks that made way for
- * something short would have changed places for good, away from their memory. If
- * no CPU of home may run the task, the nearest node that has one is home.
+ * works with, or ran elsewhere for as long as it had run there (up to a limit). If
+ * home had no CPU for it for a moment it comes back: otherwise two tasks that made
+ * way for something short would have changed places for good, away from their
+ * memory. If no CPU of home may run the task, the nearest node that has one is
+ * home.
  *
  * Tasks that hand something to each other and then sleep (pipes, sockets: the
  * kernel says so at the wake-up) are partners: each remembers who wakes it mostly,
@@ -92,19 +93,19 @@ static u32 home_of(const struct task_struct *p, struct task_ctx *tctx, s32 cpu)
 	return other == TANDEM_NO_NODE ? node_of_cpu(cpu) : other;
 }
 
-/* Lets a task that has no assignment belong to @node. */
-static void make_home(struct task_ctx *tctx, u32 node)
+/* Lets a task that has no assignment belong to @node, so firmly. */
+static void make_home(struct task_ctx *tctx, u32 node, u64 bond_ns)
 {
 	tctx->home = node;
-	tctx->away_ns = 0;
+	tctx->bond_ns = bond_ns;
 }
 
 /* Notes that a task ran on @node for @ran_ns. */
 static void settle(struct task_ctx *tctx, u32 node, u64 ran_ns)
 {
-	tctx->away_ns = node == tctx->home ? 0 : tctx->away_ns + ran_ns;
-	if (rules_is_settled(tctx->away_ns))
-		make_home(tctx, node);
+	tctx->bond_ns = rules_bond(tctx->bond_ns, ran_ns, node == tctx->home);
+	if (!tctx->bond_ns)
+		make_home(tctx, node, 0);
 }
 
 /* Notes that @waker woke a task and is about to sleep. */

@@ -231,7 +231,7 @@ static u32 first_home(const struct task_struct *p, struct task_ctx *tctx, u32 ho
 	u32 node = p->pid == p->tgid ? node_for_process(tctx->allowed_nodes, home)
 				     : nearest_room(tctx->allowed_nodes, home);
 
-	make_home(tctx, node);
+	make_home(tctx, node, 0);
 	/* Where it starts is no change. */
 	tctx->last_node = node;
 	return node;
@@ -257,7 +257,7 @@ static u32 home_with_partner(struct task_ctx *tctx, u32 home, u64 wake_flags)
 	partner = task_ctx_of(waker);
 	if (!partner || partner->home != node)
 		return home;
-	make_home(tctx, node);
+	make_home(tctx, node, RULES_FIRM_BOND_NS);
 	count(TANDEM_STAT_FOLLOWED);
 	return node;
 }

@@ -184,12 +184,17 @@ static inline u64 rules_price_ns(u64 price_ns, u64 pages)
 	return half + (price_ns - half) * pages / RULES_FAR_PAGES;
 }
 
-/* What a task without an assignment runs away from home before it belongs where it is. */
-#define RULES_SETTLED_NS (50 * 1000 * 1000ULL)
+/*
+ * How firmly a task belongs to its home: what it ran there less what it ran elsewhere, up to this.
+ * It belongs elsewhere once nothing is left: at once if it is new, as its memory is not there yet.
+ */
+#define RULES_FIRM_BOND_NS (50 * 1000 * 1000ULL)
 
-static inline bool rules_is_settled(u64 away_ns)
+static inline u64 rules_bond(u64 bond_ns, u64 ran_ns, bool at_home)
 {
-	return away_ns >= RULES_SETTLED_NS;
+	if (!at_home)
+		return bond_ns > ran_ns ? bond_ns - ran_ns : 0;
+	return bond_ns + ran_ns < RULES_FIRM_BOND_NS ? bond_ns + ran_ns : RULES_FIRM_BOND_NS;
 }
 
 /* Wake-ups by one task, less those by others, from which on it is a partner; and as many count. */

@@ -76,8 +76,8 @@ struct task_ctx {
 	u64 claimed;
 	u64 generation;
 	u64 expires_ns;
-	/* What it ran away from home since it was there last. */
-	u64 away_ns;
+	/* How firmly it belongs there: see rules_bond(). */
+	u64 bond_ns;
 	/* Times that its partner woke it, who that is, and how sure that is (home.bpf.h). */
 	u64 partner_wakes;
 	u32 partner;

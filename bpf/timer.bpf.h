@@ -85,7 +85,7 @@ static void send_to_less_crowded(u32 queue)
 		other = queue_at_home(p, tctx, node);
 		if (!is_queue(other) || !move_to(BPF_FOR_EACH_ITER, p, tctx, other))
 			continue;
-		make_home(tctx, node);
+		make_home(tctx, node, RULES_FIRM_BOND_NS);
 		count(TANDEM_STAT_BALANCED);
 		return;
 	}

@@ -84,9 +84,9 @@ u64 linked_expected_wait_ns(u32 queued, u32 cpus, u64 slice_ns)
 	return rules_expected_wait_ns(queued, cpus, slice_ns);
 }
 
-bool linked_is_settled(u64 away_ns)
+u64 linked_bond(u64 bond_ns, u64 ran_ns, bool at_home)
 {
-	return rules_is_settled(away_ns);
+	return rules_bond(bond_ns, ran_ns, at_home);
 }
 
 u32 linked_votes(u32 votes, bool same)
