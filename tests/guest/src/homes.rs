@@ -61,9 +61,19 @@ fn a_thread_that_made_way_comes_back() {
     let (scheduler, machine) = (scx.handle(), Machine::of(&scx));
     let worker = Worker::start();
     machine.settle(&worker, 0, &scheduler);
-    machine.stay(&worker, 1, 1, &scheduler);
-    wait_until("it comes back", || is_on(&worker, &machine.nodes[0].1, &scheduler));
-    assert_eq!(worker.record(&scheduler).home, machine.nodes[0].0.0 as u32);
+    machine.stay(&worker, 0, 100_000_000, &scheduler);
+    let [home, away] = machine.nodes.each_ref().map(|(node, _)| node.0);
+    let before_ns = worker.record(&scheduler).run_ns[away];
+    let was_away = (0..20).any(|_| {
+        // Allowed everything again at once, it may come back before it ran there.
+        set_affinity(worker.tid, &machine.nodes[1].1);
+        set_affinity(worker.tid, &machine.all);
+        wait_until("it comes back", || is_on(&worker, &machine.nodes[0].1, &scheduler));
+        let record = worker.record(&scheduler);
+        assert_eq!(record.home, home as u32);
+        record.run_ns[away] > before_ns
+    });
+    assert!(was_away, "it was never away");
 }
 
 fn a_thread_that_stays_away_belongs_there() {
