@@ -134,7 +134,7 @@ One boot an arm yet, so that a percent or two are chance.
   stock), `cg` and `hpcc`; the way to oracle on `pairs`; 90 % local within 1 s on `crossed` (0.6 s).
 - Missed by far, in the first runs of these workloads: `redis`, `queue`, `sysbench-threads`, `mixed`, `membench`, `is`; a little `interactive` and `sp`. Two causes were found and removed. Server and
   clients of `redis` were on different nodes (32 million lines a run went across, 0.08 under stock, and it took 4.09 s): partners by pipes and sockets come to one node now, and the joint policy
-  weighs their wake-ups. What is left, 14 %, are lines within the node, 65 million where stock has 47. And threads without an assignment drifted from node to node until the first plan, each time that one
+  weighs their wake-ups. What is left, 14 % (2.56 s), are lines within the node, 65 million where stock has 47. And threads without an assignment drifted from node to node until the first plan, each time that one
   made way for the agent: they keep their homes now. `interactive` took 3.41 s before, and 2.74 to 3.11 s in four runs of four builds since; `queue`, 0.8 s long, 0.97 s before and 0.86 to 1.23 s since,
   by where its programs happen to start: in the worst two threads worked on the other node's memory until the first plan, half a second later. `sysbench-threads` takes 0.6 or 1.2 s under stock too, by how its
   threads, which only lock and yield, come to lie.

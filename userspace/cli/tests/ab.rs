@@ -222,7 +222,7 @@ fn a_saved_result_is_lengthened_where_its_store_is_not() {
     let output = tree.ab(&format!("{measure} oracle,stock-nb1 --boots 2 --store elsewhere --resume saved.json"));
     assert!(said(&output).contains("1 of 4 runs are in the store already"), "{}", said(&output));
     assert_eq!(tree.json("saved.json")["arms"][0]["boots"][0], first);
-    assert_eq!(tree.json("saved.json")["arms"][1]["runs"], serde_json::json!([4.201, 4.202]));
+    assert_eq!(tree.json("saved.json")["arms"][1]["median"], serde_json::json!(4.2015));
 }
 
 #[test]

@@ -163,6 +163,10 @@ columns! {
     HugePageMove = 118,
     GroupHuge = 119,
     Realised = 120,
+    ThreadWoken = 121,
+    ThreadWakerTid = 122,
+    ThreadWakerStart = 123,
+    ThreadWakes = 124,
 }
 
 /// Both streams of a column.

@@ -96,7 +96,25 @@ fn fields(coder: &mut impl Coder, now: &mut Thread, before: &Thread) -> Result<(
     let mut cgroup = now.cgroup.unwrap_or(0);
     coder.number(Column::ThreadControlGroup, &mut cgroup, before.cgroup.unwrap_or(0))?;
     now.cgroup = Some(cgroup).filter(|&cgroup| cgroup > 0);
-    Ok(())
+    woken_by(coder, &mut now.woken_by, before.woken_by)
+}
+
+fn woken_by(
+    coder: &mut impl Coder,
+    now: &mut Option<(ThreadId, f64)>,
+    before: Option<(ThreadId, f64)>,
+) -> Result<(), Malformed> {
+    let mut present = now.is_some();
+    coder.flag(Column::ThreadWoken, &mut present, before.is_some())?;
+    if !present {
+        *now = None;
+        return Ok(());
+    }
+    let nobody = (blank::THREAD_ID, 0.0);
+    let ((waker, wakes_per_s), (old, old_per_s)) = (now.get_or_insert(nobody), before.unwrap_or(nobody));
+    coder.number(Column::ThreadWakerTid, &mut waker.tid, old.tid)?;
+    coder.number(Column::ThreadWakerStart, &mut waker.start_boottime_ns, old.start_boottime_ns)?;
+    coder.float(Column::ThreadWakes, wakes_per_s, old_per_s)
 }
 
 fn transfers(coder: &mut impl Coder, now: &mut Option<Transfers>, before: Option<Transfers>) -> Result<(), Malformed> {
