@@ -216,7 +216,7 @@ static void charge_run(struct task_struct *p, struct task_ctx *tctx, s32 cpu, u6
 		struct tandem_stats *stats = this_cpu_stats();
 
 		tctx->run_ns[node_at(node)] += ran_ns;
-		settle(tctx, node, ran_ns);
+		settle(p, tctx, node, ran_ns);
 		if (stats)
 			stats->busy_ns[node_at(node)] += ran_ns;
 	}
