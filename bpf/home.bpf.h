@@ -101,17 +101,15 @@ static void make_home(struct task_ctx *tctx, u32 node, u64 bond_ns)
 }
 
 /*
- * Notes that a task ran on @node for @ran_ns. Away from a home where it may not use all CPUs it
- * belongs where it is: sent home because there is room, it would wait for those that it may use.
+ * Notes that a task ran on @node for @ran_ns. One that may not run everywhere, but at home, belongs
+ * where it is: sent home because there is room, it might wait for those CPUs there that it may use.
  */
 static void settle(const struct task_struct *p, struct task_ctx *tctx, u32 node, u64 ran_ns)
 {
 	bool at_home = node == tctx->home;
-	bool home_is_partly_allowed =
-		p->nr_cpus_allowed < nr_cpus && node_allowed(tctx, tctx->home);
+	bool is_confined = p->nr_cpus_allowed < nr_cpus && node_allowed(tctx, tctx->home);
 
-	tctx->bond_ns =
-		at_home || !home_is_partly_allowed ? rules_bond(tctx->bond_ns, ran_ns, at_home) : 0;
+	tctx->bond_ns = at_home || !is_confined ? rules_bond(tctx->bond_ns, ran_ns, at_home) : 0;
 	if (!tctx->bond_ns)
 		make_home(tctx, node, 0);
 }

@@ -5,7 +5,7 @@ policies and schedulers beside it, on four; writes docs/results.md.
 
 Takes hours. Finished runs are kept in the store of `tandem ab`, so after an interruption the same command goes on, and in
 docs/results, so that it may go on elsewhere. An experiment that has all arms and boots there is measured again only with --again;
-else what is missing is measured, and what the programs of then measured.
+else what is missing is measured, and what other programs than those of today measured.
 
 usage: tests/results.py [--tandem] [--machine NAME]... [--workload NAME]... [--arms ARM[;ARM]...] [--boots N] [--again] [--only-written]
 """
