@@ -48,6 +48,12 @@ pub fn locality_expected(snapshot: &Snapshot, plan: &Plan) -> Option<Locality> {
     locality_with(snapshot, &targets(snapshot, plan))
 }
 
+/// What they will be like once these groups are where they go, if threads go on as they do.
+pub fn locality_once_moved(snapshot: &Snapshot, groups: &[(GroupId, NodeIndex)]) -> Option<Locality> {
+    let groups = all_at(snapshot, groups.iter().copied().collect());
+    locality_with(snapshot, &Changed { threads: Vec::new(), groups })
+}
+
 /// Mean latency of an access of all threads with a signal; `None` if there is none.
 pub fn latency_ns(snapshot: &Snapshot) -> Option<f64> {
     locality(snapshot).map(|now| now.latency_ns)
@@ -61,24 +67,29 @@ pub fn latency_without_ns(snapshot: &Snapshot, changed: &Changed) -> Option<f64>
 
 /// What a plan changes, as it shall be after it.
 fn targets(snapshot: &Snapshot, plan: &Plan) -> Changed {
-    let (mut targets, mut nodes) = (Changed::default(), BTreeMap::new());
+    let (mut threads, mut nodes) = (Vec::new(), BTreeMap::new());
     for planned in &plan.moves {
         match planned.action {
-            Action::MoveThread { thread, to, .. } => targets.threads.push((thread, to)),
+            Action::MoveThread { thread, to, .. } => threads.push((thread, to)),
             Action::Interchange { first, second, first_node, second_node } => {
-                targets.threads.extend([(first, second_node), (second, first_node)]);
+                threads.extend([(first, second_node), (second, first_node)]);
             }
             Action::MovePages { group, to, .. } => {
                 nodes.insert(group, to);
             }
         }
     }
-    for group in &snapshot.groups {
-        let Some(to) = nodes.remove(&group.id) else { continue };
+    Changed { threads, groups: all_at(snapshot, nodes) }
+}
+
+/// The pages of these groups by node when all of them are where it is said; without groups that are not there any more.
+fn all_at(snapshot: &Snapshot, nodes: BTreeMap<GroupId, NodeIndex>) -> BTreeMap<GroupId, PerNode<u64>> {
+    let known = snapshot.groups.iter().filter_map(|group| Some((group, *nodes.get(&group.id)?)));
+    let whole = known.map(|(group, to)| {
         let (pages, all) = (&group.resident_pages, group.resident_pages.values().sum());
-        targets.groups.insert(group.id, PerNode::from_fn(pages.len(), |node| if node == to { all } else { 0 }));
-    }
-    targets
+        (group.id, PerNode::from_fn(pages.len(), |node| if node == to { all } else { 0 }))
+    });
+    whole.collect()
 }
 
 /// What accesses would be like if these threads and groups were where it is said.
@@ -95,6 +106,18 @@ fn locality_with(snapshot: &Snapshot, changed: &Changed) -> Option<Locality> {
         }
     }
     without.locality(&waits_ns)
+}
+
+/// Of the stall that accesses and latencies come to, the share for which threads can really wait: none waits longer than it
+/// runs, so where that is more, accesses were in flight together. 1 where nothing is known.
+pub fn waited_share(snapshot: &Snapshot) -> f64 {
+    let interval_ns = snapshot.interval_ns.max(1) as f64;
+    let stalls = snapshot.threads.iter().filter_map(|thread| {
+        let ran_ns_per_s = thread.cpu_time_ns as f64 / interval_ns * 1e9;
+        stall_of(snapshot, thread).map(|stall_ns_per_s| (stall_ns_per_s.min(ran_ns_per_s), stall_ns_per_s))
+    });
+    let (waited, all) = stalls.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    if all > 0.0 { waited / all } else { 1.0 }
 }
 
 /// Standard error of [`latency_ns`]: what the latencies of accesses vary, by as many samples as there are of page groups; 0
@@ -332,6 +355,28 @@ mod tests {
         let groups = [(snapshot.groups[0].id, vec![8, 0].into())].into();
         let without_ns = latency_without_ns(&snapshot, &Changed { threads: vec![], groups }).unwrap();
         assert!(without_ns > 130.0 + 30.0, "the one memory serves twice as much: {without_ns}");
+    }
+
+    #[test]
+    fn nobody_waits_longer_than_it_runs() {
+        // 1000 accesses a second of 100 ns and as many of 200: 300 us of every second.
+        let (_, mut snapshot) = page_plan(1000.0, None);
+        (snapshot.interval_ns, snapshot.threads[0].cpu_time_ns) = (SECOND_NS, SECOND_NS);
+        assert_eq!(waited_share(&snapshot), 1.0);
+        snapshot.threads[0].cpu_time_ns = 30_000;
+        assert!((waited_share(&snapshot) - 0.1).abs() < 1e-9);
+        snapshot.threads[0].accesses_per_s = None;
+        assert_eq!(waited_share(&snapshot), 1.0, "no signal");
+    }
+
+    #[test]
+    fn groups_that_are_on_their_way_count_where_they_go() {
+        let (_, snapshot) = page_plan(1000.0, None);
+        let group = snapshot.groups[0].id;
+        let once = |groups: &[(GroupId, NodeIndex)]| locality_once_moved(&snapshot, groups).unwrap().latency_ns;
+        assert_eq!((once(&[]), once(&[(group, NodeIndex(0))])), (150.0, 100.0));
+        let gone = GroupId { start: 1 << 40, ..group };
+        assert_eq!(once(&[(gone, NodeIndex(0))]), 150.0);
     }
 
     #[test]

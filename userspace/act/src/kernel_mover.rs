@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use tandem_bpf::{Lending, Loans};
-use tandem_policies::model::{GroupId, PAGE_BYTES, ProcessId};
+use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES, ProcessId};
 
 use crate::{
     Cooldowns, Ended, Generation, MovePages, MoverConfig, Outcome, PageMove, PageMover, Purpose, Refused, Room, UndoLog,
@@ -202,7 +202,7 @@ impl<S: MovePages, A: Attention> PageMover for KernelMover<S, A> {
     }
 
     fn undo(&mut self, generation: Generation, now_ns: u64, hold_ns: u64) -> Vec<Outcome> {
-        let stopped = self.take(|job| job.outcome.generation == generation && job.outcome.purpose == Purpose::Plan);
+        let stopped = self.take(|job| job.is_of_plan(generation));
         // What came of it has to go back as well. Its groups are held instead of resting.
         let mut unused = Cooldowns::new(1);
         let stopped = stopped.into_iter().map(|job| self.end(job, Ended::Cancelled, now_ns, &mut unused)).collect();
@@ -224,6 +224,11 @@ impl<S: MovePages, A: Attention> PageMover for KernelMover<S, A> {
             its.seen.push_front(Job::new(outcome, runs, huge, hold_ns));
         }
         stopped
+    }
+
+    fn stop(&mut self, generation: Generation, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome> {
+        let jobs = self.take(|job| job.is_of_plan(generation));
+        jobs.into_iter().map(|job| self.end(job, Ended::Cancelled, now_ns, cooldowns)).collect()
     }
 
     fn run(&mut self, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome> {
@@ -255,11 +260,21 @@ impl<S: MovePages, A: Attention> PageMover for KernelMover<S, A> {
         self.paused = paused;
     }
 
+    fn is_paused(&self) -> bool {
+        self.paused
+    }
+
     /// The kernel looks itself whether a node has room.
     fn set_room(&mut self, _: Option<Room>) {}
 
     fn queued_groups(&self) -> usize {
         self.groups.values().map(Groups::len).sum()
+    }
+
+    fn queued_of(&self, generation: Generation) -> Vec<(GroupId, NodeId)> {
+        let jobs = self.groups.values().flat_map(|groups| groups.unseen.iter().chain(&groups.seen));
+        let its = jobs.filter(|job| job.is_of_plan(generation));
+        its.map(|job| (job.outcome.group, job.outcome.to)).collect()
     }
 
     /// The threads that fault pay, and nobody tells how much.

@@ -122,13 +122,7 @@ impl<S: MovePages> PageMover for Mover<S> {
     }
 
     fn undo(&mut self, generation: Generation, now_ns: u64, hold_ns: u64) -> Vec<Outcome> {
-        let is_its = |job: &Job| job.outcome.generation == generation && job.outcome.purpose == Purpose::Plan;
-        let mut stopped = Vec::new();
-        for lane in self.lanes.values_mut() {
-            let (stop, keep): (VecDeque<_>, _) = std::mem::take(lane).into_iter().partition(is_its);
-            *lane = keep;
-            stopped.extend(stop);
-        }
+        let stopped = self.take_plan(generation);
         let entries = self.log.take(generation);
         for entry in entries.iter().rev() {
             let run = entry.run;
@@ -139,13 +133,12 @@ impl<S: MovePages> PageMover for Mover<S> {
             job.huge = run.huge;
             self.lanes.entry(run.from).or_default().push_front(job);
         }
-        stopped
-            .into_iter()
-            .map(|job| {
-                self.begun.retain(|begun| *begun != job.range());
-                job.finish(Ended::Cancelled)
-            })
-            .collect()
+        stopped.into_iter().map(|job| job.finish(Ended::Cancelled)).collect()
+    }
+
+    fn stop(&mut self, generation: Generation, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome> {
+        let stopped = self.take_plan(generation).into_iter();
+        stopped.map(|job| job.cancel(now_ns, cooldowns)).collect()
     }
 
     fn run(&mut self, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome> {
@@ -183,11 +176,7 @@ impl<S: MovePages> PageMover for Mover<S> {
     fn cancel_all(&mut self, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome> {
         self.begun.clear();
         let jobs = std::mem::take(&mut self.lanes).into_values().flatten();
-        jobs.map(|job| {
-            job.start_cooldown(Ended::Cancelled, now_ns, cooldowns);
-            job.finish(Ended::Cancelled)
-        })
-        .collect()
+        jobs.map(|job| job.cancel(now_ns, cooldowns)).collect()
     }
 
     fn is_ready(&self, now_ns: u64) -> bool {
@@ -199,12 +188,21 @@ impl<S: MovePages> PageMover for Mover<S> {
         self.paused = paused;
     }
 
+    fn is_paused(&self) -> bool {
+        self.paused
+    }
+
     fn set_room(&mut self, room: Option<Room>) {
         self.room = room;
     }
 
     fn queued_groups(&self) -> usize {
         self.lanes.values().map(VecDeque::len).sum()
+    }
+
+    fn queued_of(&self, generation: Generation) -> Vec<(GroupId, NodeId)> {
+        let its = self.lanes.values().flatten().filter(|job| job.is_of_plan(generation));
+        its.map(|job| (job.outcome.group, job.outcome.to)).collect()
     }
 
     fn cost_ns_per_page(&self) -> Option<f64> {
@@ -250,6 +248,21 @@ impl<S: MovePages> Mover<S> {
             paused: false,
             room: None,
         }
+    }
+
+    /// Takes what is queued of a plan out of the lanes.
+    fn take_plan(&mut self, generation: Generation) -> Vec<Job> {
+        let mut taken = Vec::new();
+        for lane in self.lanes.values_mut() {
+            let (its, others): (VecDeque<_>, _) =
+                std::mem::take(lane).into_iter().partition(|job| job.is_of_plan(generation));
+            *lane = others;
+            taken.extend(its);
+        }
+        for job in &taken {
+            self.begun.retain(|begun| *begun != job.range());
+        }
+        taken
     }
 
     /// The next batches, for each node one and then another, as far as the budget goes. Jobs that have nothing left to do end.

@@ -65,6 +65,9 @@ pub trait PageMover {
     /// and drops what is still queued of it (returned). Its groups are held for `hold_ns`. A cooldown does not stop it.
     fn undo(&mut self, generation: Generation, now_ns: u64, hold_ns: u64) -> Vec<Outcome>;
 
+    /// Drops what is still queued of the plan `generation`: what it moved stays, and cools as it would.
+    fn stop(&mut self, generation: Generation, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome>;
+
     /// Works until the queue is done, a budget is spent or the run took its time; what is left continues at the next run.
     /// Returns the groups that ended.
     fn run(&mut self, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome>;
@@ -78,11 +81,17 @@ pub trait PageMover {
     /// Whether runs leave everything queued as it is, undo too, until told otherwise.
     fn set_paused(&mut self, paused: bool);
 
+    /// Whether they do.
+    fn is_paused(&self) -> bool;
+
     /// Says how much the nodes can take now; without it moves go to full nodes too.
     fn set_room(&mut self, room: Option<Room>);
 
     /// Groups queued.
     fn queued_groups(&self) -> usize;
+
+    /// The groups of the plan `generation` that have not ended, with where they go.
+    fn queued_of(&self, generation: Generation) -> Vec<(GroupId, NodeId)>;
 
     /// Call time per page that moved by itself, aged over past calls; `None` until one did.
     fn cost_ns_per_page(&self) -> Option<f64>;

@@ -187,7 +187,7 @@ impl Agent {
         &self.scheduler
     }
 
-    /// Gives up the moves that are queued, so that another agent can take over.
+    /// Gives up the moves that are queued: this agent is about to end, and another one may take over.
     pub fn make_room(&mut self, report: &mut Report) {
         let cancelled = self.mover.cancel_all(monotonic_ns(), &mut self.cooldowns);
         self.note_outcomes(cancelled, report);
@@ -209,12 +209,12 @@ impl Agent {
                 }
                 Some(Ended::Reload) => return Ok(Ended::Reload),
                 Some(ended) => {
-                    self.mover.cancel_all(monotonic_ns(), &mut self.cooldowns);
+                    self.make_room(report);
                     return Ok(ended);
                 }
             }
             if self.machine_changed()? {
-                self.mover.cancel_all(monotonic_ns(), &mut self.cooldowns);
+                self.make_room(report);
                 return Ok(Ended::MachineChanged);
             }
             let before_ns = thread_cpu_ns();
@@ -441,8 +441,7 @@ impl Agent {
 
     /// Withdraws everything, so that the scheduler is as it was before this agent.
     fn finish(&mut self, report: &mut Report) -> Result<()> {
-        let cancelled = self.mover.cancel_all(monotonic_ns(), &mut self.cooldowns);
-        self.note_outcomes(cancelled, report);
+        self.make_room(report);
         let generation = self.generation.advance();
         self.assignments.withdraw_all(generation);
         self.renew_leases(report)

@@ -14,6 +14,8 @@ use crate::cost::CostReport;
 
 /// Entries of each list that are kept; older ones are dropped and counted.
 const KEPT: usize = 10_000;
+/// Plans whose savings tell what is to be had of the next one.
+const REMEMBERED_PLANS: usize = 16;
 
 /// A list that forgets its oldest entries.
 #[derive(Clone, Debug, Serialize)]
@@ -104,8 +106,10 @@ pub struct PlanResult {
     pub generation: u64,
     /// Moves in it.
     pub moves: usize,
-    /// Stall it should save.
+    /// Stall it should save, as far as threads can really wait.
     pub predicted_gain_ns_per_s: Option<f64>,
+    /// For how much of what accesses and latencies come to that was ([`tandem_policies::stall::waited_share`]).
+    pub waited_share: f64,
     /// What accesses were like when it was decided; `None` when a signal was missing, as below.
     pub before: Option<Locality>,
     /// What they should be like after it, if threads go on as they did.
@@ -225,13 +229,18 @@ impl Report {
         (plans > 0 && expected_ns > 0.0).then(|| (saved_ns + one_ns) / (expected_ns + one_ns))
     }
 
-    /// The last plans that were judged: how many, and what they saved and should save of an access, in sum.
+    /// The last plans that were judged and should make accesses nearer: how many, and what they saved and should save of an
+    /// access, in sum. Some plans spread what memories have to do where no wait was measured: of these nothing can be expected.
     fn savings(&self) -> (usize, f64, f64) {
-        let judged = self.plans.iter().filter_map(|plan| Some((plan.before?, plan.expected?, plan.after?)));
-        judged.fold((0, 0.0, 0.0), |(plans, saved_ns, expected_ns), (before, expected, after)| {
-            let saved_ns = saved_ns + before.latency_ns - after.latency_ns;
-            (plans + 1, saved_ns, expected_ns + before.latency_ns - expected.latency_ns)
-        })
+        let judged = self.plans.iter().rev().filter_map(|plan| Some((plan.before?, plan.expected?, plan.after?)));
+        let nearer = judged.filter(|(before, expected, _)| expected.latency_ns < before.latency_ns);
+        nearer.take(REMEMBERED_PLANS).fold(
+            (0, 0.0, 0.0),
+            |(plans, saved_ns, expected_ns), (before, expected, after)| {
+                let saved_ns = saved_ns + before.latency_ns - after.latency_ns;
+                (plans + 1, saved_ns, expected_ns + before.latency_ns - expected.latency_ns)
+            },
+        )
     }
 }
 
@@ -270,6 +279,21 @@ mod tests {
         report.end_trial(3, PlanVerdict::Superseded, None);
         assert_eq!(report.realised_share(), Some(0.25), "15 ns saved and 5 lost, of 40");
         assert_eq!(report.expectable_share(), Some(0.5), "and 20 of 20 more");
+    }
+
+    #[test]
+    fn only_the_last_plans_that_should_save_something_tell_of_the_next() {
+        let locality = |latency_ns| Some(Locality { latency_ns, remote_share: 0.5 });
+        let mut report = Report::default();
+        let mut judged = |expected_ns, after_ns| {
+            let result = plan_result(report.plans.total(), PlanVerdict::Kept);
+            report.plans.push(PlanResult { expected: locality(expected_ns), after: locality(after_ns), ..result });
+            report.realised_share()
+        };
+        assert_eq!(judged(80.0, 100.0), Some(0.0));
+        assert_eq!(judged(120.0, 100.0), Some(0.0), "it spread pages");
+        let last = (0..REMEMBERED_PLANS).map(|_| judged(80.0, 80.0)).last();
+        assert_eq!(last, Some(Some(1.0)), "the first is forgotten");
     }
 
     #[test]

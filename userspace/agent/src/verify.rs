@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Whether a plan paid: the mean latency of an access, before the plan and after it was carried out.
 //!
+//! A plan is judged from the second interval after its last page has moved. Until then each interval but the first tells whether
+//! it can still pay: with what is left on its way already where it goes. One that cannot is undone at once, so that none that
+//! makes things worse lasts longer than three intervals, however long its pages take. What memory pressure holds up is given
+//! up, and the plan is judged by what it did.
+//!
 //! The latency is [`tandem_policies::stall::latency_ns`]. Where it rose, that may be the plan's doing, or the program does something
 //! else by now. So what it would be without the plan, for what the program does now, must be lower too
 //! ([`tandem_policies::stall::latency_without_ns`]): else there is nothing to be had from undoing it. Both must be so beyond what
 //! chance makes of samples ([`tandem_policies::stall::latency_error_ns`]).
 
 use tandem_act::Generation;
-use tandem_policies::model::Snapshot;
-use tandem_policies::stall::{Changed, Locality, latency_error_ns, latency_without_ns, locality};
+use tandem_policies::model::{GroupId, NodeIndex, Snapshot};
+use tandem_policies::stall::{Changed, Locality, latency_error_ns, latency_without_ns, locality, locality_once_moved};
 
 /// Rise of the latency that is still taken for noise, however many samples there are; and standard errors that are.
 const NOISE: f64 = 0.02;
 const ERRORS: f64 = 2.0;
-/// Intervals between the end of the last move and the verdict: the first holds the moves themselves.
+/// Intervals between the end of the last move, or the plan, and a verdict: the first holds moves itself.
 const SETTLE_INTERVALS: u32 = 2;
 
 /// A plan that was carried out and is watched.
@@ -27,7 +32,19 @@ pub struct Trial {
     pub changed: Changed,
     /// Whether it stays whatever it brings: its policy tries things out ([`tandem_policies::registry::Policy::explores`]).
     explores: bool,
+    intervals: u32,
     settled_intervals: u32,
+}
+
+/// How far the page moves of a plan are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moves {
+    /// Some are still to come.
+    UnderWay,
+    /// Some are, but wait for memory pressure to end.
+    HeldUp,
+    /// All have ended.
+    Over,
 }
 
 /// What accesses are like some time after a plan.
@@ -35,6 +52,8 @@ pub struct Trial {
 pub struct Seen {
     /// Now.
     pub after: Option<Locality>,
+    /// Latency once what is still on its way is where it goes.
+    pub once_moved_ns: Option<f64>,
     /// Latency without the plan.
     pub without_ns: Option<f64>,
     /// Standard error of both.
@@ -42,10 +61,11 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// What a snapshot tells of a plan that changed something.
-    pub fn of(snapshot: &Snapshot, changed: &Changed) -> Self {
+    /// What a snapshot tells of a plan that changed something, with groups still on their way.
+    pub fn of(snapshot: &Snapshot, changed: &Changed, on_their_way: &[(GroupId, NodeIndex)]) -> Self {
         Self {
             after: locality(snapshot),
+            once_moved_ns: locality_once_moved(snapshot, on_their_way).map(|then| then.latency_ns),
             without_ns: latency_without_ns(snapshot, changed),
             error_ns: latency_error_ns(snapshot),
         }
@@ -64,43 +84,46 @@ pub enum Verdict {
     },
     /// It goes.
     Undo {
-        /// Latency now.
+        /// Latency now, or once all had moved.
         after_ns: f64,
     },
-    /// Before and after are of different phases, and a new plan brings back what is better where it was.
+    /// Before and after are of different phases, and a new plan brings back what is better where it was: what is still on its
+    /// way need not go there any more.
     Superseded,
 }
 
 impl Trial {
     /// Watches a plan from now on; one of a policy that explores stays whatever it brings.
     pub fn new(generation: Generation, before_ns: Option<f64>, changed: Changed, explores: bool) -> Self {
-        Self { generation, before_ns, changed, explores, settled_intervals: 0 }
+        Self { generation, before_ns, changed, explores, intervals: 0, settled_intervals: 0 }
     }
 
-    /// One interval later: `moving` says whether moves are still under way, `turned` whether threads turned to other memory.
-    /// Without a signal before or after, nothing speaks against the plan.
-    pub fn judge(&mut self, moving: bool, turned: bool, seen: Seen) -> Verdict {
-        if moving {
-            return Verdict::Wait;
-        }
+    /// One interval later: how far its `moves` are, and whether threads `turned` to other memory. Without a signal before or
+    /// after, nothing speaks against the plan. What is still on its way after a final verdict is the caller's to stop.
+    pub fn judge(&mut self, moves: Moves, turned: bool, seen: Seen) -> Verdict {
         if turned {
             return Verdict::Superseded;
         }
-        self.settled_intervals += 1;
-        if self.settled_intervals < SETTLE_INTERVALS {
+        self.intervals += 1;
+        self.settled_intervals += u32::from(moves != Moves::UnderWay);
+        if self.intervals < SETTLE_INTERVALS {
             return Verdict::Wait;
         }
-        let after_ns = seen.after.map(|after| after.latency_ns);
-        let noise_ns = |lower_ns: f64| (NOISE * lower_ns).max(ERRORS * seen.error_ns);
-        let rose_from = |lower_ns: f64, after_ns: f64| after_ns > lower_ns + noise_ns(lower_ns);
-        match (self.before_ns, after_ns, seen.without_ns) {
-            (Some(before_ns), Some(after_ns), Some(without_ns))
-                if !self.explores && rose_from(before_ns, after_ns) && rose_from(without_ns, after_ns) =>
-            {
-                Verdict::Undo { after_ns }
-            }
-            _ => Verdict::Keep { after_ns },
+        let is_settled = self.settled_intervals >= SETTLE_INTERVALS;
+        let now_ns = seen.after.map(|after| after.latency_ns);
+        let after_ns = if moves == Moves::UnderWay { seen.once_moved_ns } else { now_ns };
+        match after_ns.filter(|&after_ns| self.made_worse(after_ns, &seen)) {
+            Some(after_ns) if is_settled || moves == Moves::UnderWay => Verdict::Undo { after_ns },
+            _ if is_settled => Verdict::Keep { after_ns: now_ns },
+            _ => Verdict::Wait,
         }
+    }
+
+    /// Whether this latency is more than before the plan and than without it.
+    fn made_worse(&self, after_ns: f64, seen: &Seen) -> bool {
+        let noise_ns = |lower_ns: f64| (NOISE * lower_ns).max(ERRORS * seen.error_ns);
+        let rose_from = |lower_ns: f64| after_ns > lower_ns + noise_ns(lower_ns);
+        !self.explores && self.before_ns.is_some_and(rose_from) && seen.without_ns.is_some_and(rose_from)
     }
 }
 
@@ -118,10 +141,16 @@ mod tests {
     }
 
     fn judge(mut trial: Trial, after_ns: Option<f64>, without_ns: Option<f64>) -> Verdict {
-        let bad = Seen { after: after(Some(1e9)), without_ns: Some(1.0), error_ns: 0.0 };
-        assert_eq!(trial.judge(true, false, bad), Verdict::Wait, "while moves are under way");
-        assert_eq!(trial.judge(false, false, bad), Verdict::Wait, "the interval of the moves");
-        trial.judge(false, false, Seen { after: after(after_ns), without_ns, error_ns: 1.0 })
+        let (bad, good) = (seen(Some(1e9), Some(1.0)), seen(Some(1.0), Some(1.0)));
+        assert_eq!(trial.judge(Moves::UnderWay, false, bad), Verdict::Wait, "the interval of the plan");
+        assert_eq!(trial.judge(Moves::UnderWay, false, good), Verdict::Wait, "while moves are under way");
+        assert_eq!(trial.judge(Moves::Over, false, bad), Verdict::Wait, "the interval of the last moves");
+        trial.judge(Moves::Over, false, Seen { error_ns: 1.0, ..seen(after_ns, without_ns) })
+    }
+
+    /// Certain, and the same once all has moved.
+    fn seen(after_ns: Option<f64>, without_ns: Option<f64>) -> Seen {
+        Seen { after: after(after_ns), once_moved_ns: after_ns, without_ns, error_ns: 0.0 }
     }
 
     #[test]
@@ -164,11 +193,36 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_whose_threads_turned_is_superseded_once_its_moves_are_done() {
-        let mut trial = Trial::new(Generation(1), Some(100.0), Changed::default(), false);
-        let worse = Seen { after: after(Some(300.0)), without_ns: Some(100.0), error_ns: 0.0 };
-        assert_eq!(trial.judge(true, true, worse), Verdict::Wait);
-        assert_eq!(trial.judge(false, true, worse), Verdict::Superseded);
+    fn a_plan_whose_threads_turned_is_superseded_wherever_its_pages_are() {
+        let worse = seen(Some(300.0), Some(100.0));
+        for moves in [Moves::UnderWay, Moves::HeldUp, Moves::Over] {
+            let mut trial = Trial::new(Generation(1), Some(100.0), Changed::default(), false);
+            assert_eq!(trial.judge(moves, true, worse), Verdict::Superseded);
+        }
+    }
+
+    #[test]
+    fn a_plan_that_cannot_pay_any_more_goes_while_its_pages_move() {
+        let trial = || Trial::new(Generation(1), Some(100.0), Changed::default(), false);
+        let half_way = |once_moved_ns| Seen { once_moved_ns: Some(once_moved_ns), ..seen(Some(150.0), Some(100.0)) };
+        let (mut worse, mut better) = (trial(), trial());
+        assert_eq!(worse.judge(Moves::UnderWay, false, half_way(130.0)), Verdict::Wait);
+        assert_eq!(worse.judge(Moves::UnderWay, false, half_way(130.0)), Verdict::Undo { after_ns: 130.0 });
+        for _ in 0..10 {
+            let verdict = better.judge(Moves::UnderWay, false, half_way(80.0));
+            assert_eq!(verdict, Verdict::Wait, "threads went ahead of their pages");
+        }
+    }
+
+    #[test]
+    fn what_pressure_holds_up_does_not_hold_up_the_verdict() {
+        let judged = |after_ns| {
+            let mut trial = Trial::new(Generation(1), Some(100.0), Changed::default(), false);
+            assert_eq!(trial.judge(Moves::HeldUp, false, seen(Some(after_ns), Some(100.0))), Verdict::Wait);
+            trial.judge(Moves::HeldUp, false, seen(Some(after_ns), Some(100.0)))
+        };
+        assert_eq!(judged(90.0), Verdict::Keep { after_ns: Some(90.0) });
+        assert_eq!(judged(120.0), Verdict::Undo { after_ns: 120.0 });
     }
 
     #[test]

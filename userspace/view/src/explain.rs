@@ -118,7 +118,11 @@ impl Status {
         let to = last.map_or(thread.node, |one| one.to);
         let (ago, why) = (self.ago(time_ns), sentence(&thread.moved_why));
         let mut said = vec![format!("It was moved {ago}{from} to node {to}: {why}")];
-        said.extend(self.plan_at(time_ns).map(plan_in_words));
+        // A move that undoes a plan is of no plan itself: the thread was moved by the one before.
+        let moved_before =
+            || self.moves.iter().rev().find(|one| one.time_ns < time_ns && one.tid == Maybe(Some(thread.tid)));
+        let plan = self.plan_at(time_ns).or_else(|| self.plan_at(moved_before()?.time_ns));
+        said.extend(plan.map(plan_in_words));
         said
     }
 
@@ -243,6 +247,11 @@ mod tests {
         let plan = "That plan (3 moves) should save 0.500 s of stall per second; an access took 200 ns before and \
                     150 ns after (-25 %), where 140 ns were expected, and it was kept.";
         assert!(text.ends_with(plan), "{text}");
+        let back_ns = time_ns + 1_000_000_000;
+        status.moves.push(MoveView { time_ns: back_ns, tid: Maybe(Some(7)), ..MoveView::default() });
+        status.plans[0].verdict = "undone".to_owned();
+        let back = ThreadView { moved_at_ns: Maybe(Some(back_ns)), ..moved.clone() };
+        assert!(said(&status, &back).ends_with("140 ns were expected, and it was undone."), "{}", said(&status, &back));
         status.plans[0].verdict = "trial".to_owned();
         assert!(said(&status, &moved).ends_with("it is still on trial."));
         status.plans[0].verdict = "superseded".to_owned();

@@ -258,7 +258,7 @@ pub struct PlanView {
     pub generation: u64,
     #[stat(desc = "moves of threads and page groups in it")]
     pub moves: u64,
-    #[stat(desc = "stall it should save [ns per s]")]
+    #[stat(desc = "stall it should save, as far as threads can really wait [ns per s]")]
     pub predicted_gain_ns_per_s: Maybe<f64>,
     #[stat(desc = "estimated mean latency of an access before [ns]")]
     pub before_ns: Maybe<f64>,

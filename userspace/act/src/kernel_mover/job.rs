@@ -4,7 +4,7 @@
 use tandem_policies::model::PAGE_BYTES;
 
 use crate::move_pages::UNWRITTEN;
-use crate::{CallError, Ended, MovePages, NodeRun, Outcome, PageStatus, Purpose};
+use crate::{CallError, Ended, Generation, MovePages, NodeRun, Outcome, PageStatus, Purpose};
 
 /// Rounds in which hardly anything came after which a group is given up, besides those of two scans: the first only arms.
 const IDLE_ROUNDS: u32 = 4;
@@ -53,6 +53,11 @@ pub(super) struct Job {
 impl Job {
     pub(super) fn new(outcome: Outcome, parts: Vec<(u64, u64)>, huge: bool, cooldown_ns: u64) -> Self {
         Self { outcome, cooldown_ns, huge, parts, before: Vec::new(), to_go: 0, left: 0, rounds: 0, idle_rounds: 0 }
+    }
+
+    /// Whether it is a move of this plan, not one on the way back.
+    pub(super) fn is_of_plan(&self, generation: Generation) -> bool {
+        self.outcome.generation == generation && self.outcome.purpose == Purpose::Plan
     }
 
     /// Whether a page there is to go.

@@ -113,6 +113,17 @@ impl Job {
         }
     }
 
+    /// Whether it is a move of this plan, not one on the way back.
+    pub(super) fn is_of_plan(&self, generation: Generation) -> bool {
+        self.outcome.generation == generation && self.outcome.purpose == Purpose::Plan
+    }
+
+    /// Ends before it is done: what was moved of it cools.
+    pub(super) fn cancel(self, now_ns: u64, cooldowns: &mut Cooldowns) -> Outcome {
+        self.start_cooldown(Ended::Cancelled, now_ns, cooldowns);
+        self.finish(Ended::Cancelled)
+    }
+
     pub(super) fn finish(mut self, ended: Ended) -> Outcome {
         self.outcome.ended = ended;
         self.outcome.busy_pages += self.busy.len() as u64;

@@ -388,11 +388,29 @@ fn undo_leaves_pages_that_have_moved_on_and_stops_what_is_queued() {
 }
 
 #[test]
+fn a_plan_that_is_stopped_keeps_what_it_moved_and_leaves_the_ways_back_of_others() {
+    let (mut mover, mut cooldowns) = mover(resident(4 * 512, 0));
+    mover.enqueue(wanted(0, 512, 1, 6), 0, &cooldowns).unwrap();
+    mover.run(0, &mut cooldowns);
+    mover.undo(Generation(6), 1, S);
+    mover.set_paused(true);
+    mover.enqueue(wanted(512, 512, 1, 7), 1, &cooldowns).unwrap();
+    assert!(mover.is_paused() && mover.run(1, &mut cooldowns).is_empty());
+    assert_eq!(mover.queued_of(Generation(7)), [(group(512), NodeId(1))]);
+    let stopped = mover.stop(Generation(7), 1, &mut cooldowns);
+    assert_eq!((stopped.len(), stopped[0].ended, stopped[0].not_tried_pages), (1, Ended::Cancelled, 512));
+    mover.set_paused(false);
+    let outcomes = mover.run(2, &mut cooldowns);
+    assert_eq!((outcomes.len(), outcomes[0].moved_pages, outcomes[0].to), (1, 512, NodeId(0)), "the way back");
+}
+
+#[test]
 fn cancelled_moves_send_nothing_more() {
     let (mut mover, mut cooldowns) = mover(resident(8, 0));
     mover.enqueue(wanted(0, 8, 1, 1), 0, &cooldowns).unwrap();
     assert_eq!(mover.cancel_all(0, &mut cooldowns)[0].ended, Ended::Cancelled);
     assert!(mover.run(S, &mut cooldowns).is_empty() && mover.system.lock().unwrap().sent.is_empty());
+    assert_eq!((mover.queued_of(Generation(1)), cooldowns.len()), (vec![], 0));
     let odd = PageMove { group: GroupId { process: PROCESS, start: 1 }, ..wanted(0, 1, 1, 1) };
     assert_eq!(mover.enqueue(odd, 0, &cooldowns), Err(Refused::BadRange));
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Whether the plan under trial paid, and taking it back if it made things worse.
 
-use tandem_policies::model::Snapshot;
+use tandem_act::{Generation, PageMover};
+use tandem_policies::model::{GroupId, NodeIndex, Snapshot};
 use tandem_sense::monotonic_ns;
 use tandem_view::PlanVerdict;
 use tracing::warn;
@@ -9,16 +10,21 @@ use tracing::warn;
 use super::{Agent, HOLD_COOLDOWNS};
 use crate::reasons::UNDONE;
 use crate::report::{Report, ThreadMove};
-use crate::verify::{Seen, Trial, Verdict};
+use crate::verify::{Moves, Seen, Trial, Verdict};
 
 impl Agent {
     /// Looks at the plan under trial, and undoes it if it made things worse; returns whether it did.
     pub(super) fn verify(&mut self, snapshot: &Snapshot, report: &mut Report) -> bool {
         let Some(trial) = &mut self.trial else { return false };
-        let moving = self.mover.queued_groups() > 0;
+        let on_their_way = on_their_way(self.mover.as_ref(), trial.generation, snapshot);
+        let moves = match self.mover.queued_groups() {
+            0 => Moves::Over,
+            _ if self.mover.is_paused() => Moves::HeldUp,
+            _ => Moves::UnderWay,
+        };
         let turned = self.pace.is_quick() && self.sensor.threads_turned() > 0;
-        let seen = Seen::of(snapshot, &trial.changed);
-        let (verdict, after_ns) = match trial.judge(moving, turned, seen) {
+        let seen = Seen::of(snapshot, &trial.changed, &on_their_way);
+        let (verdict, after_ns) = match trial.judge(moves, turned, seen) {
             Verdict::Wait => return false,
             Verdict::Keep { after_ns } => (PlanVerdict::Kept, after_ns),
             Verdict::Undo { after_ns } => (PlanVerdict::Undone, Some(after_ns)),
@@ -34,6 +40,8 @@ impl Agent {
         if undone {
             self.undo(&trial, report);
         } else {
+            let stopped = self.mover.stop(trial.generation, monotonic_ns(), &mut self.cooldowns);
+            self.note_outcomes(stopped, report);
             self.mover.forget_before(trial.generation);
         }
         undone
@@ -59,4 +67,10 @@ impl Agent {
         let cancelled = self.mover.undo(trial.generation, now_ns, hold_ns);
         self.note_outcomes(cancelled, report);
     }
+}
+
+/// The groups of a plan that still have to go, with where they go.
+fn on_their_way(mover: &dyn PageMover, generation: Generation, snapshot: &Snapshot) -> Vec<(GroupId, NodeIndex)> {
+    let index_of = |id| snapshot.topology.nodes.iter().find(|(_, node)| node.id == id).map(|(index, _)| index);
+    mover.queued_of(generation).into_iter().filter_map(|(group, to)| Some((group, index_of(to)?))).collect()
 }
