@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Moves 4 MiB of its own and of a child's memory between two real nodes and back, in base and in huge pages; and huge pages to
-//! a node whose free memory is in pieces.
+//! a node whose free memory is in pieces; and pages with which the kernel does something else at the same time.
+
+mod rivals;
 
 use std::path::Path;
 use std::time::Instant;
@@ -39,6 +41,12 @@ fn main() {
         there_and_back(ProcessId(child.0 as u32), start, huge, first, second);
         println!("ok: a child's memory, huge pages {huge}");
     }
+    rivals::moves_beside_ksm([first, second]);
+    println!("ok: beside KSM");
+    rivals::moves_beside_huge_pages_that_come_and_go([first, second]);
+    println!("ok: beside huge pages that come and go");
+    rivals::moves_beside_damon([first, second]);
+    println!("ok: beside DAMON");
     stay_whole_where_memory_is_in_pieces(first, second);
     println!("ok: huge pages stay whole where memory is in pieces");
 }
