@@ -319,20 +319,28 @@ def local_after(experiment, name):
     return "-" if after_s is None else f"{after_s:.1f} s"
 
 
+def agent_percent(experiment, name):
+    """What the agent of an arm took of one CPU: the median of its boots."""
+    boots = next((arm["boots"] for arm in experiment["arms"] if arm["name"] == name), [])
+    percents = [boot["scheduler_report"]["cost"]["cpu_percent"] for boot in boots if boot.get("scheduler_report")]
+    return f"{statistics.median(percents):.0f} %" if percents else "-"
+
+
 def beside_stock(experiments, names):
-    """What scx_tandem is of the best stock arm, how far it came to oracle, and when accesses were local."""
-    parts = [f"| workload | commit | best stock arm | {' | '.join(f'{name}, of it | way to oracle | local after' for name in names)} |"]
-    parts.append("|---|---|---" + "|---|---|---" * len(names) + "|")
+    """What scx_tandem is of the best stock arm, how far it came to oracle, when accesses were local, and what its agent took."""
+    of_one = "of it | way to oracle | local after | agent, of a CPU"
+    parts = [f"| workload | commit | best stock arm | {' | '.join(f'{name}, {of_one}' for name in names)} |"]
+    parts.append("|---|---|---" + "|---|---|---|---" * len(names) + "|")
     of_balancing = {name: [] for name in names}
     for experiment in experiments:
         medians = arm_medians(experiment)
         if "stock-nb1" not in medians:
-            parts.append(f"| `{experiment['workload']}` | {experiment.get('commit', '-')} | failed |" + " - | - | - |" * len(names))
+            parts.append(f"| `{experiment['workload']}` | {experiment.get('commit', '-')} | failed |" + " - | - | - | - |" * len(names))
             continue
         best = min((name for name in STOCK if name in medians), key=medians.get)
         cells = [
-            f"{medians[name] / medians[best]:.2f} | {way(medians, name, medians[best])} | {local_after(experiment, name)}"
-            if name in medians else "- | - | -" for name in names
+            f"{medians[name] / medians[best]:.2f} | {way(medians, name, medians[best])} | {local_after(experiment, name)} | "
+            f"{agent_percent(experiment, name)}" if name in medians else "- | - | - | -" for name in names
         ]
         parts.append(f"| `{experiment['workload']}` | {experiment.get('commit', '-')} | {best} | {' | '.join(cells)} |")
         alone = medians.get("stock-nb0", medians["stock-nb1"])
@@ -392,7 +400,7 @@ def main():
     parser.add_argument("--machine", action="append", choices=machines(True))
     parser.add_argument("--workload", action="append", choices=list(SIZES))
     parser.add_argument("--arms", type=lambda text: text.split(";"), help="of the arms only these, and those that docs/results has")
-    parser.add_argument("--boots", type=int, default=3)
+    parser.add_argument("--boots", type=int, default=5)
     parser.add_argument("--again", action="store_true", help="measure also what is in docs/results")
     parser.add_argument("--only-written", action="store_true", help="measure nothing, write the document from what there is")
     wanted = parser.parse_args()

@@ -575,6 +575,7 @@ fn are_few(problem: &Problem) -> bool {
 
 mod cold;
 mod many;
+mod payback;
 mod together;
 
 #[test]
