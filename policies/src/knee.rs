@@ -10,7 +10,9 @@
 //! s comes from the wait that was measured: the latency that the node served, less that of the idle machine. A memory that
 //! served nothing is taken to be like the slowest that did. Beyond [`MOST_BUSY`] the wait goes on as a straight line: threads
 //! that wait ask for less, and do not meet the formula's infinity. Those of a memory that is busier than that ask for more
-//! once they wait less: service times are taken as if they asked for as much as all memories together can give.
+//! once they wait less: service times are taken as if they asked for as much as all memories together can give. Then the formula
+//! gives more than was measured, and more than threads can wait in a second; all waits are less by as much, so that they can be
+//! compared with CPUs that are wanted.
 //!
 //! Without hardware nobody knows how long accesses wait, nor how many there are in a second: code that walks along pointers and code
 //! that streams look alike. [`Knee::assumed`] takes every thread for one that streams, as much as all memories together can
@@ -43,6 +45,8 @@ pub struct Load {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Knee {
     service_ns: Vec<f64>,
+    /// What of the waits by these was measured.
+    share: f64,
 }
 
 impl Knee {
@@ -68,7 +72,14 @@ impl Knee {
         let busiest = (0..loads.len()).map(busy).fold(0.0, f64::max);
         let mean = (0..loads.len()).map(busy).sum::<f64>() / memories(snapshot);
         let faster = if busiest > MOST_BUSY { (MOST_BUSY / mean).max(1.0) } else { 1.0 };
-        Some(Self { service_ns: service_ns.into_iter().map(|service_ns| faster * service_ns).collect() })
+        let service_ns = service_ns.into_iter().map(|service_ns| faster * service_ns).collect();
+        let knee = Self { service_ns, share: 1.0 };
+        let waits = (0..loads.len()).filter_map(|node| {
+            let per_s = loads[node].per_s;
+            wait_ns(node).map(|wait_ns| (per_s * wait_ns, per_s * knee.wait_ns(node, per_s)))
+        });
+        let (measured, told) = waits.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        Some(Self { share: if told > 0.0 { measured / told } else { 1.0 }, ..knee })
     }
 
     /// What the waits would be if a node's memory gave `cpu_lines_per_s` for each of its CPUs, and threads asked for `loads`,
@@ -93,7 +104,7 @@ impl Knee {
         let are_apart = |one: usize, other: usize| busy(one) - busy(other) > libm::hypot(doubt(one), doubt(other));
         let differ = memories.iter().any(|&one| memories.iter().any(|&other| are_apart(one, other)));
         (is_limited && differ)
-            .then(|| Self { service_ns: (0..loads.len()).map(|node| slower * line_ns(node)).collect() })
+            .then(|| Self { service_ns: (0..loads.len()).map(|node| slower * line_ns(node)).collect(), share: 1.0 })
     }
 
     /// Mean wait of an access.
@@ -102,7 +113,7 @@ impl Knee {
         let busy = service_ns * per_s.max(0.0) * 1e-9;
         let within = busy.min(MOST_BUSY);
         let slope = service_ns / (2.0 * (1.0 - MOST_BUSY) * (1.0 - MOST_BUSY));
-        service_ns * within / (2.0 * (1.0 - within)) + slope * (busy - within)
+        self.share * (service_ns * within / (2.0 * (1.0 - within)) + slope * (busy - within))
     }
 
     /// Waiting of all accesses to a memory, in ns per second.
@@ -120,5 +131,37 @@ impl Load {
     /// Both together.
     pub fn plus(self, other: Self, sign: f64) -> Self {
         Self { per_s: self.per_s + sign * other.per_s, waited_per_s: self.waited_per_s + sign * other.waited_per_s }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{NodeLoad, PerNode};
+    use crate::testing::{SnapshotBuilder, two_nodes};
+
+    /// The knee of a machine whose node 0 serves `per_s` accesses in 100 ns and a wait.
+    fn knee(per_s: f64, wait_ns: f64) -> Knee {
+        let mut snapshot = SnapshotBuilder::new(two_nodes(4)).thread(1, 0, Some(&[per_s, 0.0])).build();
+        let served = NodeLoad { served_latency_ns: Some(100.0 + wait_ns), ..NodeLoad::default() };
+        snapshot.nodes = PerNode::from_fn(2, |node| if node.0 == 0 { served.clone() } else { NodeLoad::default() });
+        let loads = [Load { per_s, waited_per_s: per_s }, Load::default()];
+        Knee::of(&snapshot, &loads, &[100.0, 100.0]).expect("it waits")
+    }
+
+    #[test]
+    fn what_is_measured_is_what_the_present_loads_wait() {
+        for (per_s, wait_ns) in [(1e7, 20.0), (5e7, 20.0), (9e7, 300.0), (2e8, 300.0)] {
+            let now_ns = knee(per_s, wait_ns).wait_ns(0, per_s);
+            assert!((now_ns - wait_ns).abs() < 1e-6 * wait_ns, "{wait_ns} at {per_s}: {now_ns}");
+        }
+    }
+
+    #[test]
+    fn with_half_the_accesses_they_wait_less_than_half_as_long() {
+        let knee = knee(9e7, 300.0);
+        let [all_ns, half_ns] = [1.0, 0.5].map(|share| knee.wait_ns(0, share * 9e7));
+        assert!(half_ns < 0.5 * all_ns, "{half_ns} of {all_ns}");
+        assert_eq!(knee.wait_ns(1, 4.5e7), half_ns, "the other memory is taken to be alike");
     }
 }

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! CPUs against everything else that placing threads can bring.
+
+use super::*;
+use crate::model::NodeLoad;
+
+/// Eight threads, two a node, that wait for node 1: all memory is there, and takes four times as long as it would alone. A part
+/// of it is each thread's own; the rest is shared by all, who exchange lines over it.
+fn all_wait_for_node_1() -> Snapshot {
+    let threads = (0..8).fold(SnapshotBuilder::new(ring_of_four(2)), |all, tid| {
+        let waits = |thread: &mut Thread| thread.latency_ns = Some(435.0);
+        all.thread(tid, tid as usize / 2, Some(&[0.0, 12e6, 0.0, 0.0])).with_thread(lines(0.0, 5e5)).with_thread(waits)
+    });
+    let shared = (0..8).flat_map(|one| (one + 1..8).map(move |other| (one, other)));
+    let threads = shared.fold(threads, |all, (one, other)| all.shared(one, other, 1000.0));
+    let own =
+        (0..8).fold(threads, |all, tid| (0..4).fold(all, |all, _| all.group_used_by(&[0, ALL, 0, 0], &[(tid, 1e6)])));
+    let users: Vec<(u32, f64)> = (0..8).map(|tid| (tid, 1e6)).collect();
+    let common = (0..8).fold(own, |all, _| all.group_used_by(&[0, ALL, 0, 0], &users));
+    let mut snapshot = common.build();
+    snapshot.nodes[NodeIndex(1)] = NodeLoad { served_latency_ns: Some(435.0), ..NodeLoad::default() };
+    snapshot
+}
+
+#[test]
+fn no_node_gets_more_threads_than_cpus_for_a_memory_that_is_waited_for() {
+    let snapshot = all_wait_for_node_1();
+    let plan = planned(&snapshot);
+    let mut threads = [0; 4];
+    snapshot.after_thread_moves(&plan).threads.iter().for_each(|thread| threads[thread.node.0] += 1);
+    assert_eq!(threads, [2; 4]);
+    assert!(moves(&snapshot, &plan).1.len() >= 24, "memory of the six threads elsewhere comes to them");
+}
