@@ -118,6 +118,8 @@ pub struct Sensor {
     regions: Regions,
     homes: HomeQuery,
     known_homes: KnownHomes,
+    /// Groups whose pages moved since they were asked for.
+    moved: BTreeSet<GroupId>,
     performance: PerformanceMemory,
     busy: NodeBusy,
     watch: Watch,
@@ -163,6 +165,7 @@ impl Sensor {
             regions: Regions::default(),
             homes: HomeQuery::new(config.home_stride_pages),
             known_homes: KnownHomes::default(),
+            moved: BTreeSet::new(),
             performance: PerformanceMemory::default(),
             busy,
             watch: Watch::default(),
@@ -390,19 +393,26 @@ impl Sensor {
         measures
     }
 
-    /// Asks where the pages of groups are, those with the oldest answer first, as many as may be asked.
+    /// Pages of this group were moved: where they are is asked before that of others.
+    pub fn note_moved(&mut self, group: GroupId) {
+        self.moved.insert(group);
+    }
+
+    /// Asks where the pages of groups are, those that moved and then those with the oldest answer first, as many as may be asked.
     fn read_homes(&mut self, topology: &Topology, now_ns: u64) {
         let known: Vec<_> = self.table.groups().into_iter().map(|(id, group)| (id, group.bytes())).collect();
         let is_known = |id: GroupId| known.binary_search_by_key(&id, |group| group.0).is_ok();
         self.known_homes.retain(topology.len(), is_known);
-        let age_ms = |id: &GroupId| self.known_homes.age_ms(*id, now_ns);
-        let mut by_age: Vec<_> = known.iter().map(|(id, bytes)| (Reverse(age_ms(id)), *id, *bytes)).collect();
+        self.moved.retain(|&id| is_known(id));
+        let age = |id: &GroupId| Reverse((self.moved.contains(id), self.known_homes.age_ms(*id, now_ns)));
+        let mut by_age: Vec<_> = known.iter().map(|(id, bytes)| (age(id), *id, *bytes)).collect();
         by_age.sort_unstable();
         let mut left = self.config.home_pages;
         let mut chosen: BTreeMap<ProcessId, Vec<(GroupId, u64)>> = BTreeMap::new();
         for (_, id, bytes) in by_age {
             let Some(after) = left.checked_sub(self.homes.cost_pages(bytes)) else { break };
             left = after;
+            self.moved.remove(&id);
             chosen.entry(id.process).or_default().push((id, bytes));
         }
         let nodes = topology.node_ids();

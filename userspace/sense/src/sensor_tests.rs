@@ -418,6 +418,29 @@ fn where_nothing_can_take_its_place_a_sampler_that_fails_ends_the_sampling() {
 }
 
 #[test]
+fn groups_that_moved_are_asked_for_before_older_answers() {
+    let memory = FreshPages::small(1536).unwrap();
+    memory.touch();
+    let first = memory.start().next_multiple_of(GROUP_BYTES);
+    let groups = [first, first + GROUP_BYTES].map(|start| GroupId { process: process(), start });
+    let machine = topology(2);
+    let mut config = SensorConfig::default();
+    config.home_pages = HomeQuery::new(config.home_stride_pages).cost_pages(GROUP_BYTES);
+    let mut sensor = Sensor::over(Box::new(Scripted(Batch::default())), config, &machine);
+    sensor.set_managed([process()].into());
+    for (at, group) in groups.into_iter().enumerate() {
+        sensor.pending.add(&batch(group.start + 4096));
+        sensor.known_homes.put(2, vec![(group, vec![0, 512].into())], (at as u64 + 1) * SECOND);
+    }
+    sensor.note_moved(groups[1]);
+    let asked = |sensor: &Sensor| groups.map(|group| sensor.known_homes.age_ms(group, 10 * SECOND) == 0);
+    sensor.snapshot(&machine, vec![account()], 9 * SECOND, 10 * SECOND, |_, _| None);
+    assert_eq!(asked(&sensor), [false, true], "though the answer for the other one is older");
+    sensor.snapshot(&machine, vec![account()], 9 * SECOND, 10 * SECOND, |_, _| None);
+    assert_eq!(asked(&sensor), [true, true]);
+}
+
+#[test]
 fn a_group_that_is_one_huge_page_is_told_from_one_of_small_pages() {
     let huge_bytes = GROUP_BYTES;
     let is_huge = |pages: &FreshPages| {

@@ -2,11 +2,11 @@
 //! What the agent tells: its log, its report and its status.
 
 use anyhow::Result;
-use tandem_act::Outcome;
+use tandem_act::{Outcome, Purpose};
 use tandem_policies::model::{PAGE_BYTES, Snapshot};
 use tandem_sense::monotonic_ns;
 use tandem_view::Status;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::Agent;
 use crate::leases::busy;
@@ -42,9 +42,15 @@ impl Agent {
             if outcome.ended == tandem_act::Ended::NodeNotAllowed {
                 self.process_memories.doubt(outcome.group.process);
             }
+            if outcome.moved_pages > 0 {
+                self.sensor.note_moved(outcome.group);
+            }
             report.mover.moved_pages += outcome.moved_pages;
             report.mover.call_ns += outcome.time_ns;
             let reason = self.reasons.take(&outcome);
+            if let Some(why) = left_by_undo(&outcome) {
+                warn!(event = "undo_incomplete", "{why}");
+            }
             debug!("pages at {:#x} of {}: {:?}", outcome.start, outcome.group.process.0, outcome.ended);
             if outcome.moved_pages == 0 && outcome.already_there_pages == outcome.requested_pages {
                 continue;
@@ -97,5 +103,46 @@ impl Agent {
             self.last_stats_ns = now_ns;
             tell_statistics(status);
         }
+    }
+}
+
+/// What is to be said of pages that should have gone back and did not: where they stay they slow their program down.
+fn left_by_undo(outcome: &Outcome) -> Option<String> {
+    let left = outcome.no_memory_pages + outcome.not_tried_pages + outcome.busy_pages;
+    let is_back = left == 0 || !matches!(outcome.purpose, Purpose::Undo { .. });
+    let (to, start, process) = (outcome.to.0, outcome.start, outcome.group.process.0);
+    (!is_back).then(|| {
+        format!(
+            "{left} of {} pages at {start:#x} of process {process} did not go back to node {to} ({:?}): they stay until a plan \
+             moves them",
+            outcome.requested_pages, outcome.ended
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tandem_act::{Ended, Generation};
+    use tandem_policies::model::{GroupId, NodeId, ProcessId};
+
+    use super::*;
+    use crate::testing::outcome;
+
+    #[test]
+    fn pages_that_could_not_go_back_are_told() {
+        let group = GroupId { process: ProcessId(7), start: 0x1000 };
+        let back = Purpose::Undo { from: NodeId(0) };
+        let of = |purpose, no_memory_pages, ended| Outcome {
+            no_memory_pages,
+            ended,
+            ..outcome(group, Generation(1), purpose)
+        };
+        assert_eq!(left_by_undo(&of(back, 0, Ended::Done)), None);
+        assert_eq!(left_by_undo(&of(Purpose::Plan, 1, Ended::TargetFull)), None);
+        let told = left_by_undo(&of(back, 1, Ended::TargetFull)).unwrap();
+        assert_eq!(
+            told,
+            "1 of 1 pages at 0x1000 of process 7 did not go back to node 1 (TargetFull): they stay until a plan moves them"
+        );
     }
 }
