@@ -108,16 +108,28 @@ fn locality_with(snapshot: &Snapshot, changed: &Changed) -> Option<Locality> {
     without.locality(&waits_ns)
 }
 
-/// Of the stall that accesses and latencies come to, the share for which threads can really wait: none waits longer than it
-/// runs, so where that is more, accesses were in flight together. 1 where nothing is known.
-pub fn waited_share(snapshot: &Snapshot) -> f64 {
+/// What threads really wait of the stall that accesses and latencies come to: none waits longer than it runs, so where that is
+/// more, accesses were in flight together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Waited {
+    /// All of it, in ns per second.
+    pub ns_per_s: f64,
+    /// Its share of what accesses and latencies come to; 1 where nothing is known.
+    pub share: f64,
+}
+
+/// What all threads with a signal wait.
+pub fn waited(snapshot: &Snapshot) -> Waited {
+    let waits_ns = measured_waits_ns(snapshot, &Traffic::of(snapshot, snapshot.threads.iter().map(Cow::Borrowed)));
     let interval_ns = snapshot.interval_ns.max(1) as f64;
     let stalls = snapshot.threads.iter().filter_map(|thread| {
-        let ran_ns_per_s = thread.cpu_time_ns as f64 / interval_ns * 1e9;
-        stall_of(snapshot, thread).map(|stall_ns_per_s| (stall_ns_per_s.min(ran_ns_per_s), stall_ns_per_s))
+        let more = |(memory, &per_s): (NodeIndex, &f64)| per_s * waits_ns[memory.0];
+        let waits_ns_per_s: f64 = thread.accesses_per_s.iter().flat_map(|row| row.iter()).map(more).sum();
+        let stall_ns_per_s = stall_of(snapshot, thread)? + waits_ns_per_s;
+        Some((stall_ns_per_s.min(thread.cpu_time_ns as f64 / interval_ns * 1e9), stall_ns_per_s))
     });
-    let (waited, all) = stalls.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-    if all > 0.0 { waited / all } else { 1.0 }
+    let (ns_per_s, all) = stalls.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    Waited { ns_per_s, share: if all > 0.0 { ns_per_s / all } else { 1.0 } }
 }
 
 /// Standard error of [`latency_ns`]: what the latencies of accesses vary, by as many samples as there are of page groups; 0
@@ -362,11 +374,18 @@ mod tests {
         // 1000 accesses a second of 100 ns and as many of 200: 300 us of every second.
         let (_, mut snapshot) = page_plan(1000.0, None);
         (snapshot.interval_ns, snapshot.threads[0].cpu_time_ns) = (SECOND_NS, SECOND_NS);
-        assert_eq!(waited_share(&snapshot), 1.0);
+        let near = |one: f64, other: f64| (one - other).abs() < 1e-9 * other;
+        let all = waited(&snapshot);
+        assert!(near(all.ns_per_s, 300_000.0) && all.share == 1.0, "{all:?}");
         snapshot.threads[0].cpu_time_ns = 30_000;
-        assert!((waited_share(&snapshot) - 0.1).abs() < 1e-9);
+        let some = waited(&snapshot);
+        assert!(near(some.ns_per_s, 30_000.0) && near(some.share, 0.1), "{some:?}");
+        // Node 1 takes three times as long as on an idle machine: 600 us instead of 200 us.
+        let busy = NodeLoad { served_latency_ns: Some(600.0), ..NodeLoad::default() };
+        snapshot.nodes = vec![NodeLoad::default(), busy].into();
+        assert!(near(waited(&snapshot).share, 30.0 / 700.0), "waits count too");
         snapshot.threads[0].accesses_per_s = None;
-        assert_eq!(waited_share(&snapshot), 1.0, "no signal");
+        assert_eq!(waited(&snapshot), Waited { ns_per_s: 0.0, share: 1.0 }, "no signal");
     }
 
     #[test]

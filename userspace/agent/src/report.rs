@@ -108,7 +108,7 @@ pub struct PlanResult {
     pub moves: usize,
     /// Stall it should save, as far as threads can really wait.
     pub predicted_gain_ns_per_s: Option<f64>,
-    /// For how much of what accesses and latencies come to that was ([`tandem_policies::stall::waited_share`]).
+    /// For how much of what accesses and latencies come to that was ([`tandem_policies::stall::Waited::share`]).
     pub waited_share: f64,
     /// What accesses were like when it was decided; `None` when a signal was missing, as below.
     pub before: Option<Locality>,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tandem_act::{Generation, PageMove};
 use tandem_policies::model::{Action, GroupId, Move, NodeIndex, PerNode, Plan, Snapshot, ThreadId};
-use tandem_policies::stall::{Changed, locality, locality_expected, waited_share};
+use tandem_policies::stall::{Changed, locality, locality_expected, waited};
 use tandem_sense::monotonic_ns;
 use tandem_trace::Decision;
 use tandem_view::PlanVerdict;
@@ -42,13 +42,13 @@ impl Agent {
         let before = locality(snapshot);
         let before_ns = before.map(|before| before.latency_ns);
         let gains_ns_per_s: Option<f64> = plan.moves.iter().map(|planned| planned.gain_ns_per_s).sum();
-        let waited_share = waited_share(snapshot);
+        let waited = waited(snapshot);
         report.plans.push(PlanResult {
             time_ns: now_ns,
             generation: generation.0,
             moves: moved.len() + queued,
-            predicted_gain_ns_per_s: gains_ns_per_s.map(|gains| gains * waited_share),
-            waited_share,
+            predicted_gain_ns_per_s: gains_ns_per_s.map(|gains| (gains * waited.share).min(waited.ns_per_s)),
+            waited_share: waited.share,
             before,
             expected: locality_expected(snapshot, plan),
             after: None,
