@@ -32,6 +32,8 @@ PROGRAMS = {"cg": 24, "sp": 9, "is": 12, "bandwidth": 42, "master-init": 48, "co
 # Where pages are matters little: threads have memory of their own that they touch first.
 INSENSITIVE = ("cg", "sp", "is")
 PAGES = "first-touch,interleave,dataset"
+# How the store marks a configuration whose pages go by a map.
+BY_A_MAP = ", by a map"
 # Seconds of the guest's clock that one guest measures, and of the host's at most.
 BUDGET = "15s"
 LIMIT_S = 1800
@@ -73,19 +75,25 @@ def commit():
 
 
 def keep_table(machine, program):
-    """Writes the runs of the store as a table."""
+    """Writes the runs of the store as a table. A placement whose map did not fit has failed under it, and is no row."""
     runs = sqlite3.connect(STORES / f"{machine}-{program}.sqlite").execute(
         "SELECT configuration, outcome, seconds, regions FROM run"
         # An older build of the program is another experiment.
         " WHERE experiment = (SELECT experiment FROM run ORDER BY rowid DESC LIMIT 1) ORDER BY rowid")
-    rows = {}
+    rows, failed = {}, set()
     for configuration, outcome, seconds, regions in runs:
+        if outcome == "failed" and configuration.endswith(BY_A_MAP):
+            failed.add(configuration)
+            continue
         if outcome != "ended":
             sys.exit(f"tuning.py: {program} on {machine}, {configuration}: a run {outcome}")
         row = rows.setdefault(configuration, {"configuration": configuration, "seconds": [], "regions": {}})
         row["seconds"].append(round(seconds, 6))
         for region in json.loads(regions):
             row["regions"].setdefault(region["name"], []).append(round(region["seconds"], 6))
+    for configuration in failed:
+        print(f"tuning.py: {program} on {machine}, {configuration}: a run failed, it is left out", file=sys.stderr)
+        rows.pop(configuration, None)
     for row in rows.values():
         row["regions"] = {name: statistics.median(seconds) for name, seconds in row["regions"].items()}
     table = {"program": program, "machine": machine, "commit": commit(), "rows": list(rows.values())}

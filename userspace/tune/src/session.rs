@@ -42,6 +42,9 @@ const SHORTEST_S: f64 = 0.02;
 /// What the store calls the program without placement.
 pub const AS_IT_IS: &str = "as it is";
 
+/// What the store adds to the name of a plan whose pages go by a map.
+pub const BY_A_MAP: &str = ", by a map";
+
 /// One run of the program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -298,7 +301,7 @@ impl Session<'_> {
     /// What the store calls a plan: one whose pages go by a map is another one than one whose pages are moved.
     pub(crate) fn key(&self, one: Option<&Plan>) -> String {
         let by_map = one.is_some_and(|one| self.is_mapped(one));
-        plan_name(one) + if by_map { ", by a map" } else { "" }
+        plan_name(one) + if by_map { BY_A_MAP } else { "" }
     }
 
     /// Says what a run gave and keeps it; `None` if the user stopped it.
