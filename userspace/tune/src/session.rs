@@ -229,30 +229,49 @@ impl Session<'_> {
     /// The axes that this program follows. `None`: the user stopped.
     fn space(&self, first: &Row, notes: &mut Vec<String>) -> Result<Option<Space>> {
         let space = Space::of(self.topology, self.cores, self.page_placements);
-        let other = space.threads.iter().find(|&&threads| !fits(threads, first.threads));
-        let probe = other.and_then(|&threads| {
-            let space = Space { threads: vec![threads], page_placements: AT_BIRTH.to_vec() };
-            space.configurations(self.topology).into_iter().next()
-        });
-        let Some(probe) = probe else { return Ok(Some(space)) };
+        let others: Vec<usize> = space.threads.iter().copied().filter(|&one| !fits(one, first.threads)).collect();
         let limit = self.settings.limit_s(first.seconds) * first.threads.max(1) as f64;
-        let Some(row) = self.row(Some(&probe.into()), 0, Some(limit))? else { return Ok(None) };
-        if fits(probe.threads, row.threads) {
-            return Ok(Some(space));
+        let mut said_nothing = false;
+        for threads in others {
+            let alone = Space { threads: vec![threads], page_placements: AT_BIRTH.to_vec() };
+            let Some(probe) = alone.configurations(self.topology).into_iter().next() else { continue };
+            let Some(row) = self.row(Some(&probe.into()), 0, Some(limit))? else { return Ok(None) };
+            match row.reading {
+                _ if fits(threads, row.threads) => return Ok(Some(space)),
+                Reading::Seconds(_) => return Ok(Some(self.with_own_threads(space, threads, row.threads, notes))),
+                // Another number of threads may suit the program.
+                Reading::Failed(_) => said_nothing = true,
+                // As long would each other number take, that it does not follow either.
+                _ => {
+                    said_nothing = true;
+                    break;
+                }
+            }
         }
+        if said_nothing {
+            notes.push(
+                "whether the program follows a given number of threads is not known, as it did not end with another one: \
+                 all were tried"
+                    .to_owned(),
+            );
+        }
+        Ok(Some(space))
+    }
+
+    /// The part of a space that is left of a program that had so many threads when it was asked for other ones.
+    fn with_own_threads(&self, space: Space, asked: usize, had: usize, notes: &mut Vec<String>) -> Space {
         let cpus: usize = self.topology.nodes.values().map(|node| node.cpus.len()).sum();
-        let threads = row.threads.clamp(1, cpus);
+        let threads = had.clamp(1, cpus);
         notes.push(format!(
-            "the program has {} at a time, whether OMP_NUM_THREADS is {} or not set: their number was not varied ({})",
-            if row.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", row.threads) },
-            probe.threads,
+            "the program has {} at a time, whether OMP_NUM_THREADS is {asked} or not set: their number was not varied ({})",
+            if had == 1 { "1 thread".to_owned() } else { format!("{had} threads") },
             if self.command_has_threads {
                 "nor does {threads} in its command change it"
             } else {
                 "write {threads} where the command takes it"
             }
         ));
-        Ok(Some(Space { threads: vec![threads], ..space }))
+        Space { threads: vec![threads], ..space }
     }
 
     fn announce(&self, space: &Space, configurations: &[Configuration], usual_s: f64) {

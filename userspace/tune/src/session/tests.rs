@@ -250,6 +250,22 @@ fn a_program_with_its_own_number_of_threads_is_tuned_with_that() {
     }
 }
 
+/// Asked for two threads it fails early, or takes for ever, with as many as it had by then.
+#[test]
+fn a_run_that_did_not_end_well_does_not_fix_the_number_of_threads() {
+    let directory = tempfile::tempdir().unwrap();
+    for (store, end, seconds) in [("fails", End::Code(3), 0.1), ("hangs", End::Code(0), 1e6)] {
+        let program = |one: Option<&Configuration>| match one {
+            Some(one) if one.threads == 2 => (end.clone(), seconds, 1),
+            _ => four_are_best(one),
+        };
+        let outcome = session(&directory.path().join(store), &program, 10_000).outcome.unwrap().unwrap();
+        assert_eq!(outcome.best().unwrap().0.threads, 4, "{store}: {:?}", outcome.notes);
+        let is_unknown = outcome.notes.iter().any(|note| note.contains("whether the program follows"));
+        assert_eq!(is_unknown, store == "hangs", "four threads tell: {:?}", outcome.notes);
+    }
+}
+
 #[test]
 fn programs_that_cannot_be_tuned_are_refused_in_words() {
     let directory = tempfile::tempdir().unwrap();
