@@ -301,17 +301,25 @@ impl Session<'_> {
         let places = match one.map(|one| self.places_of(one)).transpose()? {
             None => Places::default(),
             Some(Some(Ok(places))) => places,
-            Some(Some(Err(why))) => return self.keep_row(&self.key(one), attempt, Row::failed(why)).map(Some),
+            Some(Some(Err(why))) => return Ok(Some(self.not_run(one, &why))),
             Some(None) => return Ok(None),
         };
-        let trial = (self.run)(one, &places, limit_s.map(Duration::from_secs_f64))?;
+        let trial = match (self.run)(one, &places, limit_s.map(Duration::from_secs_f64)) {
+            // Whoever runs trials elsewhere has tried several times.
+            Err(error) if one.is_some() && self.run_many.is_none() => {
+                return Ok(Some(self.not_run(one, &format!("it could not be run: {error:#}"))));
+            }
+            trial => trial?,
+        };
         self.keep(&self.key(one), attempt, limit_s, trial)
     }
 
-    /// A run from the store, unless it was stopped sooner than it would be now: it says too little then.
+    /// A run from the store, unless it was stopped sooner than it would be now, and so says too little, or the program failed
+    /// as it is: what was missing may be there now.
     fn known(&self, one: Option<&Plan>, attempt: usize, limit_s: Option<f64>) -> Result<Option<Row>> {
         let says_enough = |row: &Row| match row.reading {
             Reading::SlowerThan(at) => limit_s.is_some_and(|limit| limit <= at * 1.001),
+            Reading::Failed(_) => one.is_some(),
             _ => true,
         };
         Ok(self.store.run(&self.key(one), attempt)?.filter(says_enough))
@@ -340,11 +348,11 @@ impl Session<'_> {
         Ok(Some(row))
     }
 
-    /// Says and keeps why a run did not take place.
-    fn keep_row(&self, name: &str, attempt: usize, row: Row) -> Result<Row> {
-        (self.say)(&format!("{name}: {}", reading_in_words(&row.reading)));
-        self.store.keep(name, attempt, &row)?;
-        Ok(row)
+    /// Says why a run did not take place. It is not kept: it says nothing of the configuration, and may be possible next time.
+    fn not_run(&self, one: Option<&Plan>, why: &str) -> Row {
+        let row = Row::failed(why.to_owned());
+        (self.say)(&format!("{}: {}", self.key(one), reading_in_words(&row.reading)));
+        row
     }
 
     /// What is to be said when runs of the program as it is differ much.

@@ -49,6 +49,8 @@ fn session_with(
 thread_local! {
     /// Whether pages can be moved where there is no map, and what tells who uses which page; no maps if none.
     static PROFILED: RefCell<Option<(bool, Profiled)>> = const { RefCell::new(None) };
+    /// With how many threads a run cannot be set up.
+    static NOT_SET_UP: Cell<Option<usize>> = const { Cell::new(None) };
     /// What becomes of maps.
     static MAP_USE: RefCell<MapUse> = RefCell::default();
     /// How many runs as they are began on each node of those that are placed by chance, and by how much the other one is slower.
@@ -81,6 +83,9 @@ fn session_on(
     let run = |plan: Option<&Plan>, places: &Places, limit: Option<Duration>| {
         let one = plan.map(|plan| &plan.base);
         assert_eq!(places.seats.len(), one.map_or(0, |one| one.threads));
+        if one.is_some_and(|one| Some(one.threads) == NOT_SET_UP.get()) {
+            bail!("no seat is left");
+        }
         if left.get() == 0 {
             stop.wish();
             let seen = Seen::of(End::Stopped, 0.1);
@@ -232,6 +237,31 @@ fn a_configuration_that_fails_is_told_and_the_search_goes_on() {
     assert_eq!(outcome.best().unwrap().0.threads, 4);
     let told = outcome.notes.iter().filter(|note| note.contains("exit code 3, its last words: oh no")).count();
     assert_eq!(told, if births::POSSIBLE { 8 } else { 6 }, "{:?}", outcome.notes);
+}
+
+/// What keeps a run from taking place may be gone the next time.
+#[test]
+fn a_configuration_that_cannot_be_set_up_has_failed_and_is_tried_again_by_the_next_session() {
+    let directory = tempfile::tempdir().unwrap();
+    NOT_SET_UP.set(Some(8));
+    let run = session(&directory.path().join("s"), &four_are_best, 10_000);
+    NOT_SET_UP.set(None);
+    let outcome = run.outcome.unwrap().unwrap();
+    assert_eq!(outcome.best().unwrap().0.threads, 4);
+    let told = outcome.notes.iter().filter(|note| note.contains("it failed: it could not be run: no seat is left"));
+    assert!(told.count() > 0, "{:?}", outcome.notes);
+    assert!(run.said.iter().any(|said| said.contains("8 threads") && said.contains("it could not be run")));
+    let again = session(&directory.path().join("s"), &four_are_best, 10_000);
+    assert!(again.ran.keys().any(|name| name.starts_with("8 threads")), "{:?}", again.ran);
+    assert!(again.outcome.unwrap().unwrap().notes.iter().all(|note| !note.contains("failed")));
+}
+
+#[test]
+fn a_program_that_failed_as_it_is_is_tried_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = directory.path().join("s");
+    assert!(session(&store, &|_| (End::Code(1), 1.0, 1), 10_000).outcome.is_err());
+    assert!(session(&store, &four_are_best, 10_000).outcome.unwrap().is_some());
 }
 
 #[test]
