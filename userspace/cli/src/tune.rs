@@ -10,7 +10,7 @@ pub mod trial;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -130,6 +130,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// The program cannot be tuned, or a file cannot be read or written.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let started = Instant::now();
     arguments.files.check()?;
     if arguments.codelets == Codelets::Criu {
         bail!("--codelets criu: {}", checkpoints::obstacle());
@@ -170,7 +171,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         elsewhere::Far::new(executor, &stop, command, input, &subject).context("the present directory is not known")
     });
     let far = far.transpose()?;
-    let profiler = |plan: &Plan, places: &Places| page_use::profile(&what, plan, places, &stop);
+    let profiler =
+        |plan: &Plan, places: &Places, limit: Option<Duration>| page_use::profile(&what, plan, places, limit, &stop);
     let mapping = Mapping::new(&profiler, machine.obstacle.is_none());
     let outcome = Session {
         topology: &machine.topology,
@@ -186,6 +188,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             exhaustive: arguments.exhaustive,
             ..Settings::default()
         },
+        started,
         budget: arguments.budget,
         stop: &stop,
         say: &say,

@@ -6,6 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use tandem_policies::model::NodeIndex;
@@ -30,8 +31,8 @@ pub enum Profiled {
 }
 
 /// Runs the program under this plan, with its threads in their places and pages where they are touched first, and tells who uses
-/// which page.
-pub type Profiler<'a> = dyn Fn(&Plan, &Places) -> Result<Profiled> + 'a;
+/// which page; for so long at most.
+pub type Profiler<'a> = dyn Fn(&Plan, &Places, Option<Duration>) -> Result<Profiled> + 'a;
 
 /// Makes maps.
 pub struct Mapping<'a> {
@@ -127,7 +128,7 @@ impl Session<'_> {
     fn profile(&self, mapping: &Mapping, plan: &Plan) -> Result<Profiled> {
         let of_base = Plan::from(plan.base);
         let places = places(&of_base, self.topology);
-        let profiled = (mapping.profiler)(&of_base, &places)?;
+        let profiled = (mapping.profiler)(&of_base, &places, self.left())?;
         let seats = RegionSeats::from(plan.base);
         match &profiled {
             Profiled::Use(found) => (self.say)(&format!(

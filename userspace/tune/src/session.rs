@@ -86,6 +86,8 @@ pub struct Session<'a> {
     pub store: &'a Store,
     /// How the search goes.
     pub settings: Settings,
+    /// When it began.
+    pub started: Instant,
     /// How long the session may take, at most.
     pub budget: Option<Duration>,
     /// The user's wish to stop.
@@ -161,8 +163,7 @@ impl Session<'_> {
     /// # Errors
     /// One sentence: the program cannot be run, fails as it is or is too short, or the store cannot be used.
     pub fn tune(&self) -> Result<Option<Outcome>> {
-        let start = Instant::now();
-        let Some(first) = self.row(None, 0, None)? else { return Ok(None) };
+        let Some(first) = self.row(None, 0, self.left().map(|left| left.as_secs_f64()))? else { return Ok(None) };
         let usual_s = self.judge_first(&first)?;
         let mut notes = Vec::new();
         let Some(space) = self.space(&first, &mut notes)? else { return Ok(None) };
@@ -185,7 +186,7 @@ impl Session<'_> {
         }
         let candidates: Vec<Option<Configuration>> =
             std::iter::once(None).chain(configurations.into_iter().map(Some)).collect();
-        let deadline = self.budget.map(|budget| start + budget);
+        let deadline = self.deadline();
         let mut regions = vec![Vec::new(); candidates.len()];
         let plans: Vec<Option<Plan>> = candidates.iter().map(|one| one.map(Plan::from)).collect();
         let race = RaceOf { session: self, candidates: &plans, usual_s, deadline, regions: &mut regions };
@@ -195,6 +196,16 @@ impl Session<'_> {
         let outcome = self.with_regions(outcome, &space, deadline)?;
         let outcome = self.with_chance(outcome, deadline)?;
         self.with_page_map(outcome).map(Some)
+    }
+
+    /// When it has to be over.
+    fn deadline(&self) -> Option<Instant> {
+        self.budget.map(|budget| self.started + budget)
+    }
+
+    /// What is left of its time.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        self.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
     /// The same with what came of tuning its regions one by one.
@@ -222,7 +233,9 @@ impl Session<'_> {
             Reading::Failed(why) => {
                 bail!("the program fails as it is: {why}. If it reads its standard input, give that with --stdin FILE")
             }
-            _ => bail!("the program was stopped before it ended"),
+            _ => {
+                bail!("one run of the program takes longer than --budget: give it more time, or the program less to do")
+            }
         }
     }
 
@@ -230,11 +243,12 @@ impl Session<'_> {
     fn space(&self, first: &Row, notes: &mut Vec<String>) -> Result<Option<Space>> {
         let space = Space::of(self.topology, self.cores, self.page_placements);
         let others: Vec<usize> = space.threads.iter().copied().filter(|&one| !fits(one, first.threads)).collect();
-        let limit = self.settings.limit_s(first.seconds) * first.threads.max(1) as f64;
+        let usual = self.settings.limit_s(first.seconds) * first.threads.max(1) as f64;
         let mut said_nothing = false;
         for threads in others {
             let alone = Space { threads: vec![threads], page_placements: AT_BIRTH.to_vec() };
             let Some(probe) = alone.configurations(self.topology).into_iter().next() else { continue };
+            let limit = self.left().map_or(usual, |left| usual.min(left.as_secs_f64()));
             let Some(row) = self.row(Some(&probe.into()), 0, Some(limit))? else { return Ok(None) };
             match row.reading {
                 _ if fits(threads, row.threads) => return Ok(Some(space)),

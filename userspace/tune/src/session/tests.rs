@@ -51,6 +51,8 @@ thread_local! {
     static PROFILED: RefCell<Option<(bool, Profiled)>> = const { RefCell::new(None) };
     /// With how many threads a run cannot be set up.
     static NOT_SET_UP: Cell<Option<usize>> = const { Cell::new(None) };
+    /// How long sessions may take.
+    static BUDGET: Cell<Option<Duration>> = const { Cell::new(None) };
     /// What becomes of maps.
     static MAP_USE: RefCell<MapUse> = RefCell::default();
     /// How many runs as they are began on each node of those that are placed by chance, and by how much the other one is slower.
@@ -120,7 +122,7 @@ fn session_on(
             })
         }
     });
-    let profiler = |plan: &Plan, places: &Places| {
+    let profiler = |plan: &Plan, places: &Places, _: Option<Duration>| {
         assert_eq!(places.seats.len(), plan.base.threads);
         profiles.borrow_mut().push(plan.base.threads);
         Ok(PROFILED.with_borrow(|profiled| profiled.as_ref().expect("there are maps").1.clone()))
@@ -136,7 +138,8 @@ fn session_on(
         command_has_threads,
         store: &store,
         settings: Settings::default(),
-        budget: None,
+        started: Instant::now(),
+        budget: BUDGET.get(),
         stop: &stop,
         say: &|sentence: &str| said.borrow_mut().push(sentence.to_owned()),
         run: &run,
@@ -308,6 +311,23 @@ fn programs_that_cannot_be_tuned_are_refused_in_words() {
     assert!(
         fails.contains("fails as it is: exit code 1, its last words: oh no") && fails.contains("--stdin"),
         "{fails}"
+    );
+}
+
+#[test]
+fn the_first_run_takes_no_longer_than_the_budget() {
+    let directory = tempfile::tempdir().unwrap();
+    BUDGET.set(Some(Duration::from_secs(2)));
+    let said = session(&directory.path().join("s"), &four_are_best, 10_000)
+        .outcome
+        .map(|_| ())
+        .map_err(|said| said.to_string());
+    BUDGET.set(None);
+    let said = said.unwrap_err();
+    assert!(said.starts_with("one run of the program takes longer than --budget"), "{said}");
+    assert!(
+        session(&directory.path().join("s"), &four_are_best, 10_000).outcome.unwrap().is_some(),
+        "without a budget"
     );
 }
 
