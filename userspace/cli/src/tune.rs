@@ -24,7 +24,8 @@ use tandem_tune::search::Settings;
 use tandem_tune::session::Session;
 use tandem_tune::space::{ALL, PagePlacement};
 use tandem_tune::store::Store;
-use tandem_tune::tuned::{Subject, Tuned};
+use tandem_tune::subject::Subject;
+use tandem_tune::tuned::Tuned;
 
 use crate::report_files::ReportFiles;
 

@@ -19,9 +19,10 @@ use tandem_ab::statistics::{Better, Comparison, Verdict, median};
 
 use crate::apart::{self, RegionResult};
 use crate::plan::{ENOUGH, MEASURED, Plan, RegionSeats, Turns, WARM_UP};
+use crate::race::RaceOf;
 use crate::regions::{Region, SHORTEST};
 use crate::search::{self, Found, Reading, Settings};
-use crate::session::{Outcome, RaceOf, Session};
+use crate::session::{Outcome, Session};
 use crate::space::{Configuration, Space};
 
 /// Regions with their own pages that get a base, those with the most time first, and the whole program's best one.

@@ -4,13 +4,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use tandem_ab::statistics::{Better, Comparison};
-use tandem_machine::format_cpu_list;
-use tandem_policies::model::Topology;
 
 use crate::apart::{self, RegionResult, regions};
 use crate::first_touch::{Bimodal, Remedy};
@@ -19,92 +17,13 @@ use crate::page_map::PageMap;
 use crate::plan::{Plan, RegionSeats};
 use crate::session::{Outcome, name};
 use crate::space::Configuration;
-use crate::surroundings::{libraries, sha256, variables, what_differs};
+use crate::subject::Subject;
 
 /// Version of the file.
 const VERSION: u32 = 4;
 
 /// The oldest version that is read: it knew no seats of single regions; version 3 knew nothing of chance.
 const OLDEST: u32 = 2;
-
-/// The machine and the program that a result is of.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Subject {
-    /// The program's path when it was tuned.
-    pub program: String,
-    /// Hash of its file.
-    pub program_sha256: String,
-    /// Its arguments; `{threads}` stands for the number of threads.
-    pub arguments: Vec<String>,
-    /// Hash of the file that it read as its standard input.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub input_sha256: Option<String>,
-    /// Functions that count as parallel regions.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub functions: Vec<String>,
-    /// Its shared libraries, each with the hash of its file; not known of programs that are no dynamic ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub libraries: Option<Vec<String>>,
-    /// What the OpenMP runtimes find in the environment; not known to files of version 2.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub variables: Option<Vec<String>>,
-    /// The machine's nodes with CPUs, memory sizes and distances, one a line.
-    pub machine: Vec<String>,
-}
-
-impl Subject {
-    /// What `command` is on the machine of `topology`, reading `input`.
-    ///
-    /// # Errors
-    /// The program or the input cannot be found or read.
-    pub fn of(command: &[String], input: Option<&Path>, topology: &Topology) -> Result<Self> {
-        let (program, arguments) = command.split_first().context("there is no program to run")?;
-        let path = find(program)?;
-        Ok(Self {
-            program_sha256: sha256(&path)?,
-            functions: Vec::new(),
-            libraries: libraries(&path)?,
-            variables: Some(variables(std::env::vars_os())),
-            program: path.display().to_string(),
-            arguments: arguments.to_vec(),
-            input_sha256: input.map(sha256).transpose()?,
-            machine: machine(topology),
-        })
-    }
-
-    /// In what `now` differs from this, one sentence each.
-    pub fn differences(&self, now: &Self) -> Vec<String> {
-        let mut differences = Vec::new();
-        if self.machine != now.machine {
-            differences.push(format!(
-                "it was tuned on another machine ({}; here: {})",
-                self.machine.join("; "),
-                now.machine.join("; ")
-            ));
-        }
-        if self.program_sha256 != now.program_sha256 {
-            differences.push(format!("{} is not the program that was tuned ({})", now.program, self.program));
-        }
-        if self.arguments != now.arguments {
-            let (then, now) = (self.arguments.join(" "), now.arguments.join(" "));
-            differences.push(format!("it was tuned with the arguments `{then}`, not `{now}`"));
-        }
-        match (&self.input_sha256, &now.input_sha256) {
-            (then, now) if then == now => {}
-            (Some(_), None) => {
-                differences.push("it was tuned with a file to read, which is not what it reads now".into())
-            }
-            (None, Some(_)) => differences.push("it was tuned with nothing to read, and reads a file now".into()),
-            _ => differences.push("it was tuned with another input".into()),
-        }
-        if self.program_sha256 == now.program_sha256 {
-            differences.extend(what_differs("shared libraries", &self.libraries, &now.libraries));
-        }
-        differences.extend(what_differs("variables for OpenMP", &self.variables, &now.variables));
-        differences
-    }
-}
 
 /// Runs of one configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -318,30 +237,6 @@ fn measured(configuration: String, runs: &crate::search::Runs) -> Measured {
     }
 }
 
-/// A machine in lines, equal for machines that are equal to a program.
-fn machine(topology: &Topology) -> Vec<String> {
-    let line = |node: &tandem_policies::model::Node| {
-        let cpus: Vec<u32> = node.cpus.iter().map(|cpu| cpu.0).collect();
-        let distances: Vec<String> = node.distance.values().map(u32::to_string).collect();
-        // The kernel keeps some memory for itself, not always the same.
-        let gib = (node.memory_pages as f64 * tandem_policies::model::PAGE_BYTES as f64 / (1 << 30) as f64).round();
-        format!("node {}: CPUs {}, {gib} GiB, distances {}", node.id, format_cpu_list(&cpus), distances.join(" "))
-    };
-    topology.nodes.values().map(line).collect()
-}
-
-/// The file of a program, as the shell would find it.
-fn find(program: &str) -> Result<PathBuf> {
-    let is_program = |path: &Path| path.is_file();
-    if program.contains('/') {
-        let path = PathBuf::from(program);
-        return if is_program(&path) { Ok(path) } else { bail!("{program}: there is no such program") };
-    }
-    let places = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&places).map(|place| place.join(program)).find(|path| is_program(path));
-    found.with_context(|| format!("{program}: there is no such program in the path"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -349,10 +244,9 @@ mod tests {
     use crate::page_map::Mapped;
     use crate::search::{End, Found, Runs};
     use crate::space::{PagePlacement, ThreadPlacement};
-    use crate::testing::machine;
 
     fn subject() -> Subject {
-        Subject::of(&["sh".into(), "-c".into(), "true".into()], None, &machine(2, 2)).unwrap()
+        crate::subject::tests::subject()
     }
 
     fn outcome() -> Outcome {
@@ -486,33 +380,6 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_said() {
-        let tuned = subject();
-        assert!(tuned.differences(&tuned).is_empty());
-        let other = Subject::of(&["ls".into()], None, &machine(1, 4)).unwrap();
-        let said = tuned.differences(&other);
-        assert_eq!(said.len(), 3, "{said:?}");
-        assert!(
-            said[0].contains("another machine") && said[0].contains("node 1: CPUs 2-3, 1 GiB, distances 20 10"),
-            "{said:?}"
-        );
-        let other = Subject {
-            input_sha256: Some("12".into()),
-            libraries: Some(vec!["/lib/other.so 12".into()]),
-            variables: Some(vec!["OMP_SCHEDULE=static".into()]),
-            ..tuned.clone()
-        };
-        let more = tuned.differences(&other);
-        assert_eq!(more[0], "it was tuned with nothing to read, and reads a file now");
-        assert!(more[1].contains("shared libraries") && more[1].ends_with("here: /lib/other.so)"), "{more:?}");
-        assert!(more[2].ends_with("here: OMP_SCHEDULE=static)") && more.len() == 3, "{more:?}");
-        assert_eq!(other.differences(&tuned)[0], "it was tuned with a file to read, which is not what it reads now");
-        let third = Subject { input_sha256: Some("34".into()), ..other.clone() };
-        assert_eq!(other.differences(&third), ["it was tuned with another input"]);
-        assert!(said[1].contains("/ls is not the program that was tuned") && said[2].contains("`-c true`"), "{said:?}");
-    }
-
-    #[test]
     fn what_is_no_result_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.toml");
@@ -522,13 +389,5 @@ mod tests {
         let newer = Tuned::new(subject(), &outcome()).text().unwrap().replace("version = 4", "version = 9");
         fs::write(&path, newer).unwrap();
         assert!(Tuned::read(&path).unwrap_err().to_string().contains("version 9"));
-    }
-
-    #[test]
-    fn a_program_that_is_not_there_is_named() {
-        for program in ["no-such-program-anywhere", "./no/such"] {
-            let said = Subject::of(&[program.to_owned()], None, &machine(1, 1)).unwrap_err().to_string();
-            assert!(said.contains(program), "{said}");
-        }
     }
 }

@@ -16,7 +16,8 @@ use tandem_tune::chance::main_cpus;
 use tandem_tune::launch::{End, Program, Streams};
 use tandem_tune::places::Places;
 use tandem_tune::session::places;
-use tandem_tune::tuned::{Subject, Tuned};
+use tandem_tune::subject::Subject;
+use tandem_tune::tuned::Tuned;
 
 use crate::tune::movers;
 

@@ -13,7 +13,7 @@ use tandem_tune::remote::slurm::Slurm;
 use tandem_tune::remote::ssh::SshHosts;
 use tandem_tune::remote::{Description, Executor, Job, Reply, Request};
 use tandem_tune::session::{ManyRunner, Trial};
-use tandem_tune::tuned::Subject;
+use tandem_tune::subject::Subject;
 
 /// What runs trials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
