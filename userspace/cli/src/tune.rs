@@ -6,6 +6,7 @@ pub mod elsewhere;
 pub mod movers;
 mod page_use;
 pub mod trial;
+mod written;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,6 @@ use tandem_tune::report;
 use tandem_tune::search::Settings;
 use tandem_tune::session::Session;
 use tandem_tune::space::{ALL, PagePlacement};
-use tandem_tune::store::Store;
 use tandem_tune::subject::Subject;
 use tandem_tune::tuned::Tuned;
 
@@ -160,7 +160,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let file =
         |given: &Option<PathBuf>, kind: &str| given.clone().unwrap_or_else(|| format!("{name}.tandem.{kind}").into());
     let (output, store) = (file(&arguments.output, "toml"), file(&arguments.store, "sqlite"));
-    let store = Store::open(&store, &subject)?;
+    let (mut store, subject) = written::open(&store, subject)?;
     let known = store.len()?;
     let say = |sentence: &str| eprintln!("tune: {sentence}");
     if known > 0 {
@@ -200,7 +200,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         mapping: can_map.then_some(&mapping),
         run_many: far.as_ref().map(|far| far.many()).as_deref(),
     }
-    .tune()?;
+    .tune();
+    let subject = written::leave_out(&mut store, subject, &say)?;
+    let outcome = outcome?;
     if let Some(outcome) = &outcome {
         let tuned = Tuned::new(subject, outcome);
         write_whole(&output, tuned.text()?.as_bytes())?;

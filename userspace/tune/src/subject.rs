@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What makes runs comparable: the machine, the program, and what it is given.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tandem_machine::format_cpu_list;
 use tandem_policies::model::Topology;
 
-use crate::surroundings::{libraries, sha256, variables, what_differs};
+use crate::surroundings::{files, libraries, name_of, sha256, variables, what_differs};
 
 /// The machine and the program that a result is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +21,9 @@ pub struct Subject {
     pub program_sha256: String,
     /// Its arguments; `{threads}` stands for the number of threads.
     pub arguments: Vec<String>,
+    /// Files that its arguments name, as far as it does not write them, each with its hash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Vec<String>>,
     /// Hash of the file that it read as its standard input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_sha256: Option<String>,
@@ -51,9 +55,37 @@ impl Subject {
             variables: Some(variables(std::env::vars_os())),
             program: path.display().to_string(),
             arguments: arguments.to_vec(),
+            files: files(arguments)?,
             input_sha256: input.map(sha256).transpose()?,
             machine: machine(topology),
         })
+    }
+
+    /// The same without what is known of these files.
+    pub fn without(self, names: &BTreeSet<String>) -> Self {
+        let left = |files: Vec<String>| files.into_iter().filter(|one| !names.contains(name_of(one))).collect();
+        Self { files: self.files.map(left).filter(|files: &Vec<String>| !files.is_empty()), ..self }
+    }
+
+    /// Files that its arguments name and that are not what they were: the program writes them, if it alone ran meanwhile.
+    ///
+    /// # Errors
+    /// One of them cannot be read.
+    pub fn written(&self) -> Result<BTreeSet<String>> {
+        let (then, now) = (self.files.clone().unwrap_or_default(), files(&self.arguments)?.unwrap_or_default());
+        let (then, now): (BTreeSet<String>, BTreeSet<String>) = (then.into_iter().collect(), now.into_iter().collect());
+        Ok(then.symmetric_difference(&now).map(|one| name_of(one).to_owned()).collect())
+    }
+
+    /// Which of its files are not the same now, one sentence each. One that is new may be what the program wrote.
+    fn other_files(&self, now: &Self) -> Vec<String> {
+        let now = now.files.as_deref().unwrap_or_default();
+        let other = |one: &&String| !now.contains(one);
+        let said = |one: &String| match now.iter().any(|known| name_of(known) == name_of(one)) {
+            true => format!("the file {} is not what it was", name_of(one)),
+            false => format!("the file {} is not there", name_of(one)),
+        };
+        self.files.iter().flatten().filter(other).map(said).collect()
     }
 
     /// In what `now` differs from this, one sentence each.
@@ -72,6 +104,9 @@ impl Subject {
         if self.arguments != now.arguments {
             let (then, now) = (self.arguments.join(" "), now.arguments.join(" "));
             differences.push(format!("it was tuned with the arguments `{then}`, not `{now}`"));
+        }
+        if self.arguments == now.arguments {
+            differences.extend(self.other_files(now));
         }
         match (&self.input_sha256, &now.input_sha256) {
             (then, now) if then == now => {}
@@ -148,6 +183,27 @@ pub(crate) mod tests {
         let third = Subject { input_sha256: Some("34".into()), ..other.clone() };
         assert_eq!(other.differences(&third), ["it was tuned with another input"]);
         assert!(said[1].contains("/ls is not the program that was tuned") && said[2].contains("`-c true`"), "{said:?}");
+    }
+
+    #[test]
+    fn a_file_that_an_argument_names_is_part_of_it_however_it_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("points");
+        let name = path.to_str().unwrap().to_owned();
+        for argument in [name.clone(), format!("--input={name}")] {
+            let of = |content: &[u8]| {
+                std::fs::write(&path, content).unwrap();
+                Subject::of(&["sh".into(), argument.clone()], None, &machine(2, 2)).unwrap()
+            };
+            let (one, other) = (of(b"1 2"), of(b"1 3"));
+            assert_ne!(one, other);
+            assert_eq!((&one, one.differences(&one)), (&of(b"1 2"), vec![]));
+            let said = one.differences(&other);
+            assert_eq!(said, [format!("the file {name} is not what it was")]);
+            std::fs::remove_file(&path).unwrap();
+            let gone = Subject::of(&["sh".into(), argument.clone()], None, &machine(2, 2)).unwrap();
+            assert_eq!(one.differences(&gone), [format!("the file {name} is not there")]);
+        }
     }
 
     #[test]

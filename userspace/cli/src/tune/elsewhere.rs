@@ -143,7 +143,8 @@ impl<'a> Far<'a> {
             input: input.map(Path::to_owned),
             plan: None,
             limit_s: None,
-            subject: subject.clone(),
+            // Files that arguments name may be the program's output, which is not the same everywhere.
+            subject: Subject { files: None, ..subject.clone() },
         };
         Ok(Self { executor, stop, job })
     }
