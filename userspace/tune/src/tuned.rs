@@ -15,7 +15,7 @@ use crate::first_touch::{Bimodal, Remedy};
 use crate::one_by_one::{OneByOne, Prediction};
 use crate::page_map::PageMap;
 use crate::plan::{Plan, RegionSeats};
-use crate::session::{Outcome, name};
+use crate::session::{AS_IT_IS, Outcome, name};
 use crate::space::Configuration;
 use crate::subject::Subject;
 
@@ -157,10 +157,11 @@ impl Tuned {
 
     /// What was found, in one sentence.
     pub fn in_words(&self) -> String {
-        let (Some(plan), Some(evidence)) = (self.plan(), &self.evidence) else {
+        let Some(plan) = self.plan() else {
             let main = self.main_node().map(|node| format!(", with its main thread on node {node} at first"));
             return format!("the program as it is is the fastest that was found{}", main.unwrap_or_default());
         };
+        let Some(evidence) = &self.evidence else { return self.alone_in_words(&plan) };
         let [low, high] = evidence.interval;
         let sure = Comparison { ratio: evidence.speed_up, interval: (low, high) }.verdict(Better::Higher);
         let so = match sure {
@@ -171,6 +172,16 @@ impl Tuned {
             "{plan}: {:.3} s, as it is {:.3} s: {:.2} times as fast (95 %: {low:.2} to {high:.2}, {} and {} runs){so}",
             evidence.tuned_s, evidence.as_it_is_s, evidence.speed_up, evidence.runs[1], evidence.runs[0]
         )
+    }
+
+    /// The plan that was found, where the program as it is gives no time to compare it with.
+    fn alone_in_words(&self, plan: &Plan) -> String {
+        let of = |name: &str| self.measured.iter().find(|one| one.configuration == name);
+        let tuned = of(&plan.to_string()).and_then(|one| one.median_s);
+        let tuned = tuned.map_or(String::new(), |seconds| format!(": {seconds:.3} s"));
+        let failure = of(AS_IT_IS).and_then(|one| one.failure.as_ref());
+        let why = failure.map_or("was not measured".to_owned(), |failure| format!("failed: {failure}"));
+        format!("{plan}{tuned}; not compared with the program as it is, which {why}")
     }
 
     /// What is known of its regions, as text; empty if it has none.
@@ -344,6 +355,17 @@ mod tests {
         let tuned = Tuned::new(subject(), &outcome);
         assert_eq!((tuned.configuration, &tuned.evidence), (None, &None));
         assert!(tuned.in_words().contains("as it is is the fastest"));
+    }
+
+    #[test]
+    fn a_configuration_is_the_result_though_the_program_failed_as_it_is_in_the_end() {
+        let mut outcome = outcome();
+        outcome.found.runs[0].failure = Some("exit code 9".into());
+        let tuned = Tuned::new(subject(), &outcome);
+        let words = tuned.in_words();
+        assert!(words.starts_with("4 threads scatter on 2 nodes, pages interleave on 2 nodes: 2.050 s"), "{words}");
+        assert!(words.ends_with("not compared with the program as it is, which failed: exit code 9"), "{words}");
+        assert!(tuned.is_applied() && tuned.text().unwrap().contains(&words));
     }
 
     #[test]
