@@ -36,7 +36,7 @@ const INTERRUPTED: u8 = 130;
 #[derive(Args)]
 #[command(after_help = "\
 Tries numbers of threads (OMP_NUM_THREADS, and {threads} in CMD), nodes for threads, nodes for pages, and rules for both,
-each applied from the program's first instruction on. What is found goes to NAME.tandem.toml; `tandem run --tuned FILE -- CMD`
+each applied from the program's first instruction on. What is found goes to NAME.tandem.toml; `tandem run --tuned -- CMD`
 applies it. Every run is kept in NAME.tandem.sqlite: interrupted, the same command goes on. docs/autotune.md explains it.
 
 Exit codes: 0 tuned, 2 bad input or a program that cannot be tuned, 130 interrupted (what was found until then is written).")]

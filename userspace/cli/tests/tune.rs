@@ -95,6 +95,20 @@ fn the_result_is_written_shown_and_applied() {
 }
 
 #[test]
+fn without_a_file_the_result_of_this_directory_is_applied_or_it_is_said_how_to_make_it() {
+    let bench = Bench::new("sleep 0.03; exit ${1:-0}");
+    let output = bench.tandem(&["run", "--tuned", "--", "./prog", "3"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("there is no prog.tandem.toml here: make it with `tandem tune -- ./prog 3`"), "{said}");
+    assert!(bench.tandem(&["tune", "--repeats", "4", "--", "./prog"]).status.success());
+    let output = bench.tandem(&["run", "--tuned", "--", "./prog", "3"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("warning: prog.tandem.toml: it was tuned with the arguments ``, not `3`"), "{said}");
+}
+
+#[test]
 fn what_differs_from_the_tuned_program_is_warned_of_and_its_exit_code_is_passed_on() {
     let bench = Bench::new("sleep 0.03");
     assert!(bench.tandem(&["tune", "--repeats", "4", "--", "./prog"]).status.success());
@@ -108,7 +122,7 @@ fn what_differs_from_the_tuned_program_is_warned_of_and_its_exit_code_is_passed_
     let result = fs::read_to_string(bench.path("prog.tandem.toml")).unwrap();
     fs::write(bench.path("prog.tandem.toml"), result.replace("node 0: CPUs ", "node 0: CPUs 70-")).unwrap();
     let said = text(&bench.tandem(&["run", "--tuned", "prog.tandem.toml", "--", "./prog"]).stderr);
-    assert!(said.contains("it was tuned on another machine (node 0: CPUs 70-"), "{said}");
+    assert!(said.contains("it was tuned on another machine: it had node 0: CPUs 70-"), "{said}");
 }
 
 /// Two regions; says how many threads each has.

@@ -92,13 +92,18 @@ impl Subject {
     pub fn differences(&self, now: &Self) -> Vec<String> {
         let mut differences = Vec::new();
         if self.machine != now.machine {
-            differences.push(format!(
-                "it was tuned on another machine ({}; here: {})",
-                self.machine.join("; "),
-                now.machine.join("; ")
-            ));
+            let only = |of: &[String], other: &[String]| {
+                let lines: Vec<&str> = of.iter().filter(|line| !other.contains(line)).map(String::as_str).collect();
+                if lines.is_empty() { "no other nodes".to_owned() } else { lines.join("; ") }
+            };
+            let (had, has) = (only(&self.machine, &now.machine), only(&now.machine, &self.machine));
+            differences.push(format!("it was tuned on another machine: it had {had}; this one has {has}"));
         }
-        if self.program_sha256 != now.program_sha256 {
+        if self.program_sha256 != now.program_sha256 && self.program == now.program {
+            let [then, now] = [self, now].map(|one| one.program_sha256.chars().take(12).collect::<String>());
+            let program = &self.program;
+            differences.push(format!("{program} has changed since it was tuned (SHA-256 {then}..., now {now}...)"));
+        } else if self.program_sha256 != now.program_sha256 {
             differences.push(format!("{} is not the program that was tuned ({})", now.program, self.program));
         }
         if self.arguments != now.arguments {
@@ -165,10 +170,17 @@ pub(crate) mod tests {
         let other = Subject::of(&["ls".into()], None, &machine(1, 4)).unwrap();
         let said = tuned.differences(&other);
         assert_eq!(said.len(), 3, "{said:?}");
-        assert!(
-            said[0].contains("another machine") && said[0].contains("node 1: CPUs 2-3, 1 GiB, distances 20 10"),
-            "{said:?}"
-        );
+        let machine_differs = "it was tuned on another machine: it had node 0: CPUs 0-1, 1 GiB, distances 10 20; node 1: CPUs \
+            2-3, 1 GiB, distances 20 10; this one has node 0: CPUs 0-3, 1 GiB, distances 10";
+        assert_eq!(said[0], machine_differs);
+        let mut one_node_less = tuned.clone();
+        let gone = one_node_less.machine.pop().unwrap();
+        let expected = format!("it was tuned on another machine: it had {gone}; this one has no other nodes");
+        assert_eq!(tuned.differences(&one_node_less), [expected], "what is the same is not said");
+        let built_anew = Subject { program_sha256: "abcdef0123456789".into(), ..tuned.clone() };
+        let [said_of_file] = &tuned.differences(&built_anew)[..] else { panic!("one difference") };
+        assert!(said_of_file.starts_with(&format!("{} has changed since it was tuned (SHA-256 ", tuned.program)));
+        assert!(said_of_file.ends_with("..., now abcdef012345...)"), "{said_of_file}");
         let other = Subject {
             input_sha256: Some("12".into()),
             libraries: Some(vec!["/lib/other.so 12".into()]),
