@@ -37,6 +37,12 @@ class Table(unittest.TestCase):
         with self.assertRaisesRegex(SystemExit, "a run failed"):
             self.kept(("as it is", "failed", 2.0))
 
+    def test_it_is_said_of_how_many_configurations_there_is_one_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            table = Path(folder) / "ring4-cg.json"
+            table.write_text(json.dumps({"rows": [{"seconds": [1.0]}, {"seconds": [1.0, 1.1]}, {"seconds": [1.2]}]}))
+            self.assertIn("`ring4`: 1 to 2, 2 of 3 configurations have one.", tuning.runs_of_tables([table]))
+
 
 if __name__ == "__main__":
     unittest.main()
