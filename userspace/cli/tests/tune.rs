@@ -247,10 +247,12 @@ fn programs_that_cannot_be_tuned_are_refused_in_one_sentence() {
     assert!(text(&none.stderr).contains("./no-such-program: there is no such program"), "{none:?}");
 }
 
-/// What stands for ssh: takes `-o BatchMode=yes HOST COMMAND`, and runs the command here, with `added` words.
+/// What stands for ssh: takes `-o OPTION... HOST COMMAND`, and runs the command here, with `added` words.
 fn fake_ssh(bench: &Bench, before: &str, added: &str) -> String {
     let path = bench.path("reach");
-    fs::write(&path, format!("#!/bin/bash\necho \"$3\" >> hosts\n{before}\nexec sh -c \"$4\" {added}\n")).unwrap();
+    let skip = "while [ \"$1\" = -o ]; do shift 2; done";
+    fs::write(&path, format!("#!/bin/bash\n{skip}\necho \"$1\" >> hosts\n{before}\nexec sh -c \"$2\" {added}\n"))
+        .unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     path.display().to_string()
 }
@@ -269,7 +271,7 @@ fn a_machine_with_another_program_refuses_and_nothing_is_kept() {
 #[test]
 fn a_host_that_fails_is_left_out_and_the_others_do_its_work() {
     let bench = Bench::new("sleep 0.04");
-    let ssh = fake_ssh(&bench, "[ \"$3\" != bad ] || exit 9", "");
+    let ssh = fake_ssh(&bench, "[ \"$1\" != bad ] || exit 9", "");
     let hosts = ["--executor", "ssh-hosts", "--hosts", "bad,good", "--ssh", &ssh];
     let output =
         bench.tandem(&[&["tune", "--repeats", "4", "--pages", "first-touch"], &hosts[..], &["--", "./prog"]].concat());
