@@ -102,7 +102,8 @@ impl Subject {
         if self.program_sha256 != now.program_sha256 && self.program == now.program {
             let [then, now] = [self, now].map(|one| one.program_sha256.chars().take(12).collect::<String>());
             let program = &self.program;
-            differences.push(format!("{program} has changed since it was tuned (SHA-256 {then}..., now {now}...)"));
+            differences
+                .push(format!("{program} is not the program that was tuned: its SHA-256 was {then}..., here {now}..."));
         } else if self.program_sha256 != now.program_sha256 {
             differences.push(format!("{} is not the program that was tuned ({})", now.program, self.program));
         }
@@ -179,8 +180,10 @@ pub(crate) mod tests {
         assert_eq!(tuned.differences(&one_node_less), [expected], "what is the same is not said");
         let built_anew = Subject { program_sha256: "abcdef0123456789".into(), ..tuned.clone() };
         let [said_of_file] = &tuned.differences(&built_anew)[..] else { panic!("one difference") };
-        assert!(said_of_file.starts_with(&format!("{} has changed since it was tuned (SHA-256 ", tuned.program)));
-        assert!(said_of_file.ends_with("..., now abcdef012345...)"), "{said_of_file}");
+        assert!(
+            said_of_file.starts_with(&format!("{} is not the program that was tuned: its SHA-256 was ", tuned.program))
+        );
+        assert!(said_of_file.ends_with("..., here abcdef012345..."), "{said_of_file}");
         let other = Subject {
             input_sha256: Some("12".into()),
             libraries: Some(vec!["/lib/other.so 12".into()]),
