@@ -32,6 +32,8 @@ PROGRAMS = {"cg": 24, "sp": 9, "is": 12, "bandwidth": 42, "master-init": 48, "co
 # Where pages are matters little: threads have memory of their own that they touch first.
 INSENSITIVE = ("cg", "sp", "is")
 PAGES = "first-touch,interleave,dataset"
+# How the store marks a configuration whose pages go by a map.
+BY_A_MAP = ", by a map"
 # Seconds of the guest's clock that one guest measures, and of the host's at most.
 BUDGET = "15s"
 LIMIT_S = 1800
@@ -73,19 +75,25 @@ def commit():
 
 
 def keep_table(machine, program):
-    """Writes the runs of the store as a table."""
+    """Writes the runs of the store as a table. A placement whose map did not fit has failed under it, and is no row."""
     runs = sqlite3.connect(STORES / f"{machine}-{program}.sqlite").execute(
         "SELECT configuration, outcome, seconds, regions FROM run"
         # An older build of the program is another experiment.
         " WHERE experiment = (SELECT experiment FROM run ORDER BY rowid DESC LIMIT 1) ORDER BY rowid")
-    rows = {}
+    rows, failed = {}, set()
     for configuration, outcome, seconds, regions in runs:
+        if outcome == "failed" and configuration.endswith(BY_A_MAP):
+            failed.add(configuration)
+            continue
         if outcome != "ended":
             sys.exit(f"tuning.py: {program} on {machine}, {configuration}: a run {outcome}")
         row = rows.setdefault(configuration, {"configuration": configuration, "seconds": [], "regions": {}})
         row["seconds"].append(round(seconds, 6))
         for region in json.loads(regions):
             row["regions"].setdefault(region["name"], []).append(round(region["seconds"], 6))
+    for configuration in failed:
+        print(f"tuning.py: {program} on {machine}, {configuration}: a run failed, it is left out", file=sys.stderr)
+        rows.pop(configuration, None)
     for row in rows.values():
         row["regions"] = {name: statistics.median(seconds) for name, seconds in row["regions"].items()}
     table = {"program": program, "machine": machine, "commit": commit(), "rows": list(rows.values())}
@@ -131,10 +139,26 @@ def summary(found):
     )
 
 
+def runs_of_tables(files):
+    """How many runs the search had of each configuration: of one it reads the same time again and again."""
+    said = []
+    for machine in MACHINES:
+        rows = [row for file in files if file.name.startswith(f"{machine}-") for row in json.loads(file.read_text())["rows"]]
+        counts = [len(row["seconds"]) for row in rows]
+        alone = counts.count(1)
+        if rows:
+            said.append(f"`{machine}`: {min(counts)} to {max(counts)}, {alone} of {len(rows)} configurations have one")
+    return (
+        f"Runs of each configuration in these tables: {'; '.join(said)}. Of those with one the search reads the same time whenever it asks, "
+        "so chance cannot mislead it there.\n"
+    )
+
+
 def written():
     """The tables, from the results that there are."""
     files = [table_file(machine, program) for machine in MACHINES for program in PROGRAMS]
-    found = judged([file for file in files if file.exists()])
+    files = [file for file in files if file.exists()]
+    found = judged(files)
     parts = []
     for machine in sorted({one["machine"] for one in found}):
         parts.append(f"\n{machine}:\n")
@@ -142,7 +166,7 @@ def written():
                      "| the search's choice | share of time | of long runs |")
         parts.append("|---|" + "---|" * 10)
         parts += [line(one) for one in found if one["machine"] == machine]
-    return "\n".join(parts) + "\n\n" + summary(found)
+    return "\n".join(parts) + "\n\n" + summary(found) + "\n" + runs_of_tables(files)
 
 
 def write_document():

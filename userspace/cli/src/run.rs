@@ -48,9 +48,9 @@ pub struct Arguments {
     /// Write the summary as JSON
     #[arg(long)]
     json: bool,
-    /// Apply what `tandem tune` found, instead of scx_tandem
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["dry_run", "config", "options", "log", "summary", "json"])]
-    tuned: Option<PathBuf>,
+    /// Apply what `tandem tune` found, instead of scx_tandem [default: NAME.tandem.toml in this directory]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, conflicts_with_all = ["dry_run", "config", "options", "log", "summary", "json"])]
+    tuned: Option<Option<PathBuf>>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -61,8 +61,9 @@ pub struct Arguments {
 /// # Errors
 /// The scheduler cannot be loaded (then the program is not started), or the program cannot be started.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    if let Some(file) = &arguments.tuned {
-        return tuned::run(file, &arguments.command);
+    if let Some(given) = &arguments.tuned {
+        let file = given.clone().map_or_else(|| tuned::result_here(&arguments.command), Ok)?;
+        return tuned::run(&file, &arguments.command);
     }
     adopt_orphans()?;
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals cannot be handled")?;

@@ -6,11 +6,12 @@ pub mod elsewhere;
 pub mod movers;
 mod page_use;
 pub mod trial;
+mod written;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -23,8 +24,8 @@ use tandem_tune::report;
 use tandem_tune::search::Settings;
 use tandem_tune::session::Session;
 use tandem_tune::space::{ALL, PagePlacement};
-use tandem_tune::store::Store;
-use tandem_tune::tuned::{Subject, Tuned};
+use tandem_tune::subject::Subject;
+use tandem_tune::tuned::Tuned;
 
 use crate::report_files::ReportFiles;
 
@@ -35,7 +36,7 @@ const INTERRUPTED: u8 = 130;
 #[derive(Args)]
 #[command(after_help = "\
 Tries numbers of threads (OMP_NUM_THREADS, and {threads} in CMD), nodes for threads, nodes for pages, and rules for both,
-each applied from the program's first instruction on. What is found goes to NAME.tandem.toml; `tandem run --tuned FILE -- CMD`
+each applied from the program's first instruction on. What is found goes to NAME.tandem.toml; `tandem run --tuned -- CMD`
 applies it. Every run is kept in NAME.tandem.sqlite: interrupted, the same command goes on. docs/autotune.md explains it.
 
 Exit codes: 0 tuned, 2 bad input or a program that cannot be tuned, 130 interrupted (what was found until then is written).")]
@@ -130,6 +131,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// The program cannot be tuned, or a file cannot be read or written.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let started = Instant::now();
     arguments.files.check()?;
     if arguments.codelets == Codelets::Criu {
         bail!("--codelets criu: {}", checkpoints::obstacle());
@@ -158,7 +160,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let file =
         |given: &Option<PathBuf>, kind: &str| given.clone().unwrap_or_else(|| format!("{name}.tandem.{kind}").into());
     let (output, store) = (file(&arguments.output, "toml"), file(&arguments.store, "sqlite"));
-    let store = Store::open(&store, &subject)?;
+    let (mut store, subject) = written::open(&store, subject)?;
     let known = store.len()?;
     let say = |sentence: &str| eprintln!("tune: {sentence}");
     if known > 0 {
@@ -170,7 +172,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         elsewhere::Far::new(executor, &stop, command, input, &subject).context("the present directory is not known")
     });
     let far = far.transpose()?;
-    let profiler = |plan: &Plan, places: &Places| page_use::profile(&what, plan, places, &stop);
+    let profiler =
+        |plan: &Plan, places: &Places, limit: Option<Duration>| page_use::profile(&what, plan, places, limit, &stop);
     let mapping = Mapping::new(&profiler, machine.obstacle.is_none());
     let outcome = Session {
         topology: &machine.topology,
@@ -186,6 +189,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             exhaustive: arguments.exhaustive,
             ..Settings::default()
         },
+        started,
         budget: arguments.budget,
         stop: &stop,
         say: &say,
@@ -196,7 +200,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         mapping: can_map.then_some(&mapping),
         run_many: far.as_ref().map(|far| far.many()).as_deref(),
     }
-    .tune()?;
+    .tune();
+    let subject = written::leave_out(&mut store, subject, &say)?;
+    let outcome = outcome?;
     if let Some(outcome) = &outcome {
         let tuned = Tuned::new(subject, outcome);
         write_whole(&output, tuned.text()?.as_bytes())?;

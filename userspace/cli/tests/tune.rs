@@ -95,6 +95,20 @@ fn the_result_is_written_shown_and_applied() {
 }
 
 #[test]
+fn without_a_file_the_result_of_this_directory_is_applied_or_it_is_said_how_to_make_it() {
+    let bench = Bench::new("sleep 0.03; exit ${1:-0}");
+    let output = bench.tandem(&["run", "--tuned", "--", "./prog", "3"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("there is no prog.tandem.toml here: make it with `tandem tune -- ./prog 3`"), "{said}");
+    assert!(bench.tandem(&["tune", "--repeats", "4", "--", "./prog"]).status.success());
+    let output = bench.tandem(&["run", "--tuned", "--", "./prog", "3"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("warning: prog.tandem.toml: it was tuned with the arguments ``, not `3`"), "{said}");
+}
+
+#[test]
 fn what_differs_from_the_tuned_program_is_warned_of_and_its_exit_code_is_passed_on() {
     let bench = Bench::new("sleep 0.03");
     assert!(bench.tandem(&["tune", "--repeats", "4", "--", "./prog"]).status.success());
@@ -108,7 +122,7 @@ fn what_differs_from_the_tuned_program_is_warned_of_and_its_exit_code_is_passed_
     let result = fs::read_to_string(bench.path("prog.tandem.toml")).unwrap();
     fs::write(bench.path("prog.tandem.toml"), result.replace("node 0: CPUs ", "node 0: CPUs 70-")).unwrap();
     let said = text(&bench.tandem(&["run", "--tuned", "prog.tandem.toml", "--", "./prog"]).stderr);
-    assert!(said.contains("it was tuned on another machine (node 0: CPUs 70-"), "{said}");
+    assert!(said.contains("it was tuned on another machine: it had node 0: CPUs 70-"), "{said}");
 }
 
 /// Two regions; says how many threads each has.
@@ -233,10 +247,12 @@ fn programs_that_cannot_be_tuned_are_refused_in_one_sentence() {
     assert!(text(&none.stderr).contains("./no-such-program: there is no such program"), "{none:?}");
 }
 
-/// What stands for ssh: takes `-o BatchMode=yes HOST COMMAND`, and runs the command here, with `added` words.
+/// What stands for ssh: takes `-o OPTION... HOST COMMAND`, and runs the command here, with `added` words.
 fn fake_ssh(bench: &Bench, before: &str, added: &str) -> String {
     let path = bench.path("reach");
-    fs::write(&path, format!("#!/bin/bash\necho \"$3\" >> hosts\n{before}\nexec sh -c \"$4\" {added}\n")).unwrap();
+    let skip = "while [ \"$1\" = -o ]; do shift 2; done";
+    fs::write(&path, format!("#!/bin/bash\n{skip}\necho \"$1\" >> hosts\n{before}\nexec sh -c \"$2\" {added}\n"))
+        .unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     path.display().to_string()
 }
@@ -255,7 +271,7 @@ fn a_machine_with_another_program_refuses_and_nothing_is_kept() {
 #[test]
 fn a_host_that_fails_is_left_out_and_the_others_do_its_work() {
     let bench = Bench::new("sleep 0.04");
-    let ssh = fake_ssh(&bench, "[ \"$3\" != bad ] || exit 9", "");
+    let ssh = fake_ssh(&bench, "[ \"$1\" != bad ] || exit 9", "");
     let hosts = ["--executor", "ssh-hosts", "--hosts", "bad,good", "--ssh", &ssh];
     let output =
         bench.tandem(&[&["tune", "--repeats", "4", "--pages", "first-touch"], &hosts[..], &["--", "./prog"]].concat());

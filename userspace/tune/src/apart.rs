@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What each parallel region did under each configuration, from the same runs as the whole program's times.
 //!
-//! A region above [`LEAST_SHARE`] of the time is judged by itself: by its median over a configuration's runs. Regions use
+//! A region above `LEAST_SHARE` of the time is judged by itself: by its median over a configuration's runs. Regions use
 //! the same pages, so they can have configurations of their own only as far as these agree about pages ([`resolve`]).
 //! What that would bring is a bound: a configuration that ran once may have been lucky.
 

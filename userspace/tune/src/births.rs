@@ -3,8 +3,8 @@
 //!
 //! Problem: pages whose place is known beforehand should never be elsewhere: moving them later costs, and needs somebody who
 //! is allowed to. Mechanism: the traced program stops at the calls that get it memory (mmap, brk, mremap), for the filter
-//! of [`crate::call_filter`]; it is let do what it called for, and then made to call mbind for each run of pages
-//! ([`crate::inject`]). Its static arrays are bound when the program proper begins. What it does with less than
+//! of `crate::call_filter`; it is let do what it called for, and then made to call mbind for each run of pages
+//! (`crate::inject`). Its static arrays are bound when the program proper begins. What it does with less than
 //! [`LEAST_BYTES`] at a time, its stacks and its files stay where they are touched first.
 //!
 //! mremap refuses memory whose parts have policies of their own. So what it is asked to change is first given back the

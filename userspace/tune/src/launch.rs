@@ -14,7 +14,7 @@
 //! While regions are measured, or have seats of their own, the program has breakpoints, which would end it if nobody dealt
 //! with them: it is killed when this process is.
 //!
-//! Here a program is started and watched from outside; [`tracer`] follows its threads.
+//! Here a program is started and watched from outside; `tracer` follows its threads.
 
 mod tracer;
 

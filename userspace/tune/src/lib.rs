@@ -15,8 +15,9 @@
 //! | `regions`, `breakpoint`, `call`, `symbols` | where its parallel regions begin and end, and what is done there |
 //! | `apart`, `conflicts`, `one_by_one` | what each region wants, and what all of them together get |
 //! | `remote` | runs on other machines |
-//! | `session` | a search from its first run to its result |
-//! | `tuned`, `surroundings`, `axes`, `report` | the result as a file, and for eyes |
+//! | `session`, `race` | a search from its first run to its result |
+//! | `subject`, `surroundings` | what makes runs comparable |
+//! | `tuned`, `axes`, `report` | the result as a file, and for eyes |
 //! | `tables` | what a search makes of recorded runs |
 
 pub mod apart;
@@ -40,6 +41,7 @@ pub mod page_use;
 pub mod places;
 pub mod plan;
 pub mod process;
+mod race;
 pub mod regions;
 pub mod remote;
 pub mod report;
@@ -48,6 +50,7 @@ pub mod seat;
 pub mod session;
 pub mod space;
 pub mod store;
+pub mod subject;
 mod surroundings;
 mod symbols;
 pub mod tables;

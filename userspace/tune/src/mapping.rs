@@ -6,16 +6,17 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
-use tandem_policies::model::NodeIndex;
+use tandem_policies::model::{NodeIndex, Topology};
 
 use crate::page_map::{Nodes, PageMap};
 use crate::page_use::PageUse;
 use crate::places::Places;
 use crate::plan::{Plan, RegionSeats};
 use crate::session::{Outcome, Session, places};
-use crate::space::{PagePlacement, Space};
+use crate::space::{Configuration, PagePlacement, Space};
 use crate::store::Row;
 
 /// What a run gave that was to tell who uses which page.
@@ -30,8 +31,8 @@ pub enum Profiled {
 }
 
 /// Runs the program under this plan, with its threads in their places and pages where they are touched first, and tells who uses
-/// which page.
-pub type Profiler<'a> = dyn Fn(&Plan, &Places) -> Result<Profiled> + 'a;
+/// which page; for so long at most.
+pub type Profiler<'a> = dyn Fn(&Plan, &Places, Option<Duration>) -> Result<Profiled> + 'a;
 
 /// Makes maps.
 pub struct Mapping<'a> {
@@ -90,10 +91,8 @@ impl Session<'_> {
 
     fn map_of(&self, plan: &Plan) -> Result<Option<Result<PageMap, String>>> {
         let Some(found) = self.page_use(plan)? else { return Ok(None) };
-        let ids = |nodes: Vec<NodeIndex>| nodes.into_iter().map(|node| self.topology.nodes[node].id.0).collect();
         let one = &plan.base;
-        let nodes =
-            Nodes { of_threads: ids(one.seats(self.topology)), of_pages: ids(one.nodes_of_pages(self.topology)) };
+        let nodes = nodes_of(one, self.topology);
         Ok(Some(found.as_ref().clone().and_then(|page_use| {
             let rule = one.page_placement;
             PageMap::of(&page_use, rule, &nodes).ok_or_else(|| format!("there is no map for {}", rule.name()))
@@ -127,7 +126,7 @@ impl Session<'_> {
     fn profile(&self, mapping: &Mapping, plan: &Plan) -> Result<Profiled> {
         let of_base = Plan::from(plan.base);
         let places = places(&of_base, self.topology);
-        let profiled = (mapping.profiler)(&of_base, &places)?;
+        let profiled = (mapping.profiler)(&of_base, &places, self.left())?;
         let seats = RegionSeats::from(plan.base);
         match &profiled {
             Profiled::Use(found) => (self.say)(&format!(
@@ -149,5 +148,34 @@ impl Session<'_> {
             outcome.page_map = Some(map);
         }
         Ok(outcome)
+    }
+}
+
+/// The nodes that a map deals pages to.
+fn nodes_of(one: &Configuration, topology: &Topology) -> Nodes {
+    let ids = |nodes: Vec<NodeIndex>| nodes.into_iter().map(|node| topology.nodes[node].id.0).collect();
+    Nodes { of_threads: ids(one.seats(topology)), of_pages: ids(one.nodes_near_threads(topology)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::ThreadPlacement;
+    use crate::testing::lab_machine;
+
+    /// Of this machine node 4 is the one next to node 0.
+    #[test]
+    fn a_map_deals_pages_to_the_nodes_near_the_threads() {
+        let topology = lab_machine("thanos-b");
+        for (thread_nodes, page_nodes, expected) in [(1, 2, vec![0, 4]), (2, 2, vec![0, 4]), (2, 3, vec![0, 4, 1])] {
+            let one = Configuration {
+                threads: thread_nodes,
+                thread_nodes,
+                thread_placement: ThreadPlacement::Scatter,
+                page_nodes,
+                page_placement: PagePlacement::Balance,
+            };
+            assert_eq!(nodes_of(&one, &topology).of_pages, expected, "{one}");
+        }
     }
 }

@@ -11,7 +11,7 @@
 //! Regions whose own best configurations place pages differently are in *conflict*: there is a base for each of these
 //! configurations then, and the regions are measured under all of them.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -19,9 +19,10 @@ use tandem_ab::statistics::{Better, Comparison, Verdict, median};
 
 use crate::apart::{self, RegionResult};
 use crate::plan::{ENOUGH, MEASURED, Plan, RegionSeats, Turns, WARM_UP};
+use crate::race::RaceOf;
 use crate::regions::{Region, SHORTEST};
 use crate::search::{self, Found, Reading, Settings};
-use crate::session::{Outcome, RaceOf, Session};
+use crate::session::{Outcome, Session};
 use crate::space::{Configuration, Space};
 
 /// Regions with their own pages that get a base, those with the most time first, and the whole program's best one.
@@ -155,7 +156,7 @@ impl Tuning<'_> {
             let Some(base_of) = self.base(candidate) else { continue };
             let mut tables = Vec::new();
             for region in &regions {
-                if self.is_late() {
+                if self.is_late(base_of.seconds) {
                     self.notes
                         .push("there was no time to tune all regions one by one: the same command goes on".into());
                     return Ok(None);
@@ -173,8 +174,10 @@ impl Tuning<'_> {
         self.decide(chosen_to_run(plans))
     }
 
-    fn is_late(&self) -> bool {
-        self.session.stop.wished() || self.deadline.is_some_and(|deadline| Instant::now() > deadline)
+    /// Whether a run of so many seconds that begins now would end too late.
+    fn is_late(&self, seconds: f64) -> bool {
+        let ends = Instant::now() + Duration::from_secs_f64(seconds);
+        self.session.stop.wished() || self.deadline.is_some_and(|deadline| ends > deadline)
     }
 
     /// Those that can be told apart in place.
@@ -239,7 +242,7 @@ impl Tuning<'_> {
                 Err(instead) => why = instead,
             }
         }
-        if self.is_late() {
+        if self.is_late(base.seconds) {
             return Ok(None);
         }
         (self.session.say)(&format!("{name}: {} choices of seats by whole runs: {why}", choices.len()));
@@ -295,6 +298,9 @@ impl Tuning<'_> {
         let mut had = 0;
         // One more, as runs need not have equally many entries.
         while had <= runs && samples.iter().any(|one| one.len() < ENOUGH) {
+            if self.is_late(base.seconds) {
+                return Ok(Err("there was no time for more runs".to_owned()));
+            }
             let turns = Turns { region: region.name.clone(), choices: choices.to_vec(), first };
             let plan = Plan { turns: Some(turns), ..base.configuration.into() };
             let Some(row) = self.session.row(Some(&plan), 0, Some(limit_s))? else {

@@ -11,7 +11,7 @@
 //! there, and gives the number of threads: libgomp has it as an argument, in libomp the function that a `num_threads`
 //! clause calls is called in the stopped thread (`call`). A number that the program gives itself is left alone.
 //!
-//! Two stops take some 20 us. A program of which half of each [`LOOK_AFTER`] regions are shorter than [`SHORTEST`] is let run
+//! Two stops take some 20 us. A program of which half of each `LOOK_AFTER` regions are shorter than [`SHORTEST`] is let run
 //! without breakpoints from then on: its regions cannot be told without disturbing them.
 
 use std::collections::BTreeMap;

@@ -178,8 +178,8 @@ mod tests {
     use crate::search::{End, Found};
     use crate::session::AT_BIRTH;
     use crate::space::Space;
+    use crate::subject::Subject;
     use crate::testing::machine;
-    use crate::tuned::Subject;
 
     /// A result on two nodes in which one configuration failed and one was stopped.
     fn page() -> String {

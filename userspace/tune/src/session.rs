@@ -22,6 +22,7 @@ use crate::page_map::PageMap;
 use crate::places::{ByRegion, InTurns, Places};
 use crate::plan::{Plan, RegionSeats};
 use crate::process::Seating;
+use crate::race::RaceOf;
 use crate::regions::Region;
 use crate::search::{self, Found, Reading, Settings};
 use crate::seat::CpuSet;
@@ -41,6 +42,9 @@ const SHORTEST_S: f64 = 0.02;
 
 /// What the store calls the program without placement.
 pub const AS_IT_IS: &str = "as it is";
+
+/// What the store adds to the name of a plan whose pages go by a map.
+pub const BY_A_MAP: &str = ", by a map";
 
 /// One run of the program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -83,6 +87,8 @@ pub struct Session<'a> {
     pub store: &'a Store,
     /// How the search goes.
     pub settings: Settings,
+    /// When it began.
+    pub started: Instant,
     /// How long the session may take, at most.
     pub budget: Option<Duration>,
     /// The user's wish to stop.
@@ -158,8 +164,7 @@ impl Session<'_> {
     /// # Errors
     /// One sentence: the program cannot be run, fails as it is or is too short, or the store cannot be used.
     pub fn tune(&self) -> Result<Option<Outcome>> {
-        let start = Instant::now();
-        let Some(first) = self.row(None, 0, None)? else { return Ok(None) };
+        let Some(first) = self.row(None, 0, self.left().map(|left| left.as_secs_f64()))? else { return Ok(None) };
         let usual_s = self.judge_first(&first)?;
         let mut notes = Vec::new();
         let Some(space) = self.space(&first, &mut notes)? else { return Ok(None) };
@@ -182,7 +187,7 @@ impl Session<'_> {
         }
         let candidates: Vec<Option<Configuration>> =
             std::iter::once(None).chain(configurations.into_iter().map(Some)).collect();
-        let deadline = self.budget.map(|budget| start + budget);
+        let deadline = self.deadline();
         let mut regions = vec![Vec::new(); candidates.len()];
         let plans: Vec<Option<Plan>> = candidates.iter().map(|one| one.map(Plan::from)).collect();
         let race = RaceOf { session: self, candidates: &plans, usual_s, deadline, regions: &mut regions };
@@ -192,6 +197,16 @@ impl Session<'_> {
         let outcome = self.with_regions(outcome, &space, deadline)?;
         let outcome = self.with_chance(outcome, deadline)?;
         self.with_page_map(outcome).map(Some)
+    }
+
+    /// When it has to be over.
+    fn deadline(&self) -> Option<Instant> {
+        self.budget.map(|budget| self.started + budget)
+    }
+
+    /// What is left of its time.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        self.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
     /// The same with what came of tuning its regions one by one.
@@ -219,37 +234,59 @@ impl Session<'_> {
             Reading::Failed(why) => {
                 bail!("the program fails as it is: {why}. If it reads its standard input, give that with --stdin FILE")
             }
-            _ => bail!("the program was stopped before it ended"),
+            _ => {
+                bail!("one run of the program takes longer than --budget: give it more time, or the program less to do")
+            }
         }
     }
 
     /// The axes that this program follows. `None`: the user stopped.
     fn space(&self, first: &Row, notes: &mut Vec<String>) -> Result<Option<Space>> {
         let space = Space::of(self.topology, self.cores, self.page_placements);
-        let other = space.threads.iter().find(|&&threads| !fits(threads, first.threads));
-        let probe = other.and_then(|&threads| {
-            let space = Space { threads: vec![threads], page_placements: AT_BIRTH.to_vec() };
-            space.configurations(self.topology).into_iter().next()
-        });
-        let Some(probe) = probe else { return Ok(Some(space)) };
-        let limit = self.settings.limit_s(first.seconds) * first.threads.max(1) as f64;
-        let Some(row) = self.row(Some(&probe.into()), 0, Some(limit))? else { return Ok(None) };
-        if fits(probe.threads, row.threads) {
-            return Ok(Some(space));
+        let others: Vec<usize> = space.threads.iter().copied().filter(|&one| !fits(one, first.threads)).collect();
+        let usual = self.settings.limit_s(first.seconds) * first.threads.max(1) as f64;
+        let mut said_nothing = false;
+        for threads in others {
+            let alone = Space { threads: vec![threads], page_placements: AT_BIRTH.to_vec() };
+            let Some(probe) = alone.configurations(self.topology).into_iter().next() else { continue };
+            let limit = self.left().map_or(usual, |left| usual.min(left.as_secs_f64()));
+            let Some(row) = self.row(Some(&probe.into()), 0, Some(limit))? else { return Ok(None) };
+            match row.reading {
+                _ if fits(threads, row.threads) => return Ok(Some(space)),
+                Reading::Seconds(_) => return Ok(Some(self.with_own_threads(space, threads, row.threads, notes))),
+                // Another number of threads may suit the program.
+                Reading::Failed(_) => said_nothing = true,
+                // As long would each other number take, that it does not follow either.
+                _ => {
+                    said_nothing = true;
+                    break;
+                }
+            }
         }
+        if said_nothing {
+            notes.push(
+                "whether the program follows a given number of threads is not known, as it did not end with another one: \
+                 all were tried"
+                    .to_owned(),
+            );
+        }
+        Ok(Some(space))
+    }
+
+    /// The part of a space that is left of a program that had so many threads when it was asked for other ones.
+    fn with_own_threads(&self, space: Space, asked: usize, had: usize, notes: &mut Vec<String>) -> Space {
         let cpus: usize = self.topology.nodes.values().map(|node| node.cpus.len()).sum();
-        let threads = row.threads.clamp(1, cpus);
+        let threads = had.clamp(1, cpus);
         notes.push(format!(
-            "the program has {} at a time, whether OMP_NUM_THREADS is {} or not set: their number was not varied ({})",
-            if row.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", row.threads) },
-            probe.threads,
+            "the program has {} at a time, whether OMP_NUM_THREADS is {asked} or not set: their number was not varied ({})",
+            if had == 1 { "1 thread".to_owned() } else { format!("{had} threads") },
             if self.command_has_threads {
                 "nor does {threads} in its command change it"
             } else {
                 "write {threads} where the command takes it"
             }
         ));
-        Ok(Some(Space { threads: vec![threads], ..space }))
+        Space { threads: vec![threads], ..space }
     }
 
     fn announce(&self, space: &Space, configurations: &[Configuration], usual_s: f64) {
@@ -279,17 +316,25 @@ impl Session<'_> {
         let places = match one.map(|one| self.places_of(one)).transpose()? {
             None => Places::default(),
             Some(Some(Ok(places))) => places,
-            Some(Some(Err(why))) => return self.keep_row(&self.key(one), attempt, Row::failed(why)).map(Some),
+            Some(Some(Err(why))) => return Ok(Some(self.not_run(one, &why))),
             Some(None) => return Ok(None),
         };
-        let trial = (self.run)(one, &places, limit_s.map(Duration::from_secs_f64))?;
+        let trial = match (self.run)(one, &places, limit_s.map(Duration::from_secs_f64)) {
+            // Whoever runs trials elsewhere has tried several times.
+            Err(error) if one.is_some() && self.run_many.is_none() => {
+                return Ok(Some(self.not_run(one, &format!("it could not be run: {error:#}"))));
+            }
+            trial => trial?,
+        };
         self.keep(&self.key(one), attempt, limit_s, trial)
     }
 
-    /// A run from the store, unless it was stopped sooner than it would be now: it says too little then.
-    fn known(&self, one: Option<&Plan>, attempt: usize, limit_s: Option<f64>) -> Result<Option<Row>> {
+    /// A run from the store, unless it was stopped sooner than it would be now, and so says too little, or the program failed
+    /// as it is: what was missing may be there now.
+    pub(crate) fn known(&self, one: Option<&Plan>, attempt: usize, limit_s: Option<f64>) -> Result<Option<Row>> {
         let says_enough = |row: &Row| match row.reading {
             Reading::SlowerThan(at) => limit_s.is_some_and(|limit| limit <= at * 1.001),
+            Reading::Failed(_) => one.is_some(),
             _ => true,
         };
         Ok(self.store.run(&self.key(one), attempt)?.filter(says_enough))
@@ -298,7 +343,7 @@ impl Session<'_> {
     /// What the store calls a plan: one whose pages go by a map is another one than one whose pages are moved.
     pub(crate) fn key(&self, one: Option<&Plan>) -> String {
         let by_map = one.is_some_and(|one| self.is_mapped(one));
-        plan_name(one) + if by_map { ", by a map" } else { "" }
+        plan_name(one) + if by_map { BY_A_MAP } else { "" }
     }
 
     /// Says what a run gave and keeps it; `None` if the user stopped it.
@@ -318,11 +363,11 @@ impl Session<'_> {
         Ok(Some(row))
     }
 
-    /// Says and keeps why a run did not take place.
-    fn keep_row(&self, name: &str, attempt: usize, row: Row) -> Result<Row> {
-        (self.say)(&format!("{name}: {}", reading_in_words(&row.reading)));
-        self.store.keep(name, attempt, &row)?;
-        Ok(row)
+    /// Says why a run did not take place. It is not kept: it says nothing of the configuration, and may be possible next time.
+    fn not_run(&self, one: Option<&Plan>, why: &str) -> Row {
+        let row = Row::failed(why.to_owned());
+        (self.say)(&format!("{}: {}", self.key(one), reading_in_words(&row.reading)));
+        row
     }
 
     /// What is to be said when runs of the program as it is differ much.
@@ -354,57 +399,6 @@ impl Session<'_> {
             notes.push(format!("{waiting} configurations were not measured yet: the same command goes on"));
         }
         notes
-    }
-}
-
-/// The search of one session: reads from its store what is there.
-pub(crate) struct RaceOf<'a> {
-    pub session: &'a Session<'a>,
-    pub candidates: &'a [Option<Plan>],
-    pub usual_s: f64,
-    pub deadline: Option<Instant>,
-    /// Parallel regions by candidate and run.
-    pub regions: &'a mut [Vec<Vec<Region>>],
-}
-
-impl RaceOf<'_> {
-    /// Whether a run that begins now would end too late.
-    fn is_late(&self) -> bool {
-        self.deadline.is_some_and(|deadline| Instant::now() + Duration::from_secs_f64(self.usual_s) > deadline)
-    }
-}
-
-impl search::Readings for RaceOf<'_> {
-    fn read(&mut self, candidate: usize, attempt: usize, limit_s: Option<f64>) -> Result<Reading> {
-        let one = self.candidates[candidate].as_ref();
-        if self.is_late() && self.session.store.run(&self.session.key(one), attempt)?.is_none() {
-            return Ok(Reading::Stop);
-        }
-        let Some(row) = self.session.row(one, attempt, limit_s)? else { return Ok(Reading::Stop) };
-        if let (Reading::Seconds(_), Some(of_runs)) = (&row.reading, self.regions.get_mut(candidate)) {
-            of_runs.push(row.regions);
-        }
-        Ok(row.reading)
-    }
-
-    fn ahead(&mut self, runs: &[(usize, usize)], limit_s: Option<f64>) -> Result<()> {
-        let Some(run_many) = self.session.run_many.filter(|_| !self.is_late()) else { return Ok(()) };
-        // Nobody is stopped sooner than the program as it is takes, which is known.
-        let limit_s = limit_s.or(Some(self.session.settings.limit_s(self.usual_s)));
-        let mut missing = Vec::new();
-        for &(candidate, attempt) in runs {
-            if self.session.known(self.candidates[candidate].as_ref(), attempt, limit_s)?.is_none() {
-                missing.push((candidate, attempt));
-            }
-        }
-        if missing.is_empty() || self.session.stop.wished() {
-            return Ok(());
-        }
-        let plans: Vec<_> = missing.iter().map(|&(candidate, _)| self.candidates[candidate].clone()).collect();
-        run_many(&plans, limit_s.map(Duration::from_secs_f64), &mut |at, trial| {
-            let (candidate, attempt) = missing[at];
-            self.session.keep(&self.session.key(self.candidates[candidate].as_ref()), attempt, limit_s, trial).map(drop)
-        })
     }
 }
 

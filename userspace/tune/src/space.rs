@@ -138,12 +138,17 @@ impl Configuration {
         RegionSeats::from(*self).nodes(topology)
     }
 
-    /// The nodes that hold its pages: those of its threads, then always the one nearest to those taken. Whoever moves pages
-    /// takes the first ones with memory.
+    /// The nodes that hold its pages: whoever moves pages takes the first ones with memory, all else [those near its
+    /// threads](Self::nodes_near_threads).
     pub fn nodes_of_pages(&self, topology: &Topology) -> Vec<NodeIndex> {
         if self.needs_moving() {
             return memory_nodes(topology).take(self.page_nodes).collect();
         }
+        self.nodes_near_threads(topology)
+    }
+
+    /// The nodes of its threads, then always the one nearest to those taken, as many as hold pages.
+    pub fn nodes_near_threads(&self, topology: &Topology) -> Vec<NodeIndex> {
         let of_threads = nodes_of_threads(topology, self.thread_nodes);
         let with_memory = of_threads.into_iter().filter(|&node| topology.nodes[node].memory_pages > 0);
         nearest(topology, with_memory.take(self.page_nodes).collect(), memory_nodes(topology), self.page_nodes)

@@ -5,6 +5,7 @@
 //! experiment, its configuration and its attempt, so the same command goes on where it was, whatever ended it, and what
 //! was measured is never measured twice. An experiment is what makes runs comparable: machine, program, arguments.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::regions::Region;
 use crate::search::Reading;
 
 /// Version of the tables.
-const VERSION: i64 = 3;
+const VERSION: i64 = 4;
 
 /// How long another process may hold the file.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -49,9 +50,12 @@ CREATE TABLE IF NOT EXISTS page_use (
 	what TEXT NOT NULL, -- JSON: by allocation, who uses which page
 	PRIMARY KEY (experiment, threads)
 ) STRICT;
+CREATE TABLE IF NOT EXISTS written (
+	file TEXT PRIMARY KEY -- as an argument names it: the program writes it, so it is no input
+) STRICT;
 ";
 
-/// Makes version 3 of version 2, which did not know where memory was; tables that it did not have are made as in a new file.
+/// Of version 2, which did not know where memory was; version 3 did not know which files are written. Tables that it did not have are made as in a new file.
 const FROM_VERSION_2: &str = "ALTER TABLE run ADD COLUMN first_touch TEXT;";
 
 /// One run.
@@ -100,7 +104,7 @@ impl Store {
         connection.busy_timeout(PATIENCE)?;
         let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
         match version {
-            0 => connection
+            0 | 3 => connection
                 .execute_batch(&format!("BEGIN IMMEDIATE; {TABLES} PRAGMA user_version = {VERSION}; COMMIT"))?,
             2 => connection.execute_batch(&format!(
                 "BEGIN IMMEDIATE; {FROM_VERSION_2} {TABLES} PRAGMA user_version = {VERSION}; COMMIT"
@@ -108,10 +112,51 @@ impl Store {
             VERSION => {}
             other => bail!("it is of version {other}, this is version {VERSION}: name another file with --store"),
         }
-        let what = serde_json::to_string(what)?;
-        let experiment: String = Sha256::digest(what.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-        connection.execute("INSERT OR IGNORE INTO experiment (id, what) VALUES (?1, ?2)", params![experiment, what])?;
+        let experiment = experiment(&connection, what)?;
         Ok(Self { connection, experiment })
+    }
+
+    /// Goes on with the runs of the experiment `what` instead.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn turn_to(&mut self, what: &impl Serialize) -> Result<()> {
+        self.experiment = experiment(&self.connection, what).context("the store of runs cannot be written")?;
+        Ok(())
+    }
+
+    /// Files that programs of this store are known to write.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn written(&self) -> Result<BTreeSet<String>> {
+        let all = || {
+            let mut query = self.connection.prepare("SELECT file FROM written")?;
+            query.query_map([], |record| record.get(0))?.collect()
+        };
+        let all: rusqlite::Result<BTreeSet<String>> = all();
+        all.context("the store of runs cannot be read")
+    }
+
+    /// Keeps that the program writes these files. Its runs so far are of the experiment `what`, that without them, from now on.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn keep_written(&mut self, files: &BTreeSet<String>, what: &impl Serialize) -> Result<()> {
+        let before = self.experiment.clone();
+        self.turn_to(what)?;
+        let mut change = || {
+            let all = self.connection.transaction()?;
+            for file in files {
+                all.execute("INSERT OR IGNORE INTO written (file) VALUES (?1)", [file])?;
+            }
+            for table in ["run", "page_use"] {
+                let change = format!("UPDATE OR REPLACE {table} SET experiment = ?1 WHERE experiment = ?2");
+                all.execute(&change, [&self.experiment, &before])?;
+            }
+            all.commit()
+        };
+        change().context("the store of runs cannot be written")
     }
 
     /// A run, if it is there.
@@ -207,6 +252,14 @@ impl Store {
     }
 }
 
+/// What the file calls the experiment `what`, which it knows from now on.
+fn experiment(connection: &Connection, what: &impl Serialize) -> Result<String> {
+    let what = serde_json::to_string(what)?;
+    let experiment: String = Sha256::digest(what.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    connection.execute("INSERT OR IGNORE INTO experiment (id, what) VALUES (?1, ?2)", params![experiment, what])?;
+    Ok(experiment)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,7 +313,7 @@ mod tests {
         store.keep("8", 0, &old).unwrap();
         store
             .connection
-            .execute_batch("ALTER TABLE run DROP COLUMN first_touch; DROP TABLE page_use; PRAGMA user_version = 2")
+            .execute_batch("ALTER TABLE run DROP COLUMN first_touch; DROP TABLE page_use; DROP TABLE written; PRAGMA user_version = 2")
             .unwrap();
         drop(store);
         let store = Store::open(&path, &"one").unwrap();
@@ -282,6 +335,20 @@ mod tests {
         let read = [4, 8, 2].map(|threads| store.page_use(threads).unwrap());
         assert_eq!(read, [Some(page_use), None, None]);
         assert_eq!(Store::open(&path, &"other").unwrap().page_use(4).unwrap(), None);
+    }
+
+    #[test]
+    fn runs_stay_those_of_a_program_that_is_found_to_write_a_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("runs");
+        let mut store = Store::open(&path, &["p", "out 12"]).unwrap();
+        store.keep("8", 0, &ended(1.0)).unwrap();
+        store.keep_written(&["out".to_owned()].into(), &["p"]).unwrap();
+        store.keep("8", 1, &ended(2.0)).unwrap();
+        let mut again = Store::open(&path, &["p", "out 34"]).unwrap();
+        assert_eq!((again.written().unwrap(), again.len().unwrap()), (["out".to_owned()].into(), 0));
+        again.turn_to(&["p"]).unwrap();
+        assert_eq!((again.run("8", 0).unwrap(), again.len().unwrap()), (Some(ended(1.0)), 2));
     }
 
     #[test]

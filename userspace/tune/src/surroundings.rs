@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::process::Command;
 
@@ -11,13 +12,59 @@ use anyhow::{Context, Result};
 use object::{Object as _, ObjectSection as _};
 use sha2::{Digest as _, Sha256};
 
-/// Hash of a file.
+/// Files of more bytes are known by blocks: who tunes or runs a program does not wait for all of its data to be read.
+const WHOLE_BYTES: u64 = 64 << 20;
+
+/// Bytes of such a block, and how many there are, at equal distances.
+const BLOCK_BYTES: u64 = 1 << 20;
+const BLOCKS: u64 = 32;
+
+/// Hash of a file; of a large one, of its length and of blocks of it.
 ///
 /// # Errors
 /// It cannot be read.
 pub fn sha256(path: &Path) -> Result<String> {
-    let content = fs::read(path).with_context(|| format!("{}: cannot be read", path.display()))?;
-    Ok(Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect())
+    hash(path, WHOLE_BYTES).with_context(|| format!("{}: cannot be read", path.display()))
+}
+
+fn hash(path: &Path, whole_bytes: u64) -> std::io::Result<String> {
+    let mut file = fs::File::open(path)?;
+    let mut hash = Sha256::new();
+    let bytes = file.metadata()?.len();
+    let mut block = Vec::new();
+    if bytes <= whole_bytes {
+        file.read_to_end(&mut block)?;
+        hash.update(&block);
+    } else {
+        hash.update(bytes.to_le_bytes());
+        for number in 0..BLOCKS {
+            file.seek(SeekFrom::Start((bytes - BLOCK_BYTES) * number / (BLOCKS - 1)))?;
+            block.clear();
+            (&mut file).take(BLOCK_BYTES).read_to_end(&mut block)?;
+            hash.update(&block);
+        }
+    }
+    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Files that arguments name, as they are or behind `=`, each with its hash; `None` if there are none.
+///
+/// # Errors
+/// One of them cannot be read.
+pub fn files(arguments: &[String]) -> Result<Option<Vec<String>>> {
+    let named = |argument: &String| {
+        let behind = argument.split_once('=').map(|(_, value)| value.to_owned());
+        [Some(argument.clone()), behind].into_iter().flatten().find(|name| Path::new(name).is_file())
+    };
+    let names: BTreeSet<String> = arguments.iter().filter_map(named).collect();
+    let hashed = |name: &String| Ok(format!("{name} {}", sha256(name.as_ref())?));
+    let files: Vec<String> = names.iter().map(hashed).collect::<Result<_>>()?;
+    Ok(Some(files).filter(|files| !files.is_empty()))
+}
+
+/// The name in a line with a name and a hash.
+pub fn name_of(line: &str) -> &str {
+    line.rsplit_once(' ').map_or(line, |(name, _)| name)
 }
 
 /// The shared libraries of a program as the dynamic loader finds them, without running it, each with its hash; `None` if it
@@ -80,6 +127,26 @@ mod tests {
         let (path, hash) = this.iter().find(|one| one.contains("libc.so")).unwrap().split_once(' ').unwrap();
         assert_eq!(hash, sha256(path.as_ref()).unwrap());
         assert_eq!(of("/etc/passwd"), None);
+    }
+
+    #[test]
+    fn a_large_file_is_known_by_its_length_its_ends_and_what_is_between() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data");
+        let mut content = vec![7; 64 << 20];
+        let mut hash_of = |changed: usize| {
+            content[changed] += 1;
+            fs::write(&path, &content).unwrap();
+            hash(&path, 1000).unwrap()
+        };
+        let last = (64 << 20) - 1;
+        // Within the 16th block.
+        let between = 31 << 20;
+        let hashes: BTreeSet<String> = [0, last, between].into_iter().map(&mut hash_of).collect();
+        assert_eq!(hashes.len(), 3);
+        content.pop();
+        fs::write(&path, &content).unwrap();
+        assert!(!hashes.contains(&hash(&path, 1000).unwrap()));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use tandem_machine::MachineFile;
 use tandem_policies::model::Topology;
 
 use crate::search::{Reading, Settings, search};
-use crate::session::{AS_IT_IS, name};
+use crate::session::{AS_IT_IS, BY_A_MAP};
 use crate::space::{ALL, Configuration, PagePlacement, Space, ThreadPlacement};
 
 /// Runs of each configuration when one searches exhaustively, the first to warm up included.
@@ -29,7 +29,7 @@ const EQUAL: f64 = 0.02;
 /// Runs of one configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Its name.
+    /// Its name, as the store has it.
     pub configuration: String,
     /// Its runs, in their order.
     pub seconds: Vec<f64>,
@@ -106,7 +106,7 @@ impl Table {
         let topology = MachineFile::load(machines.join(format!("{}.toml", self.machine)))?.topology()?;
         let rows = self.with_configurations(&topology)?;
         let as_it_is = rows.iter().position(|row| row.0.is_none()).context("the program as it is did not run")?;
-        let timed = |at: usize| Timed { configuration: name(rows[at].0.as_ref()), seconds: rows[at].1 };
+        let timed = |at: usize| Timed { configuration: self.rows[at].configuration.clone(), seconds: rows[at].1 };
         let best_of = |wanted: &dyn Fn(&Configuration) -> bool| {
             let among = (0..rows.len()).filter(|&at| rows[at].0.as_ref().is_some_and(wanted));
             among.min_by(|&one, &other| rows[one].1.total_cmp(&rows[other].1)).context("a part of the table is empty")
@@ -143,7 +143,9 @@ impl Table {
             if row.configuration == AS_IT_IS {
                 return Ok((None, seconds));
             }
-            match all.iter().find(|one| one.to_string() == row.configuration) {
+            // It is the same configuration, however its pages come to where they belong.
+            let of = row.configuration.strip_suffix(BY_A_MAP).unwrap_or(&row.configuration);
+            match all.iter().find(|one| one.to_string() == of) {
                 Some(one) => Ok((Some(*one), seconds)),
                 None => bail!("{}: {} has no such configuration", row.configuration, self.machine),
             }
@@ -172,7 +174,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::AT_BIRTH;
+    use crate::session::{AT_BIRTH, name};
 
     fn machines() -> std::path::PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vm/machines")
@@ -234,6 +236,17 @@ mod tests {
         let judged = judged.judge(&machines(), &Settings::default()).unwrap();
         assert!(judged.share_of_long_runs < judged.share, "{judged:?}");
         assert_eq!(judged.chosen, judged.best);
+    }
+
+    #[test]
+    fn a_placement_by_a_map_is_a_row_of_its_own_with_the_name_that_the_store_has() {
+        let mut table = made_up(|_| 2.0);
+        let moved = "4 threads scatter on 2 nodes, pages locality on 2 nodes";
+        let by_map = format!("{moved}, by a map");
+        let row = |configuration: &str, seconds| Row { configuration: configuration.into(), seconds: vec![seconds; 3] };
+        table.rows.extend([row(moved, 3.0), row(&by_map, 1.0)]);
+        let judged = table.judge(&machines(), &Settings::default()).unwrap();
+        assert_eq!((&judged.best.configuration, &judged.chosen.configuration), (&by_map, &by_map));
     }
 
     #[test]

@@ -4,107 +4,26 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use tandem_ab::statistics::{Better, Comparison};
-use tandem_machine::format_cpu_list;
-use tandem_policies::model::Topology;
 
 use crate::apart::{self, RegionResult, regions};
 use crate::first_touch::{Bimodal, Remedy};
 use crate::one_by_one::{OneByOne, Prediction};
 use crate::page_map::PageMap;
 use crate::plan::{Plan, RegionSeats};
-use crate::session::{Outcome, name};
+use crate::session::{AS_IT_IS, Outcome, name};
 use crate::space::Configuration;
-use crate::surroundings::{libraries, sha256, variables, what_differs};
+use crate::subject::Subject;
 
 /// Version of the file.
 const VERSION: u32 = 4;
 
 /// The oldest version that is read: it knew no seats of single regions; version 3 knew nothing of chance.
 const OLDEST: u32 = 2;
-
-/// The machine and the program that a result is of.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Subject {
-    /// The program's path when it was tuned.
-    pub program: String,
-    /// Hash of its file.
-    pub program_sha256: String,
-    /// Its arguments; `{threads}` stands for the number of threads.
-    pub arguments: Vec<String>,
-    /// Hash of the file that it read as its standard input.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub input_sha256: Option<String>,
-    /// Functions that count as parallel regions.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub functions: Vec<String>,
-    /// Its shared libraries, each with the hash of its file; not known of programs that are no dynamic ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub libraries: Option<Vec<String>>,
-    /// What the OpenMP runtimes find in the environment; not known to files of version 2.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub variables: Option<Vec<String>>,
-    /// The machine's nodes with CPUs, memory sizes and distances, one a line.
-    pub machine: Vec<String>,
-}
-
-impl Subject {
-    /// What `command` is on the machine of `topology`, reading `input`.
-    ///
-    /// # Errors
-    /// The program or the input cannot be found or read.
-    pub fn of(command: &[String], input: Option<&Path>, topology: &Topology) -> Result<Self> {
-        let (program, arguments) = command.split_first().context("there is no program to run")?;
-        let path = find(program)?;
-        Ok(Self {
-            program_sha256: sha256(&path)?,
-            functions: Vec::new(),
-            libraries: libraries(&path)?,
-            variables: Some(variables(std::env::vars_os())),
-            program: path.display().to_string(),
-            arguments: arguments.to_vec(),
-            input_sha256: input.map(sha256).transpose()?,
-            machine: machine(topology),
-        })
-    }
-
-    /// In what `now` differs from this, one sentence each.
-    pub fn differences(&self, now: &Self) -> Vec<String> {
-        let mut differences = Vec::new();
-        if self.machine != now.machine {
-            differences.push(format!(
-                "it was tuned on another machine ({}; here: {})",
-                self.machine.join("; "),
-                now.machine.join("; ")
-            ));
-        }
-        if self.program_sha256 != now.program_sha256 {
-            differences.push(format!("{} is not the program that was tuned ({})", now.program, self.program));
-        }
-        if self.arguments != now.arguments {
-            let (then, now) = (self.arguments.join(" "), now.arguments.join(" "));
-            differences.push(format!("it was tuned with the arguments `{then}`, not `{now}`"));
-        }
-        match (&self.input_sha256, &now.input_sha256) {
-            (then, now) if then == now => {}
-            (Some(_), None) => {
-                differences.push("it was tuned with a file to read, which is not what it reads now".into())
-            }
-            (None, Some(_)) => differences.push("it was tuned with nothing to read, and reads a file now".into()),
-            _ => differences.push("it was tuned with another input".into()),
-        }
-        if self.program_sha256 == now.program_sha256 {
-            differences.extend(what_differs("shared libraries", &self.libraries, &now.libraries));
-        }
-        differences.extend(what_differs("variables for OpenMP", &self.variables, &now.variables));
-        differences
-    }
-}
 
 /// Runs of one configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -238,10 +157,11 @@ impl Tuned {
 
     /// What was found, in one sentence.
     pub fn in_words(&self) -> String {
-        let (Some(plan), Some(evidence)) = (self.plan(), &self.evidence) else {
+        let Some(plan) = self.plan() else {
             let main = self.main_node().map(|node| format!(", with its main thread on node {node} at first"));
             return format!("the program as it is is the fastest that was found{}", main.unwrap_or_default());
         };
+        let Some(evidence) = &self.evidence else { return self.alone_in_words(&plan) };
         let [low, high] = evidence.interval;
         let sure = Comparison { ratio: evidence.speed_up, interval: (low, high) }.verdict(Better::Higher);
         let so = match sure {
@@ -252,6 +172,16 @@ impl Tuned {
             "{plan}: {:.3} s, as it is {:.3} s: {:.2} times as fast (95 %: {low:.2} to {high:.2}, {} and {} runs){so}",
             evidence.tuned_s, evidence.as_it_is_s, evidence.speed_up, evidence.runs[1], evidence.runs[0]
         )
+    }
+
+    /// The plan that was found, where the program as it is gives no time to compare it with.
+    fn alone_in_words(&self, plan: &Plan) -> String {
+        let of = |name: &str| self.measured.iter().find(|one| one.configuration == name);
+        let tuned = of(&plan.to_string()).and_then(|one| one.median_s);
+        let tuned = tuned.map_or(String::new(), |seconds| format!(": {seconds:.3} s"));
+        let failure = of(AS_IT_IS).and_then(|one| one.failure.as_ref());
+        let why = failure.map_or("was not measured".to_owned(), |failure| format!("failed: {failure}"));
+        format!("{plan}{tuned}; not compared with the program as it is, which {why}")
     }
 
     /// What is known of its regions, as text; empty if it has none.
@@ -318,30 +248,6 @@ fn measured(configuration: String, runs: &crate::search::Runs) -> Measured {
     }
 }
 
-/// A machine in lines, equal for machines that are equal to a program.
-fn machine(topology: &Topology) -> Vec<String> {
-    let line = |node: &tandem_policies::model::Node| {
-        let cpus: Vec<u32> = node.cpus.iter().map(|cpu| cpu.0).collect();
-        let distances: Vec<String> = node.distance.values().map(u32::to_string).collect();
-        // The kernel keeps some memory for itself, not always the same.
-        let gib = (node.memory_pages as f64 * tandem_policies::model::PAGE_BYTES as f64 / (1 << 30) as f64).round();
-        format!("node {}: CPUs {}, {gib} GiB, distances {}", node.id, format_cpu_list(&cpus), distances.join(" "))
-    };
-    topology.nodes.values().map(line).collect()
-}
-
-/// The file of a program, as the shell would find it.
-fn find(program: &str) -> Result<PathBuf> {
-    let is_program = |path: &Path| path.is_file();
-    if program.contains('/') {
-        let path = PathBuf::from(program);
-        return if is_program(&path) { Ok(path) } else { bail!("{program}: there is no such program") };
-    }
-    let places = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&places).map(|place| place.join(program)).find(|path| is_program(path));
-    found.with_context(|| format!("{program}: there is no such program in the path"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -349,10 +255,9 @@ mod tests {
     use crate::page_map::Mapped;
     use crate::search::{End, Found, Runs};
     use crate::space::{PagePlacement, ThreadPlacement};
-    use crate::testing::machine;
 
     fn subject() -> Subject {
-        Subject::of(&["sh".into(), "-c".into(), "true".into()], None, &machine(2, 2)).unwrap()
+        crate::subject::tests::subject()
     }
 
     fn outcome() -> Outcome {
@@ -453,6 +358,17 @@ mod tests {
     }
 
     #[test]
+    fn a_configuration_is_the_result_though_the_program_failed_as_it_is_in_the_end() {
+        let mut outcome = outcome();
+        outcome.found.runs[0].failure = Some("exit code 9".into());
+        let tuned = Tuned::new(subject(), &outcome);
+        let words = tuned.in_words();
+        assert!(words.starts_with("4 threads scatter on 2 nodes, pages interleave on 2 nodes: 2.050 s"), "{words}");
+        assert!(words.ends_with("not compared with the program as it is, which failed: exit code 9"), "{words}");
+        assert!(tuned.is_applied() && tuned.text().unwrap().contains(&words));
+    }
+
+    #[test]
     fn a_program_placed_by_chance_is_read_back_and_its_main_thread_alone_is_bound_if_nothing_else_is() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.tandem.toml");
@@ -486,33 +402,6 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_said() {
-        let tuned = subject();
-        assert!(tuned.differences(&tuned).is_empty());
-        let other = Subject::of(&["ls".into()], None, &machine(1, 4)).unwrap();
-        let said = tuned.differences(&other);
-        assert_eq!(said.len(), 3, "{said:?}");
-        assert!(
-            said[0].contains("another machine") && said[0].contains("node 1: CPUs 2-3, 1 GiB, distances 20 10"),
-            "{said:?}"
-        );
-        let other = Subject {
-            input_sha256: Some("12".into()),
-            libraries: Some(vec!["/lib/other.so 12".into()]),
-            variables: Some(vec!["OMP_SCHEDULE=static".into()]),
-            ..tuned.clone()
-        };
-        let more = tuned.differences(&other);
-        assert_eq!(more[0], "it was tuned with nothing to read, and reads a file now");
-        assert!(more[1].contains("shared libraries") && more[1].ends_with("here: /lib/other.so)"), "{more:?}");
-        assert!(more[2].ends_with("here: OMP_SCHEDULE=static)") && more.len() == 3, "{more:?}");
-        assert_eq!(other.differences(&tuned)[0], "it was tuned with a file to read, which is not what it reads now");
-        let third = Subject { input_sha256: Some("34".into()), ..other.clone() };
-        assert_eq!(other.differences(&third), ["it was tuned with another input"]);
-        assert!(said[1].contains("/ls is not the program that was tuned") && said[2].contains("`-c true`"), "{said:?}");
-    }
-
-    #[test]
     fn what_is_no_result_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.toml");
@@ -522,13 +411,5 @@ mod tests {
         let newer = Tuned::new(subject(), &outcome()).text().unwrap().replace("version = 4", "version = 9");
         fs::write(&path, newer).unwrap();
         assert!(Tuned::read(&path).unwrap_err().to_string().contains("version 9"));
-    }
-
-    #[test]
-    fn a_program_that_is_not_there_is_named() {
-        for program in ["no-such-program-anywhere", "./no/such"] {
-            let said = Subject::of(&[program.to_owned()], None, &machine(1, 1)).unwrap_err().to_string();
-            assert!(said.contains(program), "{said}");
-        }
     }
 }

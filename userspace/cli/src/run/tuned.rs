@@ -2,11 +2,11 @@
 //! `tandem run --tuned`: a program under the configuration that `tandem tune` found.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tandem_ab::stop::Stop;
@@ -16,7 +16,8 @@ use tandem_tune::chance::main_cpus;
 use tandem_tune::launch::{End, Program, Streams};
 use tandem_tune::places::Places;
 use tandem_tune::session::places;
-use tandem_tune::tuned::{Subject, Tuned};
+use tandem_tune::subject::Subject;
+use tandem_tune::tuned::Tuned;
 
 use crate::tune::movers;
 
@@ -28,8 +29,12 @@ pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
     let tuned = Tuned::read(file)?;
     let topology = read_running().context("the machine's topology cannot be read")?.topology;
     let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    for difference in tuned.subject.differences(&Subject::of(&words, input(), &topology)?) {
+    let differences = tuned.subject.differences(&Subject::of(&words, input(), &topology)?);
+    for difference in &differences {
         eprintln!("tandem: warning: {}: {difference}", file.display());
+    }
+    if !differences.is_empty() {
+        eprintln!("tandem: warning: {}: it may not be the fastest any more: `tandem tune` finds out", file.display());
     }
     let plan = tuned.plan();
     if plan.is_none() {
@@ -79,6 +84,24 @@ pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
         End::TooLong | End::Stopped | End::Measured => 1,
     };
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+}
+
+/// Where `tandem tune` puts what it finds about this program, if that is there.
+///
+/// # Errors
+/// It is not.
+pub fn result_here(command: &[OsString]) -> Result<PathBuf> {
+    let name = Path::new(command.first().context("there is no program to run")?).file_name().unwrap_or_default();
+    let file = PathBuf::from(format!("{}.tandem.toml", name.to_string_lossy()));
+    if !file.is_file() {
+        let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+        bail!(
+            "--tuned: there is no {} here: make it with `tandem tune -- {}`, or name a file",
+            file.display(),
+            words.join(" ")
+        );
+    }
+    Ok(file)
 }
 
 /// What the program will read, if that is a file: a terminal or a pipe cannot be looked at beforehand.

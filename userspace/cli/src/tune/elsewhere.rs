@@ -13,7 +13,7 @@ use tandem_tune::remote::slurm::Slurm;
 use tandem_tune::remote::ssh::SshHosts;
 use tandem_tune::remote::{Description, Executor, Job, Reply, Request};
 use tandem_tune::session::{ManyRunner, Trial};
-use tandem_tune::tuned::Subject;
+use tandem_tune::subject::Subject;
 
 /// What runs trials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -143,7 +143,8 @@ impl<'a> Far<'a> {
             input: input.map(Path::to_owned),
             plan: None,
             limit_s: None,
-            subject: subject.clone(),
+            // Files that arguments name may be the program's output, which is not the same everywhere.
+            subject: Subject { files: None, ..subject.clone() },
         };
         Ok(Self { executor, stop, job })
     }

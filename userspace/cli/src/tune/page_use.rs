@@ -44,11 +44,11 @@ fn open() -> Result<Box<dyn Sampler>> {
     Ok(samplers::open(SamplerChoice::Auto, lookahead, fault, &cpus)?)
 }
 
-/// Runs the program with its threads in these places.
+/// Runs the program with its threads in these places, for so long at most.
 ///
 /// # Errors
 /// It cannot be run, or the sampler cannot go on.
-pub fn profile(what: &What, plan: &Plan, places: &Places, stop: &Stop) -> Result<Profiled> {
+pub fn profile(what: &What, plan: &Plan, places: &Places, limit: Option<Duration>, stop: &Stop) -> Result<Profiled> {
     let streams = Streams::Files { input: what.input.map(std::path::Path::to_owned), output: "/dev/null".into() };
     let program = Program { command: words(what.command, Some(plan)), streams, functions: Vec::new() };
     let Places { threads, seats, .. } = places.clone();
@@ -66,7 +66,7 @@ pub fn profile(what: &What, plan: &Plan, places: &Places, stop: &Stop) -> Result
             Err(_) => Ok(Vec::new()),
         });
         // Nobody listens any more if the sampler has failed, which is told below.
-        let seen = launch::run(&program, &places, None, stop, move |pid| {
+        let seen = launch::run(&program, &places, limit, stop, move |pid| {
             let _ = tell.send(pid.cast_unsigned());
         });
         drop(ended);
@@ -75,6 +75,7 @@ pub fn profile(what: &What, plan: &Plan, places: &Places, stop: &Stop) -> Result
     let (seen, touches) = (seen?, touches?);
     Ok(match seen.end {
         End::Stopped => Profiled::Stopped,
+        End::TooLong => Profiled::Impossible("the time was over before the program ended".to_owned()),
         End::Code(0) => match PageUse::of(sampler, &seen.allocations, &seen.members, &touches) {
             Ok(found) => Profiled::Use(found),
             Err(why) => Profiled::Impossible(why.to_string()),
@@ -163,7 +164,7 @@ int main(void)
     fn profiled(command: &[&str]) -> Profiled {
         let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
         let what = What { command: &command, input: None, functions: &[] };
-        profile(&what, &Plan::from(one()), &Places::default(), &Stop::default()).unwrap()
+        profile(&what, &Plan::from(one()), &Places::default(), None, &Stop::default()).unwrap()
     }
 
     #[test]

@@ -17,7 +17,7 @@ use tandem_tune::places::Places;
 use tandem_tune::plan::Plan;
 use tandem_tune::remote::{Description, Job, Reply, Request};
 use tandem_tune::session::{Trial, places};
-use tandem_tune::tuned::Subject;
+use tandem_tune::subject::Subject;
 
 use super::{INTERRUPTED, movers};
 

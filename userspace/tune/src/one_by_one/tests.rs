@@ -101,6 +101,12 @@ impl Tuned {
 
 /// Tunes it, until the `last` run.
 fn tune(made: &Made, store: &Path, last: usize) -> Tuned {
+    tune_within(None, made, store, last)
+}
+
+/// Tunes it within this time, of which the first run with turns takes all.
+fn tune_within(budget: Option<Duration>, made: &Made, store: &Path, last: usize) -> Tuned {
+    let started = Instant::now();
     let (topology, stop) = (machine(2, 4), Stop::default());
     let (ran, left) = (RefCell::new(BTreeMap::new()), Cell::new(last));
     let outcome = Session {
@@ -113,11 +119,15 @@ fn tune(made: &Made, store: &Path, last: usize) -> Tuned {
         command_has_threads: false,
         store: &Store::open(store, &"made").unwrap(),
         settings: Settings::default(),
-        budget: None,
+        started,
+        budget,
         stop: &stop,
         say: &|_| (),
         run: &|plan: Option<&Plan>, _: &Places, limit: Option<Duration>| {
             let mut seen = made.run(plan);
+            if let Some(budget) = budget.filter(|_| plan.is_some_and(|plan| plan.turns.is_some())) {
+                std::thread::sleep(budget.saturating_sub(started.elapsed()));
+            }
             if left.get() == 0 {
                 stop.wish();
                 seen.end = End::Stopped;
@@ -300,4 +310,18 @@ fn regions_of_an_interrupted_session_are_not_measured_again() {
         let plan = |tuned: &Tuned| tuned.outcome().plan().map(|(plan, runs)| (plan, runs.seconds.len()));
         assert_eq!((plan(&rest), &rest.outcome().notes), (plan(&whole), &whole.outcome().notes));
     }
+}
+
+/// Entered so seldom that turns take several runs.
+#[test]
+fn turns_end_with_the_budget() {
+    let directory = tempfile::tempdir().unwrap();
+    let seconds = |_: &str, seats: &RegionSeats, _: &Configuration, _: usize| 0.01 + 0.001 * seats.threads as f64;
+    let made = Made { entries: 20, ..Made::of(&seconds) };
+    let turns = |tuned: &Tuned| tuned.ran.keys().filter(|name| name.contains(" in turns ")).count();
+    let whole = tune(&made, &directory.path().join("whole"), 10_000);
+    assert!(turns(&whole) > 2, "{:?}", whole.ran.keys());
+    let tuned = tune_within(Some(Duration::from_secs(4)), &made, &directory.path().join("s"), 10_000);
+    assert_eq!(turns(&tuned), 1, "{:?}", tuned.ran.keys());
+    assert!(tuned.has_noted("there was no time to tune all regions one by one"), "{:?}", tuned.outcome().notes);
 }

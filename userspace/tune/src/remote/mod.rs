@@ -19,7 +19,7 @@ use tandem_policies::model::Topology;
 
 use crate::plan::Plan;
 use crate::session::Trial;
-use crate::tuned::Subject;
+use crate::subject::Subject;
 
 /// How often a request is carried out until one that is lost again ends the session.
 pub const TRIES: u32 = 3;

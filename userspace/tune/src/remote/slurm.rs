@@ -28,9 +28,14 @@ const UNKNOWN_TIMES: u32 = 3;
 /// In a submission's directory, the file with its job's number.
 const JOB_FILE: &str = "job";
 
+/// In the directory of submissions, the file that the session locks whose they are.
+const LOCK_FILE: &str = "lock";
+
 /// Hands requests to Slurm.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Slurm {
+    /// Held as long as this lives; the kernel lets it go whatever ends the process.
+    _lock: fs::File,
     /// Of submissions; all machines see it at this path.
     directory: PathBuf,
     /// `tandem` on the machines that run trials.
@@ -51,11 +56,21 @@ impl Slurm {
     /// Prepares `directory`. What an earlier session left running there is cancelled.
     ///
     /// # Errors
-    /// The directory cannot be made or read.
+    /// The directory cannot be made or read, or another session has its jobs there.
     pub fn new(directory: PathBuf, worker: PathBuf, options: Vec<String>) -> Result<Self> {
         let in_words = || format!("{}: cannot be used for jobs", directory.display());
         fs::create_dir_all(&directory).with_context(in_words)?;
-        let slurm = Self { directory: fs::canonicalize(&directory).with_context(in_words)?, worker, options };
+        let lock = fs::File::create(directory.join(LOCK_FILE)).with_context(in_words)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => bail!(
+                "{}: another `tandem tune` has its jobs there: name another directory with --jobs",
+                directory.display()
+            ),
+            Err(fs::TryLockError::Error(error)) => return Err(error).with_context(in_words),
+        }
+        let directory_of_all = fs::canonicalize(&directory).with_context(in_words)?;
+        let slurm = Self { _lock: lock, directory: directory_of_all, worker, options };
         for left in fs::read_dir(&slurm.directory).with_context(in_words)? {
             let left = left.with_context(in_words)?.path();
             if let Ok(job) = fs::read_to_string(left.join(JOB_FILE)) {
@@ -187,5 +202,29 @@ impl Executor for Slurm {
             fs::remove_dir_all(&submission.directory)?;
         }
         result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_directory(directory: &Path) -> Result<Slurm> {
+        Slurm::new(directory.to_owned(), "/bin/tandem".into(), Vec::new())
+    }
+
+    #[test]
+    fn a_second_session_does_not_take_the_jobs_of_one_that_goes_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = in_directory(directory.path()).unwrap();
+        let jobs = directory.path().join("jobs-1");
+        fs::create_dir(&jobs).unwrap();
+        let said = format!("{:#}", in_directory(directory.path()).unwrap_err());
+        assert!(
+            said.contains("another `tandem tune` has its jobs there: name another directory with --jobs"),
+            "{said}"
+        );
+        drop(first);
+        assert!(in_directory(directory.path()).is_ok());
     }
 }

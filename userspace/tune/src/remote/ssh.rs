@@ -22,6 +22,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A host that fails so often in a row is asked no more.
 const FAILURES: u32 = 2;
 
+/// What ssh is told besides: to ask nobody, and to give a host up that does not answer for a minute, or was never there. What the
+/// user's command says about that comes first, and so holds.
+const OPTIONS: [&str; 8] =
+    ["-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"];
+
 /// Hands requests to machines by ssh.
 #[derive(Clone, Debug)]
 pub struct SshHosts {
@@ -101,7 +106,7 @@ impl SshHosts {
         let (program, options) = self.ssh.split_first().context("there is no command that reaches a host")?;
         let worker = format!("exec '{}' trial", self.worker.display().to_string().replace('\'', r"'\''"));
         let mut command = Command::new(program);
-        command.args(options).args(["-o", "BatchMode=yes", host, &worker]);
+        command.args(options).args(OPTIONS).args([host, &worker]);
         // Not a pipe: a connection that ssh keeps for others would hold it open.
         let mut errors = tempfile::tempfile().context("there is no place for what ssh says")?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors.try_clone()?);
@@ -169,5 +174,29 @@ impl Executor for SshHosts {
             }
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Instead of ssh: says what it is called with, and fails.
+    fn called_with(ssh: &[&str]) -> String {
+        let words =
+            ["sh", "-c", "echo \"$@\" >&2; exit 255"].iter().chain(ssh).map(|word| (*word).to_owned()).collect();
+        let hosts = SshHosts { hosts: vec!["far".into()], ssh: words, worker: "/bin/tandem".into() };
+        hosts.ask("far", &Request::Describe, &Stop::default()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_host_that_vanishes_is_noticed_unless_the_user_says_otherwise() {
+        let called = called_with(&["ssh", "-o", "ServerAliveInterval=99"]);
+        let place = |option: &str| called.find(option).unwrap_or_else(|| panic!("{option}: {called}"));
+        for option in ["ConnectTimeout=", "ServerAliveInterval=", "ServerAliveCountMax=", "BatchMode=yes"] {
+            assert!(place(option) < place(" far "), "{called}");
+        }
+        // Of an option that is given twice ssh takes the first.
+        assert!(place("ServerAliveInterval=99") < place("ServerAliveInterval=1"), "{called}");
     }
 }

@@ -49,6 +49,10 @@ fn session_with(
 thread_local! {
     /// Whether pages can be moved where there is no map, and what tells who uses which page; no maps if none.
     static PROFILED: RefCell<Option<(bool, Profiled)>> = const { RefCell::new(None) };
+    /// With how many threads a run cannot be set up.
+    static NOT_SET_UP: Cell<Option<usize>> = const { Cell::new(None) };
+    /// How long sessions may take.
+    static BUDGET: Cell<Option<Duration>> = const { Cell::new(None) };
     /// What becomes of maps.
     static MAP_USE: RefCell<MapUse> = RefCell::default();
     /// How many runs as they are began on each node of those that are placed by chance, and by how much the other one is slower.
@@ -81,6 +85,9 @@ fn session_on(
     let run = |plan: Option<&Plan>, places: &Places, limit: Option<Duration>| {
         let one = plan.map(|plan| &plan.base);
         assert_eq!(places.seats.len(), one.map_or(0, |one| one.threads));
+        if one.is_some_and(|one| Some(one.threads) == NOT_SET_UP.get()) {
+            bail!("no seat is left");
+        }
         if left.get() == 0 {
             stop.wish();
             let seen = Seen::of(End::Stopped, 0.1);
@@ -115,7 +122,7 @@ fn session_on(
             })
         }
     });
-    let profiler = |plan: &Plan, places: &Places| {
+    let profiler = |plan: &Plan, places: &Places, _: Option<Duration>| {
         assert_eq!(places.seats.len(), plan.base.threads);
         profiles.borrow_mut().push(plan.base.threads);
         Ok(PROFILED.with_borrow(|profiled| profiled.as_ref().expect("there are maps").1.clone()))
@@ -131,7 +138,8 @@ fn session_on(
         command_has_threads,
         store: &store,
         settings: Settings::default(),
-        budget: None,
+        started: Instant::now(),
+        budget: BUDGET.get(),
         stop: &stop,
         say: &|sentence: &str| said.borrow_mut().push(sentence.to_owned()),
         run: &run,
@@ -234,6 +242,31 @@ fn a_configuration_that_fails_is_told_and_the_search_goes_on() {
     assert_eq!(told, if births::POSSIBLE { 8 } else { 6 }, "{:?}", outcome.notes);
 }
 
+/// What keeps a run from taking place may be gone the next time.
+#[test]
+fn a_configuration_that_cannot_be_set_up_has_failed_and_is_tried_again_by_the_next_session() {
+    let directory = tempfile::tempdir().unwrap();
+    NOT_SET_UP.set(Some(8));
+    let run = session(&directory.path().join("s"), &four_are_best, 10_000);
+    NOT_SET_UP.set(None);
+    let outcome = run.outcome.unwrap().unwrap();
+    assert_eq!(outcome.best().unwrap().0.threads, 4);
+    let told = outcome.notes.iter().filter(|note| note.contains("it failed: it could not be run: no seat is left"));
+    assert!(told.count() > 0, "{:?}", outcome.notes);
+    assert!(run.said.iter().any(|said| said.contains("8 threads") && said.contains("it could not be run")));
+    let again = session(&directory.path().join("s"), &four_are_best, 10_000);
+    assert!(again.ran.keys().any(|name| name.starts_with("8 threads")), "{:?}", again.ran);
+    assert!(again.outcome.unwrap().unwrap().notes.iter().all(|note| !note.contains("failed")));
+}
+
+#[test]
+fn a_program_that_failed_as_it_is_is_tried_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = directory.path().join("s");
+    assert!(session(&store, &|_| (End::Code(1), 1.0, 1), 10_000).outcome.is_err());
+    assert!(session(&store, &four_are_best, 10_000).outcome.unwrap().is_some());
+}
+
 #[test]
 fn a_program_with_its_own_number_of_threads_is_tuned_with_that() {
     let directory = tempfile::tempdir().unwrap();
@@ -250,6 +283,22 @@ fn a_program_with_its_own_number_of_threads_is_tuned_with_that() {
     }
 }
 
+/// Asked for two threads it fails early, or takes for ever, with as many as it had by then.
+#[test]
+fn a_run_that_did_not_end_well_does_not_fix_the_number_of_threads() {
+    let directory = tempfile::tempdir().unwrap();
+    for (store, end, seconds) in [("fails", End::Code(3), 0.1), ("hangs", End::Code(0), 1e6)] {
+        let program = |one: Option<&Configuration>| match one {
+            Some(one) if one.threads == 2 => (end.clone(), seconds, 1),
+            _ => four_are_best(one),
+        };
+        let outcome = session(&directory.path().join(store), &program, 10_000).outcome.unwrap().unwrap();
+        assert_eq!(outcome.best().unwrap().0.threads, 4, "{store}: {:?}", outcome.notes);
+        let is_unknown = outcome.notes.iter().any(|note| note.contains("whether the program follows"));
+        assert_eq!(is_unknown, store == "hangs", "four threads tell: {:?}", outcome.notes);
+    }
+}
+
 #[test]
 fn programs_that_cannot_be_tuned_are_refused_in_words() {
     let directory = tempfile::tempdir().unwrap();
@@ -262,6 +311,23 @@ fn programs_that_cannot_be_tuned_are_refused_in_words() {
     assert!(
         fails.contains("fails as it is: exit code 1, its last words: oh no") && fails.contains("--stdin"),
         "{fails}"
+    );
+}
+
+#[test]
+fn the_first_run_takes_no_longer_than_the_budget() {
+    let directory = tempfile::tempdir().unwrap();
+    BUDGET.set(Some(Duration::from_secs(2)));
+    let said = session(&directory.path().join("s"), &four_are_best, 10_000)
+        .outcome
+        .map(|_| ())
+        .map_err(|said| said.to_string());
+    BUDGET.set(None);
+    let said = said.unwrap_err();
+    assert!(said.starts_with("one run of the program takes longer than --budget"), "{said}");
+    assert!(
+        session(&directory.path().join("s"), &four_are_best, 10_000).outcome.unwrap().is_some(),
+        "without a budget"
     );
 }
 

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What makes runs comparable: the machine, the program, and what it is given.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use tandem_machine::format_cpu_list;
+use tandem_policies::model::Topology;
+
+use crate::surroundings::{files, libraries, name_of, sha256, variables, what_differs};
+
+/// The machine and the program that a result is of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Subject {
+    /// The program's path when it was tuned.
+    pub program: String,
+    /// Hash of its file.
+    pub program_sha256: String,
+    /// Its arguments; `{threads}` stands for the number of threads.
+    pub arguments: Vec<String>,
+    /// Files that its arguments name, as far as it does not write them, each with its hash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Vec<String>>,
+    /// Hash of the file that it read as its standard input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_sha256: Option<String>,
+    /// Functions that count as parallel regions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<String>,
+    /// Its shared libraries, each with the hash of its file; not known of programs that are no dynamic ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub libraries: Option<Vec<String>>,
+    /// What the OpenMP runtimes find in the environment; not known to files of version 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variables: Option<Vec<String>>,
+    /// The machine's nodes with CPUs, memory sizes and distances, one a line.
+    pub machine: Vec<String>,
+}
+
+impl Subject {
+    /// What `command` is on the machine of `topology`, reading `input`.
+    ///
+    /// # Errors
+    /// The program or the input cannot be found or read.
+    pub fn of(command: &[String], input: Option<&Path>, topology: &Topology) -> Result<Self> {
+        let (program, arguments) = command.split_first().context("there is no program to run")?;
+        let path = find(program)?;
+        Ok(Self {
+            program_sha256: sha256(&path)?,
+            functions: Vec::new(),
+            libraries: libraries(&path)?,
+            variables: Some(variables(std::env::vars_os())),
+            program: path.display().to_string(),
+            arguments: arguments.to_vec(),
+            files: files(arguments)?,
+            input_sha256: input.map(sha256).transpose()?,
+            machine: machine(topology),
+        })
+    }
+
+    /// The same without what is known of these files.
+    pub fn without(self, names: &BTreeSet<String>) -> Self {
+        let left = |files: Vec<String>| files.into_iter().filter(|one| !names.contains(name_of(one))).collect();
+        Self { files: self.files.map(left).filter(|files: &Vec<String>| !files.is_empty()), ..self }
+    }
+
+    /// Files that its arguments name and that are not what they were: the program writes them, if it alone ran meanwhile.
+    ///
+    /// # Errors
+    /// One of them cannot be read.
+    pub fn written(&self) -> Result<BTreeSet<String>> {
+        let (then, now) = (self.files.clone().unwrap_or_default(), files(&self.arguments)?.unwrap_or_default());
+        let (then, now): (BTreeSet<String>, BTreeSet<String>) = (then.into_iter().collect(), now.into_iter().collect());
+        Ok(then.symmetric_difference(&now).map(|one| name_of(one).to_owned()).collect())
+    }
+
+    /// Which of its files are not the same now, one sentence each. One that is new may be what the program wrote.
+    fn other_files(&self, now: &Self) -> Vec<String> {
+        let now = now.files.as_deref().unwrap_or_default();
+        let other = |one: &&String| !now.contains(one);
+        let said = |one: &String| match now.iter().any(|known| name_of(known) == name_of(one)) {
+            true => format!("the file {} is not what it was", name_of(one)),
+            false => format!("the file {} is not there", name_of(one)),
+        };
+        self.files.iter().flatten().filter(other).map(said).collect()
+    }
+
+    /// In what `now` differs from this, one sentence each.
+    pub fn differences(&self, now: &Self) -> Vec<String> {
+        let mut differences = Vec::new();
+        if self.machine != now.machine {
+            let only = |of: &[String], other: &[String]| {
+                let lines: Vec<&str> = of.iter().filter(|line| !other.contains(line)).map(String::as_str).collect();
+                if lines.is_empty() { "no other nodes".to_owned() } else { lines.join("; ") }
+            };
+            let (had, has) = (only(&self.machine, &now.machine), only(&now.machine, &self.machine));
+            differences.push(format!("it was tuned on another machine: it had {had}; this one has {has}"));
+        }
+        if self.program_sha256 != now.program_sha256 && self.program == now.program {
+            let [then, now] = [self, now].map(|one| one.program_sha256.chars().take(12).collect::<String>());
+            let program = &self.program;
+            differences
+                .push(format!("{program} is not the program that was tuned: its SHA-256 was {then}..., here {now}..."));
+        } else if self.program_sha256 != now.program_sha256 {
+            differences.push(format!("{} is not the program that was tuned ({})", now.program, self.program));
+        }
+        if self.arguments != now.arguments {
+            let (then, now) = (self.arguments.join(" "), now.arguments.join(" "));
+            differences.push(format!("it was tuned with the arguments `{then}`, not `{now}`"));
+        }
+        if self.arguments == now.arguments {
+            differences.extend(self.other_files(now));
+        }
+        match (&self.input_sha256, &now.input_sha256) {
+            (then, now) if then == now => {}
+            (Some(_), None) => {
+                differences.push("it was tuned with a file to read, which is not what it reads now".into())
+            }
+            (None, Some(_)) => differences.push("it was tuned with nothing to read, and reads a file now".into()),
+            _ => differences.push("it was tuned with another input".into()),
+        }
+        if self.program_sha256 == now.program_sha256 {
+            differences.extend(what_differs("shared libraries", &self.libraries, &now.libraries));
+        }
+        differences.extend(what_differs("variables for OpenMP", &self.variables, &now.variables));
+        differences
+    }
+}
+
+/// A machine in lines, equal for machines that are equal to a program.
+fn machine(topology: &Topology) -> Vec<String> {
+    let line = |node: &tandem_policies::model::Node| {
+        let cpus: Vec<u32> = node.cpus.iter().map(|cpu| cpu.0).collect();
+        let distances: Vec<String> = node.distance.values().map(u32::to_string).collect();
+        // The kernel keeps some memory for itself, not always the same.
+        let gib = (node.memory_pages as f64 * tandem_policies::model::PAGE_BYTES as f64 / (1 << 30) as f64).round();
+        format!("node {}: CPUs {}, {gib} GiB, distances {}", node.id, format_cpu_list(&cpus), distances.join(" "))
+    };
+    topology.nodes.values().map(line).collect()
+}
+
+/// The file of a program, as the shell would find it.
+fn find(program: &str) -> Result<PathBuf> {
+    let is_program = |path: &Path| path.is_file();
+    if program.contains('/') {
+        let path = PathBuf::from(program);
+        return if is_program(&path) { Ok(path) } else { bail!("{program}: there is no such program") };
+    }
+    let places = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&places).map(|place| place.join(program)).find(|path| is_program(path));
+    found.with_context(|| format!("{program}: there is no such program in the path"))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::testing::machine;
+
+    /// A shell on two nodes.
+    pub(crate) fn subject() -> Subject {
+        Subject::of(&["sh".into(), "-c".into(), "true".into()], None, &machine(2, 2)).unwrap()
+    }
+
+    #[test]
+    fn what_differs_is_said() {
+        let tuned = subject();
+        assert!(tuned.differences(&tuned).is_empty());
+        let other = Subject::of(&["ls".into()], None, &machine(1, 4)).unwrap();
+        let said = tuned.differences(&other);
+        assert_eq!(said.len(), 3, "{said:?}");
+        let machine_differs = "it was tuned on another machine: it had node 0: CPUs 0-1, 1 GiB, distances 10 20; node 1: CPUs \
+            2-3, 1 GiB, distances 20 10; this one has node 0: CPUs 0-3, 1 GiB, distances 10";
+        assert_eq!(said[0], machine_differs);
+        let mut one_node_less = tuned.clone();
+        let gone = one_node_less.machine.pop().unwrap();
+        let expected = format!("it was tuned on another machine: it had {gone}; this one has no other nodes");
+        assert_eq!(tuned.differences(&one_node_less), [expected], "what is the same is not said");
+        let built_anew = Subject { program_sha256: "abcdef0123456789".into(), ..tuned.clone() };
+        let [said_of_file] = &tuned.differences(&built_anew)[..] else { panic!("one difference") };
+        assert!(
+            said_of_file.starts_with(&format!("{} is not the program that was tuned: its SHA-256 was ", tuned.program))
+        );
+        assert!(said_of_file.ends_with("..., here abcdef012345..."), "{said_of_file}");
+        let other = Subject {
+            input_sha256: Some("12".into()),
+            libraries: Some(vec!["/lib/other.so 12".into()]),
+            variables: Some(vec!["OMP_SCHEDULE=static".into()]),
+            ..tuned.clone()
+        };
+        let more = tuned.differences(&other);
+        assert_eq!(more[0], "it was tuned with nothing to read, and reads a file now");
+        assert!(more[1].contains("shared libraries") && more[1].ends_with("here: /lib/other.so)"), "{more:?}");
+        assert!(more[2].ends_with("here: OMP_SCHEDULE=static)") && more.len() == 3, "{more:?}");
+        assert_eq!(other.differences(&tuned)[0], "it was tuned with a file to read, which is not what it reads now");
+        let third = Subject { input_sha256: Some("34".into()), ..other.clone() };
+        assert_eq!(other.differences(&third), ["it was tuned with another input"]);
+        assert!(said[1].contains("/ls is not the program that was tuned") && said[2].contains("`-c true`"), "{said:?}");
+    }
+
+    #[test]
+    fn a_file_that_an_argument_names_is_part_of_it_however_it_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("points");
+        let name = path.to_str().unwrap().to_owned();
+        for argument in [name.clone(), format!("--input={name}")] {
+            let of = |content: &[u8]| {
+                std::fs::write(&path, content).unwrap();
+                Subject::of(&["sh".into(), argument.clone()], None, &machine(2, 2)).unwrap()
+            };
+            let (one, other) = (of(b"1 2"), of(b"1 3"));
+            assert_ne!(one, other);
+            assert_eq!((&one, one.differences(&one)), (&of(b"1 2"), vec![]));
+            let said = one.differences(&other);
+            assert_eq!(said, [format!("the file {name} is not what it was")]);
+            std::fs::remove_file(&path).unwrap();
+            let gone = Subject::of(&["sh".into(), argument.clone()], None, &machine(2, 2)).unwrap();
+            assert_eq!(one.differences(&gone), [format!("the file {name} is not there")]);
+        }
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        for program in ["no-such-program-anywhere", "./no/such"] {
+            let said = Subject::of(&[program.to_owned()], None, &machine(1, 1)).unwrap_err().to_string();
+            assert!(said.contains(program), "{said}");
+        }
+    }
+}
