@@ -45,7 +45,7 @@ pub struct Load {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Knee {
     service_ns: Vec<f64>,
-    /// What of the waits by these was measured.
+    /// What of the waits by these counts.
     share: f64,
 }
 
@@ -105,6 +105,13 @@ impl Knee {
         let differ = memories.iter().any(|&one| memories.iter().any(|&other| are_apart(one, other)));
         (is_limited && differ)
             .then(|| Self { service_ns: (0..loads.len()).map(|node| slower * line_ns(node)).collect(), share: 1.0 })
+    }
+
+    /// The same memories, of whose waits so much counts that all accesses of `loads` wait for `ns_per_s`.
+    pub fn scaled_to(mut self, loads: &[Load], ns_per_s: f64) -> Self {
+        let told: f64 = loads.iter().enumerate().map(|(node, &load)| self.cost(node, load)).sum();
+        self.share *= if told > 0.0 { ns_per_s / told } else { 0.0 };
+        self
     }
 
     /// Mean wait of an access.

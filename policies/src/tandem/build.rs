@@ -14,6 +14,9 @@ use crate::signals::sound;
 const LEAST_MEMORY_SHARE: f64 = 0.05;
 /// CPUs by which a node may be over-full for nothing.
 const CPU_SLACK: f64 = 0.05;
+/// Where nobody knows how long memories are waited for, that is taken for this share of the stall where threads are placed: enough to
+/// spread those that can take their memory along, and too little to send any away from what it uses.
+const ASSUMED_SHARE: f64 = 0.1;
 /// Own memory with less than this share of a thread's accesses does not count for the waits.
 const FAINTEST_FOLLOWER: f64 = 0.02;
 
@@ -63,6 +66,7 @@ impl Facts<'_> {
             memory_of: self.memory_of.to_vec(),
             knee: None,
             assumed_knee: None,
+            placing_knee: None,
             loads: vec![],
         };
         problem.scale(self.snapshot);
@@ -346,6 +350,11 @@ impl Problem {
             let doubt: Vec<f64> = variance.iter().map(|variance| facts.prices.errors * libm::sqrt(*variance)).collect();
             self.assumed_knee = Knee::assumed(snapshot, &loads, &doubt, facts.prices.cpu_lines_per_s);
         }
+        let assumed = || {
+            let stall = (0..self.nodes).map(|node| loads[node].waited_per_s * idle_ns[node]).sum::<f64>();
+            Some(self.assumed_knee.clone()?.scaled_to(&loads, ASSUMED_SHARE * stall))
+        };
+        self.placing_knee = self.knee.clone().or_else(assumed);
         self.loads = loads;
     }
 

@@ -128,7 +128,23 @@ impl<'a> Planner<'a> {
     fn other_gain(&self, snapshot: &Snapshot, thread: crate::model::ThreadId, alone: bool) -> f64 {
         let Ok(at) = snapshot.threads.binary_search_by_key(&thread, |known| known.id) else { return 0.0 };
         let (from, to) = (snapshot.threads[at].node.0, self.place[at]);
-        self.lines_gain(at, from, to) + if alone { self.crowd_gain(at, from, to) } else { 0.0 }
+        let crowd = if alone { self.crowd_gain(at, from, to) } else { 0.0 };
+        self.lines_gain(at, from, to) + crowd + self.assumed_gain(at, from, to)
+    }
+
+    /// What a thread that takes its memory along saves of waits that are assumed. Of those that were measured its pages tell.
+    fn assumed_gain(&self, at: usize, from: usize, to: usize) -> f64 {
+        let (problem, thread) = (self.problem, &self.problem.threads[at]);
+        let Some(knee) = problem.placing_knee.as_ref().filter(|_| problem.knee.is_none()) else { return 0.0 };
+        let saved = |node: usize, load, sign| {
+            knee.cost(node, problem.loads[node]) - knee.cost(node, problem.loads[node].plus(load, sign))
+        };
+        let of = thread.followers.iter().map(|follower| {
+            let memory = |node: usize| problem.memory_of[node].filter(|_| follower.goes[node]).unwrap_or(follower.home);
+            let (before, after) = (memory(from), memory(to));
+            if before == after { 0.0 } else { saved(before, follower.load, -1.0) + saved(after, follower.load, 1.0) }
+        });
+        of.sum::<f64>() / thread.scale.max(LEAST_SCALE)
     }
 
     fn lines_gain(&self, at: usize, from: usize, to: usize) -> f64 {
@@ -174,6 +190,9 @@ impl<'a> Planner<'a> {
                 "{share} % of its accesses go to node {}, from which it is nearer to the others too",
                 id(to)
             );
+        }
+        if self.assumed_gain(at, from, to) > lines.max(0.0) {
+            return format!("the memory of node {} has less to do, and it takes its own along", id(to));
         }
         if lines > 0.0 {
             return format!("it exchanges lines with threads that are on node {} or near", id(to));

@@ -149,6 +149,8 @@ pub struct Problem {
     pub knee: Option<Knee>,
     /// Waits as they might be, where nobody can tell. They only choose between memories that are equally near.
     pub assumed_knee: Option<Knee>,
+    /// Waits that count where threads go with their memory: measured, or a little of those that are assumed.
+    pub placing_knee: Option<Knee>,
     /// Accesses to each memory now.
     pub loads: Vec<Load>,
 }

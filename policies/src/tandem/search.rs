@@ -119,7 +119,7 @@ impl<'p> State<'p> {
             }
         }
         state.least = state.follow.iter().map(|follow| least(follow.iter().copied())).collect();
-        if problem.knee.is_some() {
+        if problem.placing_knee.is_some() {
             let all: Vec<Change> = state.place.iter().copied().enumerate().collect();
             state.move_loads(&all, |_| None);
         }
@@ -134,7 +134,7 @@ impl<'p> State<'p> {
         let pools: f64 = self.least.iter().zip(&self.stay).map(|(least, &stay)| least.min(stay)).sum();
         let crowds: f64 = self.wanted.iter().enumerate().map(|(node, &wanted)| problem.crowd(node, wanted)).sum();
         let waits: f64 = problem
-            .knee
+            .placing_knee
             .as_ref()
             .map_or(0.0, |knee| self.loads.iter().enumerate().map(|(node, &load)| knee.cost(node, load)).sum());
         let mut lines = 0.0;
@@ -233,7 +233,7 @@ impl<'p> State<'p> {
     }
 
     fn wait_change(&self, changes: &[Change]) -> f64 {
-        let Some(knee) = &self.problem.knee else { return 0.0 };
+        let Some(knee) = &self.problem.placing_knee else { return 0.0 };
         if changes.iter().all(|change| self.problem.threads[change.0].followers.is_empty()) {
             return 0.0;
         }
@@ -280,7 +280,7 @@ impl<'p> State<'p> {
 
     /// Makes changes.
     pub fn apply(&mut self, changes: &[Change]) {
-        if self.problem.knee.is_some() {
+        if self.problem.placing_knee.is_some() {
             let before: Vec<Change> = changes.iter().map(|&(thread, _)| (thread, self.place[thread])).collect();
             let from = |thread: usize| before.iter().find(|change| change.0 == thread).map(|change| change.1);
             self.move_loads(changes, from);

@@ -577,6 +577,7 @@ mod cold;
 mod crowds;
 mod many;
 mod payback;
+mod spread;
 mod together;
 
 #[test]

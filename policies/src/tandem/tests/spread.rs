@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Threads that can take their memory along, where nobody knows how long memories are waited for.
+
+use super::*;
+
+/// Eight threads on two nodes of four CPUs: `heavy` of them have memory, which is on node 0, as they are; the others compute.
+fn heavy_on_node_0(heavy: u32, pages: u64) -> Snapshot {
+    let threads = (0..8).fold(SnapshotBuilder::new(two_nodes(4)), |all, tid| {
+        let rate = if tid < heavy { 8e6 } else { 0.0 };
+        all.thread(tid, usize::from(tid >= 4), Some(&[rate, 0.0]))
+    });
+    let groups = (0..heavy).flat_map(|tid| [tid; 4]).fold(threads, |all, tid| {
+        all.group_used_by(&[pages, 0], &[(tid, 2e6)]).with_group(|group| group.samples = 100.0)
+    });
+    groups.build()
+}
+
+/// Threads with memory by node, when the plan is carried out, and whether each has its memory where it is.
+fn heavy_after(snapshot: &Snapshot, heavy: usize) -> ([usize; 2], bool) {
+    let plan = planned(snapshot);
+    let after = snapshot.after_thread_moves(&plan);
+    let mut by_node = [0; 2];
+    after.threads[..heavy].iter().for_each(|thread| by_node[thread.node.0] += 1);
+    let went = moves(snapshot, &plan).1;
+    let has_all = (0..heavy).filter(|&at| after.threads[at].node.0 == 1).all(|at| {
+        let own = 4 * at..4 * at + 4;
+        own.clone().all(|group| went.contains(&(group, 1)))
+    });
+    (by_node, has_all && went.iter().all(|&(group, _)| after.threads[group / 4].node.0 == 1))
+}
+
+#[test]
+fn threads_with_all_memory_on_one_node_are_spread_and_take_it_along() {
+    assert_eq!(heavy_after(&heavy_on_node_0(4, ALL), 4), ([2, 2], true));
+    assert_eq!(heavy_after(&heavy_on_node_0(2, ALL), 2), ([1, 1], true));
+}
+
+#[test]
+fn one_thread_alone_stays_and_so_do_those_with_too_much_to_take_along() {
+    assert_eq!(heavy_after(&heavy_on_node_0(1, ALL), 1), ([1, 0], true));
+    assert_eq!(heavy_after(&heavy_on_node_0(4, 40 * ALL), 4).0, [4, 0]);
+}
+
+#[test]
+fn what_threads_save_by_it_is_worth_a_trial_and_told() {
+    let snapshot = heavy_on_node_0(4, ALL);
+    let plan = planned(&snapshot);
+    assert!(crate::stall::is_worth_a_trial(&plan, &snapshot), "{plan:?}");
+    let reasons: Vec<&str> = plan.moves.iter().map(|planned| planned.reason.as_str()).collect();
+    assert!(reasons[0].contains("the memory of node 1 has less to do, and it takes its own along"), "{reasons:?}");
+}
