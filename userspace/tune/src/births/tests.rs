@@ -158,7 +158,7 @@ static volatile long ticks;
 static void tick(int signal) { ticks++; }
 static void *allocate(void *none)
 {
-	for (int i = 0; i < 200; i++) {
+	for (int i = 0; i < 200 || ticks < 6; i++) {
 		char *memory = malloc(1 << 20);
 		memset(memory, i, 1 << 20);
 		memory = realloc(memory, 2 << 20);
@@ -178,7 +178,7 @@ int main(void)
 		pthread_create(threads + i, NULL, allocate, NULL);
 	for (int i = 0; i < 3; i++)
 		pthread_join(threads[i], NULL);
-	return ticks > 5 ? 0 : 9;
+	return 0;
 }
 "#;
     let (file, program) = (directory.path().join("threads.c"), directory.path().join("threads"));
