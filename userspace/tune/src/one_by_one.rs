@@ -8,7 +8,7 @@
 //! programs, and only these runs decide. A region that is entered too seldom for turns, or whose entries differ much among
 //! themselves, is measured by runs of the whole program, one choice each.
 //!
-//! Regions whose own best configurations place pages differently are in *conflict*: there is a base for each of these
+//! Regions whose own best configurations place pages differently (`placed`) are in *conflict*: there is a base for each of these
 //! configurations then, and the regions are measured under all of them.
 
 use std::time::{Duration, Instant};
@@ -202,7 +202,7 @@ impl Tuning<'_> {
         let single = self.outcome.best().map(|(_, at)| at);
         let fastest = medians.min_by(|one, other| one.1.total_cmp(&other.1)).map(|(at, _)| at);
         let mut bases: Vec<usize> = single.or(fastest).into_iter().collect();
-        let pages = |at: usize| candidates[at].as_ref().map(apart::pages);
+        let pages = |at: usize| self.outcome.pages_alike[at];
         for region in regions {
             let own = candidates.iter().position(|one| one.is_some_and(|one| one.to_string() == region.best));
             let own = own.filter(|&own| bases.iter().all(|&base| pages(base) != pages(own)));

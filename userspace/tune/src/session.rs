@@ -110,6 +110,8 @@ pub struct Outcome {
     pub candidates: Vec<Option<Configuration>>,
     /// What the search found among them.
     pub found: Found,
+    /// By candidate, the first one whose pages are where its are.
+    pub pages_alike: Vec<usize>,
     /// Their parallel regions by candidate and run that ended.
     pub regions: Vec<Vec<Vec<Region>>>,
     /// What the user should know, one sentence each.
@@ -193,7 +195,9 @@ impl Session<'_> {
         let race = RaceOf { session: self, candidates: &plans, usual_s, deadline, regions: &mut regions };
         let found = search::search(candidates.len(), Some(0), &self.settings, race)?;
         notes.extend(self.notes_of(&candidates, &found));
-        let outcome = Outcome { candidates, found, regions, notes, one_by_one: None, bimodal: None, page_map: None };
+        let pages_alike = self.pages_alike(&candidates, &found.runs)?;
+        let (one_by_one, bimodal, page_map) = (None, None, None);
+        let outcome = Outcome { candidates, found, pages_alike, regions, notes, one_by_one, bimodal, page_map };
         let outcome = self.with_regions(outcome, &space, deadline)?;
         let outcome = self.with_chance(outcome, deadline)?;
         self.with_page_map(outcome).map(Some)
