@@ -282,6 +282,51 @@ fn a_host_that_fails_is_left_out_and_the_others_do_its_work() {
     assert_eq!(good, bench.runs() + 1, "and once what machine it is: {asked}");
 }
 
+/// A program that stands for one of Slurm's.
+fn write_command(bench: &Bench, name: &str, body: &str) {
+    fs::create_dir_all(bench.path("slurm")).unwrap();
+    let path = bench.path("slurm").join(name);
+    fs::write(&path, format!("#!/bin/bash\n{body}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Tunes with a Slurm that runs what it takes at once, but refuses the submissions with these numbers, from 1 on.
+fn tune_with_slurm_that_refuses(bench: &Bench, refused: &str) -> Output {
+    let sbatch = format!(
+        r#"echo >> submissions
+[[ " {refused} " == *" $(wc -l < submissions) "* ]] && {{ echo 'controller is down' >&2; exit 1; }}
+for word; do [[ $word == --array=* ]] && last=${{word#--array=0-}}; done
+for SLURM_ARRAY_TASK_ID in $(seq 0 $last); do export SLURM_ARRAY_TASK_ID; sh -c "${{!#}}" >&2; done
+wc -l < submissions"#
+    );
+    write_command(bench, "sbatch", &sbatch);
+    write_command(bench, "squeue", "");
+    write_command(bench, "scancel", "");
+    let path = format!("{}:{}", bench.path("slurm").display(), std::env::var("PATH").unwrap());
+    let arguments = ["tune", "--repeats", "4", "--pages", "first-touch", "--executor", "slurm", "--", "./prog"];
+    bench.command(&arguments).env("PATH", path).output().unwrap()
+}
+
+#[test]
+fn a_submission_that_slurm_refuses_after_another_one_is_tried_again() {
+    let bench = Bench::new("sleep 0.04");
+    let output = tune_with_slurm_that_refuses(&bench, "3");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let words = "sbatch refused: controller is down; it is tried again";
+    assert_eq!(said.matches(words).count(), 1, "{said}");
+    assert!(bench.runs() >= 4, "{said}");
+}
+
+#[test]
+fn a_first_submission_that_slurm_refuses_ends_the_session() {
+    let bench = Bench::new("sleep 0.04");
+    let output = tune_with_slurm_that_refuses(&bench, "1");
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), bench.runs(), said.lines().count()), (Some(2), 0, 1), "{said}");
+    assert!(said.contains("sbatch refused: controller is down"), "{said}");
+}
+
 #[test]
 fn who_runs_trials_is_told_without_contradiction() {
     let said = |options: &[&str]| {
