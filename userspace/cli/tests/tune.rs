@@ -269,6 +269,21 @@ fn a_machine_with_another_program_refuses_and_nothing_is_kept() {
 }
 
 #[test]
+fn what_cannot_be_set_up_on_another_machine_has_failed_there_and_the_search_goes_on() {
+    let bench = Bench::new("sleep 0.04");
+    let no_place = "read -r line; [[ $line != *'\"plan\":{'* ]] || export TMPDIR=/no/such/place";
+    let ssh = fake_ssh(&bench, no_place, "< <(echo \"$line\"; exec cat)");
+    let arguments = ["tune", "--repeats", "4", "--pages", "first-touch", "--executor", "ssh-hosts", "--hosts", "a"];
+    let output = bench.tandem(&[&arguments[..], &["--ssh", &ssh, "--", "./prog"]].concat());
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("it could not be run: there is no place for what the program writes"), "{said}");
+    assert!(bench.path("prog.tandem.toml").exists());
+    let asked = fs::read_to_string(bench.path("hosts")).unwrap().lines().count();
+    assert!(asked > bench.runs() + 1, "{asked} and {} runs", bench.runs());
+}
+
+#[test]
 fn a_host_that_fails_is_left_out_and_the_others_do_its_work() {
     let bench = Bench::new("sleep 0.04");
     let ssh = fake_ssh(&bench, "[ \"$1\" != bad ] || exit 9", "");

@@ -11,6 +11,7 @@
 //! Regions whose own best configurations place pages differently (`placed`) are in *conflict*: there is a base for each of these
 //! configurations then, and the regions are measured under all of them.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -348,7 +349,14 @@ impl Tuning<'_> {
     }
 
     fn race<'b>(&'b self, plans: &'b [Option<Plan>], usual_s: f64, regions: &'b mut [Vec<Vec<Region>>]) -> RaceOf<'b> {
-        RaceOf { session: self.session, candidates: plans, usual_s, deadline: self.deadline, regions }
+        RaceOf {
+            session: self.session,
+            candidates: plans,
+            usual_s,
+            deadline: self.deadline,
+            regions,
+            not_set_up: BTreeMap::new(),
+        }
     }
 
     /// Runs the best of the search for the whole program and these plans.

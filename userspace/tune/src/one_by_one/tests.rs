@@ -139,7 +139,7 @@ fn tune_within(budget: Option<Duration>, made: &Made, store: &Path, last: usize)
                     seen.end = End::TooLong;
                 }
             }
-            Ok(Trial { seen, last_words: String::new(), moved_pages: None })
+            Ok(Ok(Trial { seen, last_words: String::new(), moved_pages: None }))
         },
         mapping: None,
         run_many: None,
