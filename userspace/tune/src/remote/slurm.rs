@@ -6,7 +6,7 @@
 //! them any more are lost, and submitted again.
 //!
 //! What Slurm refuses at first it will refuse for ever; once it has taken something, it may be its controller that is away. So
-//! later submissions are tried again, [`SUBMIT_TRIES`] times in a row, ever more seldom.
+//! later submissions are tried again, eight times in a row, ever more seldom.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
