@@ -195,7 +195,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         say: &say,
         run: &|one, places, limit| match &far {
             Some(far) => far.one(one, limit),
-            None => trial::here(&what, one, places, limit, &stop),
+            None => Ok(trial::here(&what, one, places, limit, &stop)),
         },
         mapping: can_map.then_some(&mapping),
         run_many: far.as_ref().map(|far| far.many()).as_deref(),

@@ -269,6 +269,21 @@ fn a_machine_with_another_program_refuses_and_nothing_is_kept() {
 }
 
 #[test]
+fn what_cannot_be_set_up_on_another_machine_has_failed_there_and_the_search_goes_on() {
+    let bench = Bench::new("sleep 0.04");
+    let no_place = "read -r line; [[ $line != *'\"plan\":{'* ]] || export TMPDIR=/no/such/place";
+    let ssh = fake_ssh(&bench, no_place, "< <(echo \"$line\"; exec cat)");
+    let arguments = ["tune", "--repeats", "4", "--pages", "first-touch", "--executor", "ssh-hosts", "--hosts", "a"];
+    let output = bench.tandem(&[&arguments[..], &["--ssh", &ssh, "--", "./prog"]].concat());
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("it could not be run: there is no place for what the program writes"), "{said}");
+    assert!(bench.path("prog.tandem.toml").exists());
+    let asked = fs::read_to_string(bench.path("hosts")).unwrap().lines().count();
+    assert!(asked > bench.runs() + 1, "{asked} and {} runs", bench.runs());
+}
+
+#[test]
 fn a_host_that_fails_is_left_out_and_the_others_do_its_work() {
     let bench = Bench::new("sleep 0.04");
     let ssh = fake_ssh(&bench, "[ \"$1\" != bad ] || exit 9", "");
@@ -280,6 +295,51 @@ fn a_host_that_fails_is_left_out_and_the_others_do_its_work() {
     let asked = fs::read_to_string(bench.path("hosts")).unwrap();
     let good = asked.lines().filter(|host| *host == "good").count();
     assert_eq!(good, bench.runs() + 1, "and once what machine it is: {asked}");
+}
+
+/// A program that stands for one of Slurm's.
+fn write_command(bench: &Bench, name: &str, body: &str) {
+    fs::create_dir_all(bench.path("slurm")).unwrap();
+    let path = bench.path("slurm").join(name);
+    fs::write(&path, format!("#!/bin/bash\n{body}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Tunes with a Slurm that runs what it takes at once, but refuses the submissions with these numbers, from 1 on.
+fn tune_with_slurm_that_refuses(bench: &Bench, refused: &str) -> Output {
+    let sbatch = format!(
+        r#"echo >> submissions
+[[ " {refused} " == *" $(wc -l < submissions) "* ]] && {{ echo 'controller is down' >&2; exit 1; }}
+for word; do [[ $word == --array=* ]] && last=${{word#--array=0-}}; done
+for SLURM_ARRAY_TASK_ID in $(seq 0 $last); do export SLURM_ARRAY_TASK_ID; sh -c "${{!#}}" >&2; done
+wc -l < submissions"#
+    );
+    write_command(bench, "sbatch", &sbatch);
+    write_command(bench, "squeue", "");
+    write_command(bench, "scancel", "");
+    let path = format!("{}:{}", bench.path("slurm").display(), std::env::var("PATH").unwrap());
+    let arguments = ["tune", "--repeats", "4", "--pages", "first-touch", "--executor", "slurm", "--", "./prog"];
+    bench.command(&arguments).env("PATH", path).output().unwrap()
+}
+
+#[test]
+fn a_submission_that_slurm_refuses_after_another_one_is_tried_again() {
+    let bench = Bench::new("sleep 0.04");
+    let output = tune_with_slurm_that_refuses(&bench, "3");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let words = "sbatch refused: controller is down; it is tried again";
+    assert_eq!(said.matches(words).count(), 1, "{said}");
+    assert!(bench.runs() >= 4, "{said}");
+}
+
+#[test]
+fn a_first_submission_that_slurm_refuses_ends_the_session() {
+    let bench = Bench::new("sleep 0.04");
+    let output = tune_with_slurm_that_refuses(&bench, "1");
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), bench.runs(), said.lines().count()), (Some(2), 0, 1), "{said}");
+    assert!(said.contains("sbatch refused: controller is down"), "{said}");
 }
 
 #[test]

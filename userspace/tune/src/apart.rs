@@ -11,7 +11,6 @@ use tandem_ab::statistics::median;
 use crate::conflicts::resolve;
 use crate::regions::Region;
 use crate::session::{Outcome, name};
-use crate::space::{Configuration, PagePlacement};
 
 /// Regions below this share of the program's time, as it is, are left out.
 const LEAST_SHARE: f64 = 0.05;
@@ -53,7 +52,7 @@ pub fn regions(outcome: &Outcome) -> Vec<RegionResult> {
     });
     matter.sort_by(|one, other| other.1[0].unwrap_or(0.0).total_cmp(&one.1[0].unwrap_or(0.0)));
     let times: Vec<Vec<Option<f64>>> = matter.iter().map(|(_, seconds)| seconds.clone()).collect();
-    let pages: Vec<_> = outcome.candidates.iter().map(|one| one.as_ref().map(pages)).collect();
+    let pages = &outcome.pages_alike;
     let together = resolve(&times, |one, other| pages[one.1] == pages[other.1]).unwrap_or_default();
     let result = |((region, seconds), together): ((&Region, Vec<Option<f64>>), usize)| {
         let known = seconds.iter().enumerate().filter_map(|(candidate, seconds)| Some((candidate, (*seconds)?)));
@@ -78,11 +77,6 @@ pub fn regions(outcome: &Outcome) -> Vec<RegionResult> {
 fn seconds(outcome: &Outcome, region: &str) -> Vec<Option<f64>> {
     let of_run = |run: &Vec<Region>| run.iter().find(|one| one.name == region).map(|one| one.seconds);
     outcome.regions.iter().map(|runs| median(runs.iter().filter_map(of_run))).collect()
-}
-
-/// What decides where pages are: with first touch, where threads are too.
-pub(crate) fn pages(one: &Configuration) -> (PagePlacement, usize, Option<Configuration>) {
-    (one.page_placement, one.page_nodes, one.page_placement.follows_threads().then_some(*one))
 }
 
 /// Time of the program at best, if each region had a configuration of its own, as far as all agree about pages; `tuned_s`
@@ -113,7 +107,7 @@ pub fn table(regions: &[RegionResult]) -> String {
 mod tests {
     use super::*;
     use crate::search::{End, Found, Runs};
-    use crate::space::Space;
+    use crate::space::{PagePlacement, Space};
     use crate::testing::machine;
 
     /// Two regions that want different configurations, and one that is too small.
@@ -131,6 +125,7 @@ mod tests {
         let seconds = vec![4.2, 4.3, 4.1];
         Outcome {
             found: Found { best: Some(1), runs: vec![Runs { seconds, ..Runs::default() }; 4], end: End::Decided },
+            pages_alike: (0..4).collect(),
             regions: (0..4).map(|at| [0.0, 0.5, -0.25].map(|noise| run(at, noise)).to_vec()).collect(),
             candidates,
             notes: vec![],
@@ -153,6 +148,9 @@ mod tests {
         // both regions have the same one: 2.0 + 2.5, 3.0 + 2.0 or 4.0 + 1.5 s, and 1.0 + 3.0 as it is.
         assert_eq!(results.iter().map(|one| one.together.as_str()).collect::<Vec<_>>(), ["as it is"; 2]);
         assert!((at_best_s(4.2, &results) - 3.7).abs() < 1e-12);
+        // Were the pages of 1 and 3 in the same places, `a` would have the first and `b` the last.
+        let agreed = regions(&Outcome { pages_alike: vec![0, 1, 2, 1], ..outcome.clone() });
+        assert_eq!(agreed.iter().map(|one| one.together_s).collect::<Vec<_>>(), [1.5, 2.0]);
         let text = table(&results);
         assert!(
             text.lines().nth(1).unwrap().starts_with("b        71 %        3       3.000     2.500   1.500  "),

@@ -73,6 +73,7 @@ mod tests {
                 runs: std::iter::once(Runs::default()).chain(runs).collect(),
                 end: End::Decided,
             },
+            pages_alike: vec![],
             regions: vec![],
             notes: vec![],
             one_by_one: None,

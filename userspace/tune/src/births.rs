@@ -4,8 +4,9 @@
 //! Problem: pages whose place is known beforehand should never be elsewhere: moving them later costs, and needs somebody who
 //! is allowed to. Mechanism: the traced program stops at the calls that get it memory (mmap, brk, mremap), for the filter
 //! of `crate::call_filter`; it is let do what it called for, and then made to call mbind for each run of pages
-//! (`crate::inject`). Its static arrays are bound when the program proper begins. What it does with less than
-//! [`LEAST_BYTES`] at a time, its stacks and its files stay where they are touched first.
+//! (`crate::inject`). Its static arrays are bound when the program proper begins. What it gets with less than
+//! [`LEAST_BYTES`] at a time, its stacks and its files stay where they are touched first; a heap that grows in smaller steps is one
+//! allocation (`heap`).
 //!
 //! mremap refuses memory whose parts have policies of their own. So what it is asked to change is first given back the
 //! policy of the process, as a whole; what comes out of it is bound as if it were new.
@@ -22,6 +23,11 @@ use anyhow::{Context, Result};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+use heap::{Growth, Heap, Step};
+use mappings::{Parts, are_own_memory, count};
+use runs::in_turn;
+pub use runs::{Run, in_chunks};
+
 use crate::call_site::OwnCode;
 #[cfg(target_arch = "x86_64")]
 use crate::inject::Stopped;
@@ -30,15 +36,15 @@ use crate::places::Places;
 use crate::seat::NodeSet;
 use crate::symbols::static_arrays;
 
+mod heap;
+mod mappings;
+mod runs;
+
 /// Allocations of fewer bytes are not bound: they stay in caches.
 pub const LEAST_BYTES: u64 = 256 << 10;
 
 /// Whether it can be done here.
 pub const POSSIBLE: bool = cfg!(target_arch = "x86_64");
-
-/// Parts with policies of their own that a process gets at most. The kernel allows 65,530 mappings (vm.max_map_count), after which
-/// the program itself would get no memory.
-const MOST_PARTS: usize = 32_768;
 
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;
@@ -50,41 +56,13 @@ const STATIC: &str = "static";
 const MPOL_DEFAULT: u64 = 0;
 const MPOL_PREFERRED: u64 = 1;
 
-/// Neighbouring pages on one node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
-    /// The first one, counted from the allocation's begin.
-    pub first_page: u64,
-    /// How many.
-    pub pages: u64,
-    /// The kernel's id of their node.
-    pub node: u32,
-}
-
-/// An allocation of `pages` pages in equal chunks, chunk i on the i-th of these nodes.
-pub fn in_chunks(pages: u64, chunks: &[u32]) -> Vec<Run> {
-    let many = chunks.len() as u64;
-    let mut runs: Vec<Run> = Vec::new();
-    for (chunk, &node) in (0..).zip(chunks) {
-        let (begin, end) = (pages * chunk / many, pages * (chunk + 1) / many);
-        match runs.last_mut() {
-            Some(last) if last.node == node => last.pages += end - begin,
-            _ if begin < end => runs.push(Run { first_page: begin, pages: end - begin, node }),
-            _ => {}
-        }
-    }
-    runs
-}
-
 /// What is known of a process.
 #[derive(Clone, Debug, Default)]
 struct Process {
-    /// Where its heap ends, once it has asked for that.
-    heap_end: Option<u64>,
+    heap: Heap,
     /// Begins and ends of what was bound.
     bound: BTreeMap<u64, u64>,
-    /// Parts so far.
-    parts: usize,
+    parts: Parts,
     /// Its own code, once it has asked for memory.
     code: Option<OwnCode>,
     /// How many allocations each site has asked for.
@@ -217,22 +195,30 @@ impl Births {
     /// Memory cannot be bound here, or the thread cannot be traced any more.
     pub fn called(&mut self, thread: Pid, process: Pid) -> Result<()> {
         let Some(mut stopped) = Stopped::in_call(thread) else { return Ok(()) };
-        let [address, bytes, protection, flags, ..] = stopped.arguments();
+        // With mremap, `third` is how many bytes it wants.
+        let [address, bytes, third, flags, ..] = stopped.arguments();
         match stopped.number() {
-            libc::SYS_mmap if is_memory(protection, flags) => {
+            libc::SYS_mmap if is_memory(third, flags) => {
                 let Some(begin) = stopped.carry_out()?.filter(|&begin| begin > 0) else { return Ok(()) };
                 self.bind(&stopped, process, begin as u64, bytes)?;
                 stopped.finish(None)
             }
             libc::SYS_brk => {
                 let Some(end) = stopped.carry_out()?.filter(|&end| end > 0) else { return Ok(()) };
-                let before = self.processes.entry(process).or_default().heap_end.replace(end as u64);
-                if let Some(before) = before.filter(|&before| before + LEAST_BYTES <= end as u64) {
-                    self.bind(&stopped, process, before, end as u64 - before)?;
+                match self.processes.entry(process).or_default().heap.ends_at(end as u64) {
+                    Growth::Little => {}
+                    Growth::Large { begin, bytes } => self.bind(&stopped, process, begin, bytes)?,
+                    Growth::Step(step) => self.bind_step(&stopped, process, step)?,
                 }
                 stopped.finish(None)
             }
             libc::SYS_mremap if self.is_bound(process, address, bytes) => self.remap(&stopped, process),
+            // It was too small until now.
+            libc::SYS_mremap if third >= LEAST_BYTES && are_own_memory(thread, address, address + bytes) => {
+                let Some(begin) = stopped.carry_out()?.filter(|&begin| begin > 0) else { return Ok(()) };
+                self.bind(&stopped, process, begin as u64, third)?;
+                stopped.finish(None)
+            }
             _ => Ok(()),
         }
     }
@@ -261,6 +247,7 @@ impl Births {
             return Ok(());
         }
         let Some(result) = stopped.make(libc::SYS_mremap, arguments)? else { return Ok(()) };
+        self.processes.entry(process).or_default().is_gone(address, address + bytes);
         let (begin, bytes) = if result < 0 { (address, bytes) } else { (result as u64, new_bytes) };
         self.bind(stopped, process, begin, bytes)?;
         stopped.finish(Some(result))
@@ -298,16 +285,56 @@ impl Births {
         if let Some(told) = &mut self.told {
             told.push(Born { process: process.as_raw(), name, begin, pages, at_ns: monotonic_ns() });
         }
-        if known.parts + runs.len() > MOST_PARTS {
+        known.bind_all(stopped, begin, (begin, end), &runs)
+    }
+
+    /// Binds new pages of an allocation that grows with the heap.
+    fn bind_step(&mut self, stopped: &Stopped, process: Pid, step: Step) -> Result<()> {
+        let name = Name { site: heap::SITE.to_owned(), order: step.order };
+        let runs = self.rule.runs_of_step(&name, &step, self.map_use.as_mut());
+        if let Some(told) = &mut self.told {
+            let is_it = |one: &&mut Born| (one.process, one.begin, &one.name) == (process.as_raw(), step.begin, &name);
+            match told.iter_mut().rev().find(is_it) {
+                Some(known) => known.pages = known.pages.max(step.end),
+                None => {
+                    let process = process.as_raw();
+                    told.push(Born { process, name, begin: step.begin, pages: step.end, at_ns: monotonic_ns() });
+                }
+            }
+        }
+        let new = (step.begin + step.first * PAGE_BYTES, step.begin + step.end * PAGE_BYTES);
+        self.processes.entry(process).or_default().bind_all(stopped, step.begin, new, &runs)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Process {
+    /// Binds these runs of what begins there, all of which are from the one to the other address, as far as there may be more parts.
+    fn bind_all(&mut self, stopped: &Stopped, begin: u64, (from, to): (u64, u64), runs: &[Run]) -> Result<()> {
+        let bound = &mut self.bound;
+        let count = || {
+            // Much of it is gone; of what is not the kernel tells when it is asked to change.
+            bound.clear();
+            count(stopped.thread())
+        };
+        if !self.parts.take(runs.len(), count) {
             return Ok(());
         }
-        known.parts += runs.len();
         // What was here before is gone.
-        known.bound.retain(|&old, old_end| *old_end <= begin || old >= end);
-        if pages > 0 {
-            known.bound.insert(begin, end);
+        self.is_gone(from, to);
+        if from < to {
+            self.bound.insert(from, to);
         }
         runs.iter().try_for_each(|run| bind_run(stopped, begin, run))
+    }
+
+    /// What was bound there is there no more, or not as it was.
+    fn is_gone(&mut self, from: u64, to: u64) {
+        let there: Vec<u64> =
+            self.bound.range(..to).rev().take_while(|(_, end)| **end > from).map(|(begin, _)| *begin).collect();
+        there.iter().for_each(|begin| {
+            self.bound.remove(begin);
+        });
     }
 }
 
@@ -336,6 +363,20 @@ impl Rule {
             }),
         }
         Vec::new()
+    }
+
+    /// The runs of new pages of an allocation that grows. It is the one in the map as far as both go.
+    fn runs_of_step(&self, name: &Name, step: &Step, map_use: Option<&mut MapUse>) -> Vec<Run> {
+        let map = match self {
+            Self::Chunks(chunks) => return in_turn(step.first, step.end, chunks),
+            Self::None => return Vec::new(),
+            Self::Map(map) => map,
+        };
+        let Some((then, runs)) = map.get(name) else { return Vec::new() };
+        if let Some(map_use) = map_use {
+            map_use.mapped_pages += step.end.min(*then).saturating_sub(step.had.max(step.first));
+        }
+        runs.iter().filter_map(|run| run.within(step.first, step.end)).collect()
     }
 }
 
@@ -381,3 +422,5 @@ fn up(bytes: u64) -> u64 {
 mod tests;
 #[cfg(test)]
 mod tests_by_map;
+#[cfg(test)]
+mod tests_of_growth;

@@ -91,8 +91,8 @@ impl Session<'_> {
         }
         let places = Places { main: main_cpus(self.topology, node), ..Places::default() };
         let limit_s = self.settings.limit_s(usual_s);
-        let trial = (self.run)(None, &places, Some(Duration::from_secs_f64(limit_s)))?;
-        self.keep(name, attempt, Some(limit_s), trial)
+        let ran = (self.run)(None, &places, Some(Duration::from_secs_f64(limit_s)))?;
+        self.keep(name, attempt, Some(limit_s), ran.map_err(anyhow::Error::msg)?)
     }
 }
 

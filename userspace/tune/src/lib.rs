@@ -13,7 +13,7 @@
 //! | `page_use`, `page_map`, `mapping`, `call_site` | who uses which page, and where each goes, by names that hold from run to run |
 //! | `first_touch`, `chance` | where the main thread had initialised memory, and what chance makes of that |
 //! | `regions`, `breakpoint`, `call`, `symbols` | where its parallel regions begin and end, and what is done there |
-//! | `apart`, `conflicts`, `one_by_one` | what each region wants, and what all of them together get |
+//! | `apart`, `placed`, `conflicts`, `one_by_one` | what each region wants, and what all of them together get |
 //! | `remote` | runs on other machines |
 //! | `session`, `race` | a search from its first run to its result |
 //! | `subject`, `surroundings` | what makes runs comparable |
@@ -38,6 +38,7 @@ pub mod mapping;
 pub mod one_by_one;
 pub mod page_map;
 pub mod page_use;
+mod placed;
 pub mod places;
 pub mod plan;
 pub mod process;

@@ -34,13 +34,16 @@ pub enum Profiled {
 /// which page; for so long at most.
 pub type Profiler<'a> = dyn Fn(&Plan, &Places, Option<Duration>) -> Result<Profiled> + 'a;
 
+/// Who uses which page, or why that is not known.
+type Seen = Rc<Result<PageUse, String>>;
+
 /// Makes maps.
 pub struct Mapping<'a> {
     profiler: &'a Profiler<'a>,
     /// Whether pages can be moved where no map can be made.
     can_move: bool,
     /// By number of threads.
-    known: RefCell<BTreeMap<usize, Rc<Result<PageUse, String>>>>,
+    known: RefCell<BTreeMap<usize, Seen>>,
     /// No map could be made.
     is_off: Cell<bool>,
 }
@@ -49,6 +52,12 @@ impl<'a> Mapping<'a> {
     /// With profiles by `profiler`; `can_move`: pages can be moved where no map can be made.
     pub fn new(profiler: &'a Profiler<'a>, can_move: bool) -> Self {
         Self { profiler, can_move, known: RefCell::default(), is_off: Cell::new(false) }
+    }
+
+    fn remember(&self, threads: usize, found: Result<PageUse, String>) -> Seen {
+        let found = Rc::new(found);
+        self.known.borrow_mut().insert(threads, found.clone());
+        found
     }
 }
 
@@ -90,37 +99,49 @@ impl Session<'_> {
     }
 
     fn map_of(&self, plan: &Plan) -> Result<Option<Result<PageMap, String>>> {
-        let Some(found) = self.page_use(plan)? else { return Ok(None) };
-        let one = &plan.base;
-        let nodes = nodes_of(one, self.topology);
-        Ok(Some(found.as_ref().clone().and_then(|page_use| {
-            let rule = one.page_placement;
-            PageMap::of(&page_use, rule, &nodes).ok_or_else(|| format!("there is no map for {}", rule.name()))
-        })))
+        Ok(self.page_use(plan)?.map(|found| self.map_by(&found, &plan.base)))
+    }
+
+    /// The map of a configuration, if there is one and it is known who uses which page.
+    pub(crate) fn known_map(&self, one: &Configuration) -> Result<Option<PageMap>> {
+        let Some(mapping) = self.mapping else { return Ok(None) };
+        let found = self.known_page_use(mapping, one.threads)?;
+        Ok(found.and_then(|found| self.map_by(&found, one).ok()))
+    }
+
+    fn map_by(&self, found: &Seen, one: &Configuration) -> Result<PageMap, String> {
+        let (rule, page_use) = (one.page_placement, found.as_ref().as_ref().map_err(String::clone)?);
+        let map = PageMap::of(page_use, rule, &nodes_of(one, self.topology));
+        map.ok_or_else(|| format!("there is no map for {}", rule.name()))
     }
 
     /// Who uses which page with this plan's number of threads; `None`: the user stopped.
-    fn page_use(&self, plan: &Plan) -> Result<Option<Rc<Result<PageUse, String>>>> {
+    fn page_use(&self, plan: &Plan) -> Result<Option<Seen>> {
         let Some(mapping) = self.mapping else { return Ok(None) };
         let threads = plan.base.threads;
+        if let Some(known) = self.known_page_use(mapping, threads)? {
+            return Ok(Some(known));
+        }
+        if self.stop.wished() {
+            return Ok(None);
+        }
+        let found = match self.profile(mapping, plan)? {
+            Profiled::Use(page_use) => {
+                self.store.keep_page_use(threads, &page_use)?;
+                Ok(page_use)
+            }
+            Profiled::Impossible(why) => Err(why),
+            Profiled::Stopped => return Ok(None),
+        };
+        Ok(Some(mapping.remember(threads, found)))
+    }
+
+    /// The same, if nothing has to be run for that.
+    fn known_page_use(&self, mapping: &Mapping, threads: usize) -> Result<Option<Seen>> {
         if let Some(known) = mapping.known.borrow().get(&threads) {
             return Ok(Some(known.clone()));
         }
-        let found = match self.store.page_use(threads)? {
-            Some(known) => Ok(known),
-            None if self.stop.wished() => return Ok(None),
-            None => match self.profile(mapping, plan)? {
-                Profiled::Use(page_use) => {
-                    self.store.keep_page_use(threads, &page_use)?;
-                    Ok(page_use)
-                }
-                Profiled::Impossible(why) => Err(why),
-                Profiled::Stopped => return Ok(None),
-            },
-        };
-        let found = Rc::new(found);
-        mapping.known.borrow_mut().insert(threads, found.clone());
-        Ok(Some(found))
+        Ok(self.store.page_use(threads)?.map(|known| mapping.remember(threads, Ok(known))))
     }
 
     fn profile(&self, mapping: &Mapping, plan: &Plan) -> Result<Profiled> {

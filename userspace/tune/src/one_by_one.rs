@@ -8,9 +8,10 @@
 //! programs, and only these runs decide. A region that is entered too seldom for turns, or whose entries differ much among
 //! themselves, is measured by runs of the whole program, one choice each.
 //!
-//! Regions whose own best configurations place pages differently are in *conflict*: there is a base for each of these
+//! Regions whose own best configurations place pages differently (`placed`) are in *conflict*: there is a base for each of these
 //! configurations then, and the regions are measured under all of them.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -202,7 +203,7 @@ impl Tuning<'_> {
         let single = self.outcome.best().map(|(_, at)| at);
         let fastest = medians.min_by(|one, other| one.1.total_cmp(&other.1)).map(|(at, _)| at);
         let mut bases: Vec<usize> = single.or(fastest).into_iter().collect();
-        let pages = |at: usize| candidates[at].as_ref().map(apart::pages);
+        let pages = |at: usize| self.outcome.pages_alike[at];
         for region in regions {
             let own = candidates.iter().position(|one| one.is_some_and(|one| one.to_string() == region.best));
             let own = own.filter(|&own| bases.iter().all(|&base| pages(base) != pages(own)));
@@ -348,7 +349,14 @@ impl Tuning<'_> {
     }
 
     fn race<'b>(&'b self, plans: &'b [Option<Plan>], usual_s: f64, regions: &'b mut [Vec<Vec<Region>>]) -> RaceOf<'b> {
-        RaceOf { session: self.session, candidates: plans, usual_s, deadline: self.deadline, regions }
+        RaceOf {
+            session: self.session,
+            candidates: plans,
+            usual_s,
+            deadline: self.deadline,
+            regions,
+            not_set_up: BTreeMap::new(),
+        }
     }
 
     /// Runs the best of the search for the whole program and these plans.

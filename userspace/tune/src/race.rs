@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What a search reads: a session's runs, from its store or else of the program.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -18,6 +19,8 @@ pub(crate) struct RaceOf<'a> {
     pub deadline: Option<Instant>,
     /// Parallel regions by candidate and run.
     pub regions: &'a mut [Vec<Vec<Region>>],
+    /// By candidate and attempt, runs that could not be set up elsewhere: the store does not keep them.
+    pub not_set_up: BTreeMap<(usize, usize), Reading>,
 }
 
 impl RaceOf<'_> {
@@ -29,6 +32,9 @@ impl RaceOf<'_> {
 
 impl search::Readings for RaceOf<'_> {
     fn read(&mut self, candidate: usize, attempt: usize, limit_s: Option<f64>) -> Result<Reading> {
+        if let Some(reading) = self.not_set_up.get(&(candidate, attempt)) {
+            return Ok(reading.clone());
+        }
         let one = self.candidates[candidate].as_ref();
         if self.is_late() && self.session.store.run(&self.session.key(one), attempt)?.is_none() {
             return Ok(Reading::Stop);
@@ -54,9 +60,13 @@ impl search::Readings for RaceOf<'_> {
             return Ok(());
         }
         let plans: Vec<_> = missing.iter().map(|&(candidate, _)| self.candidates[candidate].clone()).collect();
-        run_many(&plans, limit_s.map(Duration::from_secs_f64), &mut |at, trial| {
-            let (candidate, attempt) = missing[at];
-            self.session.keep(&self.session.key(self.candidates[candidate].as_ref()), attempt, limit_s, trial).map(drop)
+        run_many(&plans, limit_s.map(Duration::from_secs_f64), &mut |at, ran| {
+            let ((candidate, attempt), was_set_up) = (missing[at], ran.is_ok());
+            let row = self.session.take(self.candidates[candidate].as_ref(), attempt, limit_s, ran)?;
+            if let Some(row) = row.filter(|_| !was_set_up) {
+                self.not_set_up.insert(missing[at], row.reading);
+            }
+            Ok(())
         })
     }
 }

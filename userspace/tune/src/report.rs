@@ -200,6 +200,7 @@ mod tests {
         let outcome = Outcome {
             candidates: std::iter::once(None).chain(all.into_iter().map(Some)).collect(),
             found: Found { best: Some(best), runs, end: End::Decided },
+            pages_alike: vec![],
             regions: vec![],
             notes: vec!["a note with <i>".into()],
             one_by_one: Some(OneByOne { contenders, found, chosen: None }),

@@ -6,6 +6,7 @@
 //! Every run is looked up in the store first and kept there as soon as it has ended. The program as it is takes part in
 //! the search as its reference, so that the result is compared with it by enough runs to be sure.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -58,14 +59,17 @@ pub struct Trial {
     pub moved_pages: Option<Result<u64, String>>,
 }
 
+/// A run, or why it could not be set up: in words.
+pub type Ran = Result<Trial, String>;
+
 /// Runs the program: under this plan, in these places, for so long at most. Moves its pages while it runs if the
-/// plan's configuration [needs that](Configuration::needs_moving).
-pub type Runner<'a> = dyn Fn(Option<&Plan>, &Places, Option<Duration>) -> Result<Trial> + 'a;
+/// plan's configuration [needs that](Configuration::needs_moving). An error ends the session.
+pub type Runner<'a> = dyn Fn(Option<&Plan>, &Places, Option<Duration>) -> Result<Ran> + 'a;
 
 /// Runs the program under many plans, for so long at most each, on as many machines as there are, and hands over what
 /// each gave with its index as soon as it has ended. When the user stops it, some may be missing.
 pub type ManyRunner<'a> =
-    dyn Fn(&[Option<Plan>], Option<Duration>, &mut dyn FnMut(usize, Trial) -> Result<()>) -> Result<()> + 'a;
+    dyn Fn(&[Option<Plan>], Option<Duration>, &mut dyn FnMut(usize, Ran) -> Result<()>) -> Result<()> + 'a;
 
 /// What a session needs.
 pub struct Session<'a> {
@@ -110,6 +114,8 @@ pub struct Outcome {
     pub candidates: Vec<Option<Configuration>>,
     /// What the search found among them.
     pub found: Found,
+    /// By candidate, the first one whose pages are where its are.
+    pub pages_alike: Vec<usize>,
     /// Their parallel regions by candidate and run that ended.
     pub regions: Vec<Vec<Vec<Region>>>,
     /// What the user should know, one sentence each.
@@ -190,10 +196,13 @@ impl Session<'_> {
         let deadline = self.deadline();
         let mut regions = vec![Vec::new(); candidates.len()];
         let plans: Vec<Option<Plan>> = candidates.iter().map(|one| one.map(Plan::from)).collect();
-        let race = RaceOf { session: self, candidates: &plans, usual_s, deadline, regions: &mut regions };
+        let (regions_of, not_set_up) = (&mut regions[..], BTreeMap::new());
+        let race = RaceOf { session: self, candidates: &plans, usual_s, deadline, regions: regions_of, not_set_up };
         let found = search::search(candidates.len(), Some(0), &self.settings, race)?;
         notes.extend(self.notes_of(&candidates, &found));
-        let outcome = Outcome { candidates, found, regions, notes, one_by_one: None, bimodal: None, page_map: None };
+        let pages_alike = self.pages_alike(&candidates, &found.runs)?;
+        let (one_by_one, bimodal, page_map) = (None, None, None);
+        let outcome = Outcome { candidates, found, pages_alike, regions, notes, one_by_one, bimodal, page_map };
         let outcome = self.with_regions(outcome, &space, deadline)?;
         let outcome = self.with_chance(outcome, deadline)?;
         self.with_page_map(outcome).map(Some)
@@ -319,14 +328,26 @@ impl Session<'_> {
             Some(Some(Err(why))) => return Ok(Some(self.not_run(one, &why))),
             Some(None) => return Ok(None),
         };
-        let trial = match (self.run)(one, &places, limit_s.map(Duration::from_secs_f64)) {
-            // Whoever runs trials elsewhere has tried several times.
-            Err(error) if one.is_some() && self.run_many.is_none() => {
-                return Ok(Some(self.not_run(one, &format!("it could not be run: {error:#}"))));
-            }
-            trial => trial?,
-        };
-        self.keep(&self.key(one), attempt, limit_s, trial)
+        let ran = (self.run)(one, &places, limit_s.map(Duration::from_secs_f64))?;
+        self.take(one, attempt, limit_s, ran)
+    }
+
+    /// Keeps a run, or says why there was none; `None` if the user stopped it.
+    ///
+    /// # Errors
+    /// The program as it is could not be run.
+    pub(crate) fn take(
+        &self,
+        one: Option<&Plan>,
+        attempt: usize,
+        limit_s: Option<f64>,
+        ran: Ran,
+    ) -> Result<Option<Row>> {
+        match ran {
+            Ok(trial) => self.keep(&self.key(one), attempt, limit_s, trial),
+            Err(why) if one.is_some() => Ok(Some(self.not_run(one, &format!("it could not be run: {why}")))),
+            Err(why) => bail!("{why}"),
+        }
     }
 
     /// A run from the store, unless it was stopped sooner than it would be now, and so says too little, or the program failed

@@ -276,6 +276,7 @@ mod tests {
                 runs: vec![runs(&[4.0, 4.2, 4.1]), runs(&[2.0, 2.1, 2.05]), runs(&[])],
                 end: End::Decided,
             },
+            pages_alike: vec![],
             regions: vec![],
             notes: vec!["careful".into()],
             one_by_one: None,

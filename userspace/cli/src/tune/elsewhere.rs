@@ -12,7 +12,7 @@ use tandem_tune::plan::Plan;
 use tandem_tune::remote::slurm::Slurm;
 use tandem_tune::remote::ssh::SshHosts;
 use tandem_tune::remote::{Description, Executor, Job, Reply, Request};
-use tandem_tune::session::{ManyRunner, Trial};
+use tandem_tune::session::{ManyRunner, Ran, Trial};
 use tandem_tune::subject::Subject;
 
 /// What runs trials.
@@ -153,14 +153,15 @@ impl<'a> Far<'a> {
         &self,
         plans: &[Option<Plan>],
         limit: Option<Duration>,
-        ended: &mut dyn FnMut(usize, Trial) -> Result<()>,
+        ended: &mut dyn FnMut(usize, Ran) -> Result<()>,
     ) -> Result<()> {
         let limit_s = limit.map(|limit| limit.as_secs_f64());
         let request =
             |plan: &Option<Plan>| Request::Run(Box::new(Job { plan: plan.clone(), limit_s, ..self.job.clone() }));
         let requests: Vec<Request> = plans.iter().map(request).collect();
         self.executor.carry_out(&requests, self.stop, &mut |at, reply| match reply {
-            Reply::Trial(trial) => ended(at, *trial),
+            Reply::Trial(trial) => ended(at, Ok(*trial)),
+            Reply::NotSetUp(why) => ended(at, Err(why)),
             other => unexpected(&other),
         })
     }
@@ -169,14 +170,14 @@ impl<'a> Far<'a> {
     ///
     /// # Errors
     /// No machine runs it.
-    pub fn one(&self, one: Option<&Plan>, limit: Option<Duration>) -> Result<Trial> {
+    pub fn one(&self, one: Option<&Plan>, limit: Option<Duration>) -> Result<Ran> {
         let mut ended = None;
-        self.run(&[one.cloned()], limit, &mut |_, trial| {
-            ended = Some(trial);
+        self.run(&[one.cloned()], limit, &mut |_, ran| {
+            ended = Some(ran);
             Ok(())
         })?;
         let seen = Seen::of(End::Stopped, 0.0);
-        Ok(ended.unwrap_or(Trial { seen, last_words: String::new(), moved_pages: None }))
+        Ok(ended.unwrap_or(Ok(Trial { seen, last_words: String::new(), moved_pages: None })))
     }
 
     /// Many trials.

@@ -16,7 +16,7 @@ use tandem_tune::launch::{End, Program, Streams};
 use tandem_tune::places::Places;
 use tandem_tune::plan::Plan;
 use tandem_tune::remote::{Description, Job, Reply, Request};
-use tandem_tune::session::{Trial, places};
+use tandem_tune::session::{Ran, Trial, places};
 use tandem_tune::subject::Subject;
 
 use super::{INTERRUPTED, movers};
@@ -113,8 +113,10 @@ fn carry_out(job: &Job, stop: &Stop) -> Result<Reply> {
     let plan = job.plan.as_ref();
     let places = plan.map_or_else(Places::default, |plan| places(plan, &topology));
     let what = What { command: &job.command, input: job.input.as_deref(), functions: &job.subject.functions };
-    here(&what, plan, &places, job.limit_s.map(Duration::from_secs_f64), stop)
-        .map(|trial| Reply::Trial(Box::new(trial)))
+    Ok(match here(&what, plan, &places, job.limit_s.map(Duration::from_secs_f64), stop) {
+        Ok(trial) => Reply::Trial(Box::new(trial)),
+        Err(why) => Reply::NotSetUp(why),
+    })
 }
 
 /// What is run.
@@ -130,8 +132,12 @@ pub struct What<'a> {
 /// Runs the program on this machine.
 ///
 /// # Errors
-/// It cannot be run.
-pub fn here(what: &What, plan: Option<&Plan>, places: &Places, limit: Option<Duration>, stop: &Stop) -> Result<Trial> {
+/// It cannot be run, in words.
+pub fn here(what: &What, plan: Option<&Plan>, places: &Places, limit: Option<Duration>, stop: &Stop) -> Ran {
+    run_here(what, plan, places, limit, stop).map_err(|error| format!("{error:#}"))
+}
+
+fn run_here(what: &What, plan: Option<&Plan>, places: &Places, limit: Option<Duration>, stop: &Stop) -> Result<Trial> {
     let scratch = tempfile::tempdir().context("there is no place for what the program writes")?;
     let output = scratch.path().join("output");
     let streams = Streams::Files { input: what.input.map(Path::to_owned), output: output.clone() };

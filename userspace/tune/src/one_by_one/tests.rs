@@ -17,6 +17,7 @@ use crate::places::Places;
 use crate::plan::Turn;
 use crate::session::{AT_BIRTH, Trial, plan_name};
 use crate::space::PagePlacement;
+use crate::space::ThreadPlacement::{Contiguous, Scatter};
 use crate::store::Store;
 use crate::testing::machine;
 
@@ -138,7 +139,7 @@ fn tune_within(budget: Option<Duration>, made: &Made, store: &Path, last: usize)
                     seen.end = End::TooLong;
                 }
             }
-            Ok(Trial { seen, last_words: String::new(), moved_pages: None })
+            Ok(Ok(Trial { seen, last_words: String::new(), moved_pages: None }))
         },
         mapping: None,
         run_many: None,
@@ -324,4 +325,36 @@ fn turns_end_with_the_budget() {
     let tuned = tune_within(Some(Duration::from_secs(4)), &made, &directory.path().join("s"), 10_000);
     assert_eq!(turns(&tuned), 1, "{:?}", tuned.ran.keys());
     assert!(tuned.has_noted("there was no time to tune all regions one by one"), "{:?}", tuned.outcome().notes);
+}
+
+/// Notes of conflicts in a program of which `a` is fastest under one configuration and `b` under the other one, whatever their seats.
+fn conflicts(a: Configuration, b: Configuration) -> usize {
+    let seconds = |name: &str, _: &RegionSeats, base: &Configuration, _: usize| {
+        let (wanted, elsewhere) = if name == "a" { (a, 1.5e-3) } else { (b, 1.3e-3) };
+        if *base == wanted { 1e-3 } else { elsewhere }
+    };
+    let notes = &tuned(&Made::of(&seconds)).outcome.unwrap().notes;
+    notes.iter().filter(|note| note.contains("with its pages elsewhere")).count()
+}
+
+fn all_threads(page_nodes: usize, page_placement: PagePlacement) -> Configuration {
+    Configuration { threads: 8, thread_nodes: 2, thread_placement: Scatter, page_nodes, page_placement }
+}
+
+#[test]
+fn regions_that_want_pages_in_the_same_places_are_in_no_conflict_whatever_these_are_called() {
+    let on_one = all_threads(1, PagePlacement::Interleave);
+    let of_one = Configuration { threads: 4, thread_nodes: 1, ..all_threads(1, PagePlacement::FirstTouch) };
+    assert_eq!((conflicts(of_one, on_one), conflicts(on_one, of_one)), (0, 0), "all pages are on the first node");
+    assert_eq!(conflicts(of_one, all_threads(2, PagePlacement::Interleave)), 1);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn regions_that_want_chunks_with_other_threads_are_in_conflict() {
+    let scatter = all_threads(2, PagePlacement::Dataset);
+    let contiguous = Configuration { thread_placement: Contiguous, ..scatter };
+    assert_eq!(conflicts(scatter, contiguous), 1);
+    let half = Configuration { threads: 4, ..contiguous };
+    assert_eq!(conflicts(contiguous, half), 0, "two halves, in eight chunks and in four");
 }

@@ -60,7 +60,9 @@ pub enum Reply {
     Machine(Box<Description>),
     /// The run.
     Trial(Box<Trial>),
-    /// Why there was none, and would be none the next time.
+    /// Why the run could not be set up: that says nothing of the machine, nor of the next run.
+    NotSetUp(String),
+    /// Why this machine runs nothing of what it was asked for, and would not the next time.
     Refused(String),
 }
 

@@ -4,14 +4,18 @@
 //! A submission is a directory below one that all machines see, with a request file for each task; a worker writes its
 //! reply beside its request, under another name until it is whole. Tasks whose reply is missing though Slurm does not know
 //! them any more are lost, and submitted again.
+//!
+//! What Slurm refuses at first it will refuse for ever; once it has taken something, it may be its controller that is away. So
+//! later submissions are tried again, eight times in a row, ever more seldom.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use tandem_ab::stop::Stop;
 use tandem_ab::store::write_whole;
 
@@ -25,6 +29,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const ASK_EVERY: Duration = Duration::from_secs(2);
 /// So often in a row Slurm must not know of a task until it is lost: file systems of a network show a reply late.
 const UNKNOWN_TIMES: u32 = 3;
+/// How often in a row a submission may be refused after an earlier one was not: four minutes, with the waits between.
+const SUBMIT_TRIES: u32 = 8;
+/// How long is waited after the first refusal; after each other one twice as long as before it.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// In a submission's directory, the file with its job's number.
 const JOB_FILE: &str = "job";
 
@@ -42,6 +50,8 @@ pub struct Slurm {
     worker: PathBuf,
     /// For sbatch.
     options: Vec<String>,
+    /// Whether Slurm has taken anything yet.
+    has_taken: Cell<bool>,
 }
 
 struct Submission {
@@ -70,7 +80,7 @@ impl Slurm {
             Err(fs::TryLockError::Error(error)) => return Err(error).with_context(in_words),
         }
         let directory_of_all = fs::canonicalize(&directory).with_context(in_words)?;
-        let slurm = Self { _lock: lock, directory: directory_of_all, worker, options };
+        let slurm = Self { _lock: lock, directory: directory_of_all, worker, options, has_taken: Cell::new(false) };
         for left in fs::read_dir(&slurm.directory).with_context(in_words)? {
             let left = left.with_context(in_words)?.path();
             if let Ok(job) = fs::read_to_string(left.join(JOB_FILE)) {
@@ -81,7 +91,8 @@ impl Slurm {
         Ok(slurm)
     }
 
-    fn submit(&self, requests: &[Request], of: &[usize]) -> Result<Submission> {
+    /// A submission of these requests, or why Slurm refuses it.
+    fn submit(&self, requests: &[Request], of: &[usize]) -> Result<Result<Submission, String>> {
         let directory = tempfile::Builder::new().prefix("jobs-").tempdir_in(&self.directory)?.keep();
         for (task, &request) in of.iter().enumerate() {
             fs::write(directory.join(format!("{task}.request")), serde_json::to_vec(&requests[request])?)?;
@@ -95,12 +106,13 @@ impl Slurm {
         let output = command.output().context("sbatch does not start: is Slurm installed here?")?;
         if !output.status.success() {
             fs::remove_dir_all(&directory)?;
-            bail!("sbatch refused: {}", last_line(&String::from_utf8_lossy(&output.stderr)));
+            return Ok(Err(last_line(&String::from_utf8_lossy(&output.stderr))));
         }
+        self.has_taken.set(true);
         // With several clusters their name follows.
         let job = String::from_utf8_lossy(&output.stdout).trim().split(';').next().unwrap_or_default().to_owned();
         write_whole(&directory.join(JOB_FILE), job.as_bytes())?;
-        Ok(Submission { job, directory, tasks: of.iter().copied().map(Some).collect(), unknown_times: 0 })
+        Ok(Ok(Submission { job, directory, tasks: of.iter().copied().map(Some).collect(), unknown_times: 0 }))
     }
 
     fn cancel(&self, job: &str) {
@@ -168,40 +180,121 @@ impl Executor for Slurm {
         stop: &Stop,
         replied: &mut dyn FnMut(usize, Reply) -> Result<()>,
     ) -> Result<()> {
-        let mut losses = vec![0; requests.len()];
-        let mut waiting: Vec<usize> = (0..requests.len()).collect();
-        let mut submissions: Vec<Submission> = Vec::new();
-        let mut asked = Instant::now();
-        let result = loop {
-            for of in std::mem::take(&mut waiting).chunks(MOST_TASKS) {
-                submissions.push(self.submit(requests, of)?);
-            }
-            let came: Result<Vec<Vec<_>>> = submissions.iter_mut().map(Submission::replies).collect();
-            let handed =
-                came.and_then(|came| came.into_iter().flatten().try_for_each(|(at, reply)| replied(at, reply)));
-            if handed.is_err() || stop.wished() || submissions.iter().all(Submission::is_done) {
-                break handed;
-            }
-            if asked.elapsed() >= ASK_EVERY {
-                asked = Instant::now();
-                for submission in &mut submissions {
-                    waiting.extend(self.lost(submission));
-                }
-                waiting.iter().for_each(|&request| losses[request] += 1);
-                if waiting.iter().any(|&request| losses[request] >= TRIES) {
-                    let words = submissions.last().map(Submission::last_words).unwrap_or_default();
-                    break Err(anyhow!("a job ended {TRIES} times without a reply, the last time after: {words}"));
-                }
-            }
-            std::thread::sleep(LOOK_EVERY);
+        let mut round = Round {
+            slurm: self,
+            requests,
+            waiting: (0..requests.len()).collect(),
+            losses: vec![0; requests.len()],
+            submissions: Vec::new(),
+            refusals: Refusals::default(),
+            asked: Instant::now(),
         };
-        for submission in submissions {
+        let result = loop {
+            match round.go_on(replied) {
+                Ok(()) if !round.is_done() && !stop.wished() => std::thread::sleep(LOOK_EVERY),
+                result => break result,
+            }
+        };
+        round.end()?;
+        result
+    }
+}
+
+/// Requests on their way.
+struct Round<'a> {
+    slurm: &'a Slurm,
+    requests: &'a [Request],
+    /// Indices of requests that are not submitted.
+    waiting: Vec<usize>,
+    /// By request, how often it was lost.
+    losses: Vec<u32>,
+    submissions: Vec<Submission>,
+    refusals: Refusals,
+    /// When Slurm was asked last.
+    asked: Instant,
+}
+
+impl Round<'_> {
+    /// Submits what waits, hands over what has come, and looks for what is lost.
+    fn go_on(&mut self, replied: &mut dyn FnMut(usize, Reply) -> Result<()>) -> Result<()> {
+        self.submit()?;
+        for submission in &mut self.submissions {
+            submission.replies()?.into_iter().try_for_each(|(at, reply)| replied(at, reply))?;
+        }
+        if self.is_done() || self.asked.elapsed() < ASK_EVERY {
+            return Ok(());
+        }
+        self.asked = Instant::now();
+        for submission in &mut self.submissions {
+            let lost = self.slurm.lost(submission);
+            lost.iter().for_each(|&request| self.losses[request] += 1);
+            if lost.iter().any(|&request| self.losses[request] >= TRIES) {
+                let words = submission.last_words();
+                bail!("a job ended {TRIES} times without a reply, the last time after: {words}");
+            }
+            self.waiting.extend(lost);
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self) -> Result<()> {
+        while !self.waiting.is_empty() && self.refusals.are_over(Instant::now()) {
+            let of = &self.waiting[..self.waiting.len().min(MOST_TASKS)];
+            match self.slurm.submit(self.requests, of)? {
+                Ok(submission) => {
+                    self.waiting.drain(..submission.tasks.len());
+                    self.submissions.push(submission);
+                    self.refusals = Refusals::default();
+                }
+                Err(why) if !self.slurm.has_taken.get() => bail!("sbatch refused: {why}"),
+                Err(why) => self.refusals.add(&why, Instant::now())?,
+            }
+        }
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        self.waiting.is_empty() && self.submissions.iter().all(Submission::is_done)
+    }
+
+    /// Cancels what is under way.
+    fn end(self) -> Result<()> {
+        for submission in self.submissions {
             if !submission.is_done() {
-                self.cancel(&submission.job);
+                self.slurm.cancel(&submission.job);
             }
             fs::remove_dir_all(&submission.directory)?;
         }
-        result
+        Ok(())
+    }
+}
+
+/// Refusals in a row.
+#[derive(Debug, Default)]
+struct Refusals {
+    many: u32,
+    /// When it is tried again.
+    again: Option<Instant>,
+}
+
+impl Refusals {
+    /// One more.
+    ///
+    /// # Errors
+    /// It was the last one.
+    fn add(&mut self, why: &str, now: Instant) -> Result<()> {
+        self.many += 1;
+        match self.many {
+            SUBMIT_TRIES => bail!("sbatch refused {SUBMIT_TRIES} times in a row, the last time: {why}"),
+            1 => eprintln!("tandem: sbatch refused: {why}; it is tried again, {} times at most", SUBMIT_TRIES - 1),
+            _ => {}
+        }
+        self.again = Some(now + FIRST_WAIT * 2_u32.pow(self.many - 1));
+        Ok(())
+    }
+
+    fn are_over(&self, now: Instant) -> bool {
+        self.again.is_none_or(|again| now >= again)
     }
 }
 
@@ -226,5 +319,19 @@ mod tests {
         );
         drop(first);
         assert!(in_directory(directory.path()).is_ok());
+    }
+    #[test]
+    fn refusals_are_waited_for_ever_longer_and_not_for_ever() {
+        let (mut refusals, mut now, mut waited) = (Refusals::default(), Instant::now(), Duration::ZERO);
+        let begin = now;
+        for many in 0..SUBMIT_TRIES - 1 {
+            refusals.add("away", now).unwrap();
+            let wait = FIRST_WAIT * 2_u32.pow(many);
+            assert!(!refusals.are_over(now + wait / 2) && refusals.are_over(now + wait));
+            (now, waited) = (now + wait, waited + wait);
+        }
+        assert!(waited < Duration::from_secs(240) && now == begin + waited, "{waited:?}");
+        let said = refusals.add("away", now).unwrap_err().to_string();
+        assert_eq!(said, "sbatch refused 8 times in a row, the last time: away");
     }
 }

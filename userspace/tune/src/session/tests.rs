@@ -86,12 +86,12 @@ fn session_on(
         let one = plan.map(|plan| &plan.base);
         assert_eq!(places.seats.len(), one.map_or(0, |one| one.threads));
         if one.is_some_and(|one| Some(one.threads) == NOT_SET_UP.get()) {
-            bail!("no seat is left");
+            return Ok(Err("no seat is left".to_owned()));
         }
         if left.get() == 0 {
             stop.wish();
             let seen = Seen::of(End::Stopped, 0.1);
-            return Ok(Trial { seen, last_words: String::new(), moved_pages: None });
+            return Ok(Ok(Trial { seen, last_words: String::new(), moved_pages: None }));
         }
         left.set(left.get() - 1);
         *ran.borrow_mut().entry(name(one)).or_default() += 1;
@@ -108,12 +108,12 @@ fn session_on(
             MAP_USE.with_borrow(Clone::clone)
         });
         let seen = Seen { map_use, ..seen };
-        Ok(Trial { seen, last_words: "oh no".to_owned(), moved_pages })
+        Ok(Ok(Trial { seen, last_words: "oh no".to_owned(), moved_pages }))
     };
     let many = rounds.map(|rounds| {
         let run = &run;
         let topology = &topology;
-        move |plans: &[Option<Plan>], limit: Option<Duration>, ended: &mut dyn FnMut(usize, Trial) -> Result<()>| {
+        move |plans: &[Option<Plan>], limit: Option<Duration>, ended: &mut dyn FnMut(usize, Ran) -> Result<()>| {
             rounds.borrow_mut().push(plans.len());
             (0..plans.len()).rev().try_for_each(|at| {
                 let one = plans[at].as_ref();
@@ -257,6 +257,22 @@ fn a_configuration_that_cannot_be_set_up_has_failed_and_is_tried_again_by_the_ne
     let again = session(&directory.path().join("s"), &four_are_best, 10_000);
     assert!(again.ran.keys().any(|name| name.starts_with("8 threads")), "{:?}", again.ran);
     assert!(again.outcome.unwrap().unwrap().notes.iter().all(|note| !note.contains("failed")));
+}
+
+#[test]
+fn a_configuration_that_cannot_be_set_up_elsewhere_has_failed_and_is_asked_for_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let rounds = RefCell::new(Vec::new());
+    let moved = |_: &Configuration| panic!("nothing is moved");
+    NOT_SET_UP.set(Some(8));
+    let store = directory.path().join("s");
+    let run = session_on(Some(&rounds), AT_BIRTH, &moved, false, &store, &four_are_best, 10_000);
+    NOT_SET_UP.set(None);
+    let outcome = run.outcome.unwrap().unwrap();
+    assert_eq!(outcome.best().unwrap().0.threads, 4);
+    let in_vain = run.said.iter().filter(|said| said.ends_with("it could not be run: no seat is left")).count();
+    let failed = outcome.found.runs.iter().filter(|runs| runs.failure.is_some()).count();
+    assert!(failed > 0 && in_vain == failed, "{in_vain} for {failed}");
 }
 
 #[test]
