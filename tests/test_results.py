@@ -28,13 +28,6 @@ class Lacking(unittest.TestCase):
         self.assertTrue(results.lacks(self.file, ["oracle", "worst"], 2))
         self.assertTrue(results.lacks(self.file, ["oracle", "direct"], 1))
 
-    def test_the_agents_cost_is_the_median_of_the_boots_that_have_a_scheduler(self):
-        cost = lambda percent: {"scheduler_report": {"cost": {"cpu_percent": percent}}}
-        boots = [cost(8.0), {"scheduler_report": None}, cost(2.4), cost(3.0)]
-        experiment = {"arms": [{"name": "stock-nb1", "boots": [{}]}, {"name": "scx_tandem", "boots": boots}]}
-        told = [results.agent_percent(experiment, name) for name in ("scx_tandem", "stock-nb1", "worst")]
-        self.assertEqual(told, ["3 %", "-", "-"])
-
     def test_stock_stands_for_four_arms(self):
         self.measured(stock_nb0=1, stock_nb1=1, stock_nb0_thp=1)
         self.assertTrue(results.lacks(self.file, ["stock"], 1))
@@ -48,6 +41,14 @@ class Lacking(unittest.TestCase):
         self.assertEqual(results.arms_to_measure(arms, ["oracle"], self.file), ["stock", "oracle", "worst"])
         self.assertEqual(results.arms_to_measure(arms, None, self.file), arms)
 
+
+class Told(unittest.TestCase):
+    def test_the_agents_cost_is_the_median_of_the_boots_that_have_a_scheduler(self):
+        cost = lambda percent: {"scheduler_report": {"cost": {"cpu_percent": percent}}}
+        boots = [cost(8.0), {"scheduler_report": None}, cost(2.4), cost(3.0)]
+        experiment = {"arms": [{"name": "stock-nb1", "boots": [{}]}, {"name": "scx_tandem", "boots": boots}]}
+        told = [results.agent_percent(experiment, name) for name in ("scx_tandem", "stock-nb1", "worst")]
+        self.assertEqual(told, ["3 %", "-", "-"])
 
 if __name__ == "__main__":
     unittest.main()
