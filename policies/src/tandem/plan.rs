@@ -140,8 +140,8 @@ impl<'a> Planner<'a> {
             knee.cost(node, problem.loads[node]) - knee.cost(node, problem.loads[node].plus(load, sign))
         };
         let of = thread.followers.iter().map(|follower| {
-            let memory = |node: usize| problem.memory_of[node].filter(|_| follower.goes[node]).unwrap_or(follower.home);
-            let (before, after) = (memory(from), memory(to));
+            let (before, after) =
+                (problem.memory_of_follower(follower, from), problem.memory_of_follower(follower, to));
             if before == after { 0.0 } else { saved(before, follower.load, -1.0) + saved(after, follower.load, 1.0) }
         });
         of.sum::<f64>() / thread.scale.max(LEAST_SCALE)

@@ -166,6 +166,11 @@ impl Problem {
         &self.latency_ns[from * self.nodes..][..self.nodes]
     }
 
+    /// Where a thread's own memory is when the thread is on a node.
+    pub fn memory_of_follower(&self, follower: &Follower, node: usize) -> usize {
+        self.memory_of[node].filter(|_| follower.goes[node]).unwrap_or(follower.home)
+    }
+
     /// Row of the table of a thread.
     pub fn row(&self, thread: usize) -> &[f64] {
         &self.value[thread * self.nodes..][..self.nodes]

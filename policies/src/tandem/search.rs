@@ -261,8 +261,7 @@ impl<'p> State<'p> {
     ) {
         for &(thread, to) in changes {
             for follower in &self.problem.threads[thread].followers {
-                let memory =
-                    |node: usize| self.problem.memory_of[node].filter(|_| follower.goes[node]).unwrap_or(follower.home);
+                let memory = |node: usize| self.problem.memory_of_follower(follower, node);
                 let (before, after) = (from(thread).map_or(follower.home, memory), memory(to));
                 if before != after {
                     shift(before, follower.load, -1.0);

@@ -2,7 +2,7 @@
 //! What the agent tells: its log, its report and its status.
 
 use anyhow::Result;
-use tandem_act::{Outcome, Purpose};
+use tandem_act::{Ended, Outcome, Purpose};
 use tandem_policies::model::{PAGE_BYTES, Snapshot};
 use tandem_sense::monotonic_ns;
 use tandem_view::Status;
@@ -36,10 +36,13 @@ impl Agent {
 
     /// Counts what became of moves of pages, and tells those that moved or could not.
     pub(super) fn note_outcomes(&mut self, outcomes: Vec<Outcome>, report: &mut Report) {
+        if let Some(left) = left_by_undo(&outcomes) {
+            warn!(event = "undo_incomplete", "{left}");
+        }
         for outcome in outcomes {
             self.notes.pages(&outcome);
             self.stuck.note(&outcome, monotonic_ns());
-            if outcome.ended == tandem_act::Ended::NodeNotAllowed {
+            if outcome.ended == Ended::NodeNotAllowed {
                 self.process_memories.doubt(outcome.group.process);
             }
             if outcome.moved_pages > 0 {
@@ -48,9 +51,6 @@ impl Agent {
             report.mover.moved_pages += outcome.moved_pages;
             report.mover.call_ns += outcome.time_ns;
             let reason = self.reasons.take(&outcome);
-            if let Some(why) = left_by_undo(&outcome) {
-                warn!(event = "undo_incomplete", "{why}");
-            }
             debug!("pages at {:#x} of {}: {:?}", outcome.start, outcome.group.process.0, outcome.ended);
             if outcome.moved_pages == 0 && outcome.already_there_pages == outcome.requested_pages {
                 continue;
@@ -106,23 +106,25 @@ impl Agent {
     }
 }
 
-/// What is to be said of pages that should have gone back and did not: where they stay they slow their program down.
-fn left_by_undo(outcome: &Outcome) -> Option<String> {
-    let left = outcome.no_memory_pages + outcome.not_tried_pages + outcome.busy_pages;
-    let is_back = left == 0 || !matches!(outcome.purpose, Purpose::Undo { .. });
-    let (to, start, process) = (outcome.to.0, outcome.start, outcome.group.process.0);
-    (!is_back).then(|| {
-        format!(
-            "{left} of {} pages at {start:#x} of process {process} did not go back to node {to} ({:?}): they stay until a plan \
-             moves them",
-            outcome.requested_pages, outcome.ended
-        )
-    })
+/// What is to be said, once for all of them, of pages that should have gone back and did not though their process is there: where they
+/// stay they slow it down.
+fn left_by_undo(outcomes: &[Outcome]) -> Option<String> {
+    let left = |outcome: &Outcome| outcome.no_memory_pages + outcome.not_tried_pages + outcome.busy_pages;
+    let of_undo =
+        |outcome: &&Outcome| matches!(outcome.purpose, Purpose::Undo { .. }) && outcome.ended != Ended::ProcessGone;
+    let incomplete: Vec<&Outcome> = outcomes.iter().filter(of_undo).filter(|outcome| left(outcome) > 0).collect();
+    let first = incomplete.first()?;
+    let pages: u64 = incomplete.iter().map(|outcome| left(outcome)).sum();
+    Some(format!(
+        "{pages} pages did not go back when a plan was undone, the first of them at {:#x} of process {} to node {} ({:?}): they \
+         stay until a plan moves them",
+        first.start, first.group.process.0, first.to.0, first.ended
+    ))
 }
 
 #[cfg(test)]
 mod tests {
-    use tandem_act::{Ended, Generation};
+    use tandem_act::Generation;
     use tandem_policies::model::{GroupId, NodeId, ProcessId};
 
     use super::*;
@@ -137,12 +139,12 @@ mod tests {
             ended,
             ..outcome(group, Generation(1), purpose)
         };
-        assert_eq!(left_by_undo(&of(back, 0, Ended::Done)), None);
-        assert_eq!(left_by_undo(&of(Purpose::Plan, 1, Ended::TargetFull)), None);
-        let told = left_by_undo(&of(back, 1, Ended::TargetFull)).unwrap();
-        assert_eq!(
-            told,
-            "1 of 1 pages at 0x1000 of process 7 did not go back to node 1 (TargetFull): they stay until a plan moves them"
-        );
+        let silent =
+            [of(back, 0, Ended::Done), of(Purpose::Plan, 1, Ended::TargetFull), of(back, 1, Ended::ProcessGone)];
+        assert_eq!(left_by_undo(&silent), None);
+        let told = left_by_undo(&[of(back, 1, Ended::TargetFull), of(back, 2, Ended::Cancelled)]).unwrap();
+        let expected = "3 pages did not go back when a plan was undone, the first of them at 0x1000 of process 7 to node 1 \
+                        (TargetFull): they stay until a plan moves them";
+        assert_eq!(told, expected);
     }
 }
