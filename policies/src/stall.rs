@@ -6,18 +6,21 @@
 //! (`knee.rs`): spreading pages makes no access nearer, and all of them faster.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::knee::{Knee, Load};
-use crate::model::{Action, GroupId, NodeIndex, PerNode, Plan, Snapshot, Thread, ThreadId};
+use crate::model::{Action, GroupId, NodeIndex, PerNode, Plan, ProcessId, Snapshot, Thread, ThreadId};
 use crate::signals::sound;
 use crate::users::Users;
 
-/// Least share of their users' stall that moving pages must save. Small pages that several nodes use about equally would
-/// else follow every change of who uses them a little more.
+/// Least share of the stall of their processes that moving pages must save. Small pages that several nodes use about equally
+/// would else follow every change of who uses them a little more.
 const FAINTEST_GAIN: f64 = 0.005;
+/// The same of the stall of the threads that were seen to use them, if that is less: what one of many threads saves is worth
+/// it for that one, but which of them were seen to use a page that all use now and then is chance.
+const FAINTEST_GAIN_OF_USERS: f64 = 0.02;
 
 /// What a plan changed, as it was before.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -257,13 +260,14 @@ fn stall_of(snapshot: &Snapshot, thread: &Thread) -> Option<f64> {
     is_seen.then(|| alone.stall_ns_per_s.iter().sum())
 }
 
-/// Whether a plan for pages should save enough of the stall of the threads that use them to be noticed at all. Where the
-/// signal or the prediction is missing, nothing speaks against it.
+/// Whether a plan for pages should save enough of the stall of the threads that use them, or of their processes, to be noticed
+/// at all. Where the signal or the prediction is missing, nothing speaks against it.
 pub fn is_worth_a_trial(plan: &Plan, snapshot: &Snapshot) -> bool {
     let group = |action: &Action| if let Action::MovePages { group, .. } = action { Some(*group) } else { None };
     let mut moved: Vec<GroupId> = plan.moves.iter().filter_map(|planned| group(&planned.action)).collect();
     // Both in the order of addresses, so that they can be gone through side by side: plans may name all groups.
     moved.sort_unstable();
+    let processes: BTreeSet<ProcessId> = moved.iter().map(|id| id.process).collect();
     let mut moved = moved.into_iter().peekable();
     let threads = Users::positions(snapshot);
     let mut uses = vec![false; snapshot.threads.len()];
@@ -273,10 +277,17 @@ pub fn is_worth_a_trial(plan: &Plan, snapshot: &Snapshot) -> bool {
             group.users.iter().filter_map(|user| threads.seat(user.0)).for_each(|(at, _)| uses[at] = true);
         }
     }
-    let users = snapshot.threads.iter().zip(uses).filter(|user| user.1);
-    let stall_ns_per_s: f64 = users.filter_map(|(thread, _)| stall_of(snapshot, thread)).sum();
+    let (mut of_users, mut of_processes) = (0.0, 0.0);
+    for (thread, uses) in snapshot.threads.iter().zip(uses) {
+        if uses || processes.contains(&thread.process) {
+            let stall_ns_per_s = stall_of(snapshot, thread).unwrap_or(0.0);
+            of_users += if uses { stall_ns_per_s } else { 0.0 };
+            of_processes += stall_ns_per_s;
+        }
+    }
+    let least = (FAINTEST_GAIN * of_processes).min(FAINTEST_GAIN_OF_USERS * of_users);
     let gains: Option<f64> = plan.moves.iter().map(|planned| planned.gain_ns_per_s).sum();
-    stall_ns_per_s == 0.0 || gains.is_none_or(|gain_ns_per_s| gain_ns_per_s >= stall_ns_per_s * FAINTEST_GAIN)
+    of_users == 0.0 || gains.is_none_or(|gain_ns_per_s| gain_ns_per_s >= least)
 }
 
 #[cfg(test)]
@@ -417,6 +428,19 @@ mod tests {
         assert!(!worth(Some(100.0)), "a thousandth of 100 us of stall");
         assert!(worth(Some(1000.0)), "a hundredth");
         assert!(worth(None), "nothing predicted");
+        // Beside others of its process that do not use it, one thread must save more for itself; a fiftieth is worth it beside any
+        // number.
+        let beside = |others: usize, gain: f64| {
+            let (plan, mut snapshot) = page_plan(1.0, Some(gain));
+            for tid in 2..2 + others as u32 {
+                let mut other = snapshot.threads[0].clone();
+                other.id.tid = tid;
+                snapshot.threads.push(other);
+            }
+            is_worth_a_trial(&plan, &snapshot)
+        };
+        assert!(!beside(3, 1000.0), "a four-hundredth of four threads' stall");
+        assert!(beside(3, 2100.0) && beside(300, 2100.0));
         let (plan, mut snapshot) = page_plan(1.0, Some(100.0));
         snapshot.threads[0].accesses_per_s = None;
         assert!(is_worth_a_trial(&plan, &snapshot), "no signal");

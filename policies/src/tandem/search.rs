@@ -9,9 +9,11 @@ use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
 use super::problem::Problem;
-use super::residents::{EXCHANGES, Residents};
+use super::residents::Residents;
 use crate::anneal::below;
 use crate::knee::Load;
+
+mod descent;
 
 /// Placements up to which all are tried.
 const EXACT: u64 = 4096;
@@ -306,15 +308,7 @@ impl<'p> State<'p> {
         self.descend_together(steps);
         self.anneal(seed, steps);
         self.descend_together(steps.saturating_add(steps / 4));
-    }
-
-    /// Descends, and goes on after threads went together.
-    fn descend_together(&mut self, steps: u64) {
-        self.descend(steps);
-        let slack = ROUNDING * self.cost().abs();
-        if self.gather(steps, slack) {
-            self.descend(steps);
-        }
+        self.start_again(steps.saturating_add(steps / 4));
     }
 
     /// The problem.
@@ -366,84 +360,6 @@ impl<'p> State<'p> {
                 (least, best) = (cost, self.place.clone());
             }
         }
-    }
-
-    /// Makes changes that cost less until there are none, thread by thread in turn.
-    fn descend(&mut self, steps: u64) {
-        let slack = ROUNDING * self.cost().abs();
-        let movable = &self.problem.movable;
-        let mut unchanged = 0;
-        while unchanged < movable.len() {
-            if self.steps >= steps {
-                return;
-            }
-            let thread = movable[self.next];
-            self.next = (self.next + 1) % movable.len();
-            unchanged += 1;
-            if let Some(changes) = self.best_change(thread, slack) {
-                self.apply(&changes);
-                unchanged = 0;
-            }
-        }
-        self.next = 0;
-    }
-
-    /// The change of a thread that saves most, if one saves more than `slack`.
-    fn best_change(&mut self, thread: usize, slack: f64) -> Option<Vec<Change>> {
-        let from = self.place[thread];
-        let companion = self.companion(thread);
-        let (mut best, mut least) = (None, -slack);
-        for to in self.candidates(thread) {
-            let alone = [(thread, to)];
-            let cost = self.change(&alone);
-            if cost < least {
-                (least, best) = (cost, Some(alone.to_vec()));
-            }
-            let along = companion.filter(|&other| self.problem.threads[other].choices.contains(&to));
-            let along = along.map(|other| [(thread, to), (other, to)]);
-            let others: Vec<usize> = self.losers(to, from).take(EXCHANGES).collect();
-            let exchanges = others.into_iter().map(|other| [(thread, to), (other, from)]);
-            for both in exchanges.chain(along) {
-                let cost = self.change(&both);
-                if cost < least {
-                    (least, best) = (cost, Some(both.to_vec()));
-                }
-            }
-        }
-        best
-    }
-
-    /// The thread on the same node with which it exchanges most lines, or else owns memory.
-    fn companion(&self, thread: usize) -> Option<usize> {
-        let unknown = &self.problem.threads[thread];
-        let is_here = |other: usize| other != thread && self.place[other] == self.place[thread];
-        let partners = unknown.partners.iter().filter(|partner| is_here(partner.0));
-        let partner = partners.reduce(|best, next| if next.1 > best.1 { next } else { best }).map(|partner| partner.0);
-        let owners = || unknown.parts.iter().flat_map(|&part| &self.problem.shared[part].users).map(|user| user.0);
-        partner.or_else(|| owners().find(|&owner| is_here(owner)))
-    }
-
-    /// Nodes on which a thread is tried.
-    fn candidates(&self, thread: usize) -> Vec<usize> {
-        let (unknown, here) = (&self.problem.threads[thread], self.place[thread]);
-        let choices = || unknown.choices.iter().copied().filter(|&node| node != here);
-        if self.problem.nodes <= FEW_NODES {
-            return choices().collect();
-        }
-        let row = self.problem.row(thread);
-        let room = |node: usize| self.wanted[node] + self.problem.taken[node] - self.problem.capacity[node];
-        let mut nodes = vec![unknown.present];
-        nodes.extend(choices().min_by(|&a, &b| row[a].total_cmp(&row[b])));
-        nodes.extend(choices().min_by(|&a, &b| room(a).total_cmp(&room(b)).then(row[a].total_cmp(&row[b]))));
-        let mut partners = unknown.partners.clone();
-        partners.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        nodes.extend(partners.iter().take(2).map(|partner| self.place[partner.0]));
-        let parts = unknown.parts.iter().take(2);
-        nodes.extend(parts.flat_map(|&part| &self.problem.shared[part].users).map(|user| self.place[user.0]));
-        nodes.sort_unstable();
-        nodes.dedup();
-        nodes.retain(|&node| node != here && unknown.choices.contains(&node));
-        nodes
     }
 
     /// Random changes, fewer and fewer of them for the worse; ends at the best placement met.

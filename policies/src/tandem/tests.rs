@@ -574,6 +574,7 @@ fn are_few(problem: &Problem) -> bool {
 }
 
 mod cold;
+mod crossed;
 mod crowds;
 mod many;
 mod payback;
