@@ -3,7 +3,8 @@
 //!
 //! From the present placement, moves and exchanges that cost less are made until there are none; every placement is tried
 //! where there are at most [`EXACT`]; else annealing at low temperature follows, and the descent again, in which a thread
-//! that went for nothing goes back, since leaving has a price. A change costs O(what the thread takes part in).
+//! that went for nothing goes back, since leaving has a price. Where nodes are full, a second descent starts from where each
+//! thread would go by itself. A change costs O(what the thread takes part in).
 
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
@@ -303,7 +304,7 @@ impl<'p> State<'p> {
         }
     }
 
-    /// Descends, anneals and descends again, in so many steps and a quarter more.
+    /// Descends, anneals and descends again, from elsewhere too where nodes are full, in so many steps and a quarter more.
     pub fn search(&mut self, seed: u64, steps: u64) {
         self.descend_together(steps);
         self.anneal(seed, steps);

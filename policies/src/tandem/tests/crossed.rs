@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// Numbers below `bound` in an order by chance.
+/// These in an order by chance.
 fn shuffled(random: &mut Pcg64, mut all: Vec<usize>) -> Vec<usize> {
     for at in (1..all.len()).rev() {
         all.swap(at, below(random, at + 1));
@@ -11,8 +11,11 @@ fn shuffled(random: &mut Pcg64, mut all: Vec<usize>) -> Vec<usize> {
     all
 }
 
-/// Four pairs on a ring of four nodes with two CPUs each; threads with `looks` accesses seen of each.
-fn pairs(seed: u64, looks: usize) -> Snapshot {
+/// Accesses that were seen of a thread.
+const LOOKS: usize = 500;
+
+/// Four pairs on a ring of four nodes with two CPUs each.
+fn pairs(seed: u64) -> Snapshot {
     let mut random = Pcg64::seed_from_u64(seed);
     let own = shuffled(&mut random, (0..4).collect());
     // No pair on one node, nobody at home.
@@ -22,11 +25,11 @@ fn pairs(seed: u64, looks: usize) -> Snapshot {
             break start;
         }
     };
-    let rate = 1e8 / looks as f64;
+    let rate = 1e8 / LOOKS as f64;
     // Groups: 8 x 16 of the threads, 4 x 4 of the pairs.
     let mut seen = vec![[0usize; 2]; 8 * 16 + 4 * 4];
     for thread in 0..8 {
-        for _ in 0..looks {
+        for _ in 0..LOOKS {
             let group = if below(&mut random, 10) < 8 {
                 16 * thread + below(&mut random, 16)
             } else {
@@ -80,7 +83,7 @@ fn at_home(snapshot: &Snapshot) -> Vec<usize> {
 fn threads_that_must_all_change_places_at_once_are_found_theirs() {
     // What the search misses of what going home saves, where that is the best.
     let missed = |seed: u64| {
-        let snapshot = pairs(seed, 500);
+        let snapshot = pairs(seed);
         let problem = problem(&snapshot);
         let now = State::new(&problem).cost();
         let found = cost(&problem, &solve(&problem, effort(1, 40_000)).place);
