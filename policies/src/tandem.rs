@@ -16,6 +16,7 @@
 mod build;
 mod cold;
 mod history;
+mod in_step;
 mod loads;
 mod owners;
 mod plan;

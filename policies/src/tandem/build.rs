@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From a snapshot to the [`Problem`].
 
+use super::in_step;
 use super::owners::{Common, Owners, Part};
 use super::problem::{Follower, Pool, Prices, Problem, Shared, Unknown};
 use super::together;
@@ -46,7 +47,7 @@ impl Facts<'_> {
         let latency = |from: usize, to: usize| sound(self.snapshot.topology.latency_ns(NodeIndex(from), NodeIndex(to)));
         let latency_ns = (0..nodes * nodes).map(|at| latency(at / nodes, at % nodes)).collect();
         let all: Vec<&Thread> = self.snapshot.threads.iter().collect();
-        let demands = capacity::demands(self.snapshot, &all);
+        let demands = in_step::demands(&all, capacity::demands(self.snapshot, &all));
         let threads: Vec<Unknown> =
             all.iter().zip(demands).map(|(thread, demand)| self.unknown(thread, cpus(demand))).collect();
         let movable: Vec<usize> = (0..threads.len()).filter(|&at| !threads[at].choices.is_empty()).collect();

@@ -31,3 +31,31 @@ fn no_node_gets_more_threads_than_cpus_for_a_memory_that_is_waited_for() {
     assert_eq!(threads, [2; 4]);
     assert!(moves(&snapshot, &plan).1.len() >= 24, "memory of the six threads elsewhere comes to them");
 }
+
+/// Threads by node after four threads on each of two nodes of four CPUs, of so many processes, use this share of a CPU each, and
+/// the last one of node 0 has a gigabyte on node 1.
+fn after_one_has_its_memory_elsewhere(use_of_cpu: f64, processes: u32) -> [usize; 2] {
+    let threads = (0..8).fold(SnapshotBuilder::new(two_nodes(4)), |all, tid| {
+        let uses = |thread: &mut Thread| {
+            thread.cpu_time_ns = (use_of_cpu * 1e9) as u64;
+            thread.run_ns = PerNode::from_fn(2, |node| if node == thread.node { thread.cpu_time_ns } else { 0 });
+            thread.process = ProcessId(1 + tid % processes);
+        };
+        all.thread_with_memory_on(tid, usize::from(tid > 3), usize::from(tid > 2)).with_thread(uses)
+    });
+    let snapshot = (0..512).fold(threads, |all, _| all.group_used_by(&[0, ALL], &[(3, 1e6 / 512.0)])).build();
+    let mut threads = [0; 2];
+    snapshot.after_thread_moves(&planned(&snapshot)).threads.iter().for_each(|thread| threads[thread.node.0] += 1);
+    threads
+}
+
+#[test]
+fn threads_of_a_process_that_work_most_of_the_time_get_a_cpu_each() {
+    assert_eq!(after_one_has_its_memory_elsewhere(0.6, 1), [4, 4]);
+}
+
+#[test]
+fn demands_of_threads_that_work_now_and_then_or_alone_add_up() {
+    assert_eq!(after_one_has_its_memory_elsewhere(0.3, 1), [3, 5]);
+    assert_eq!(after_one_has_its_memory_elsewhere(0.6, 8), [3, 5]);
+}
