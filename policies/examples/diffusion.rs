@@ -134,6 +134,8 @@ mod tests {
     use super::*;
 
     const ROWS: usize = 200;
+    /// So wide that what a switch to another program costs a thread is little beside a window.
+    const COLUMNS: usize = 3000;
 
     /// The first pool has a third of the speed of the second.
     fn pools() -> [Pool; 2] {
@@ -143,7 +145,7 @@ mod tests {
     #[test]
     fn the_share_becomes_that_of_the_speeds_wherever_it_starts() {
         for start in [0.5, 0.05, 0.9] {
-            let mut image = Image::noisy(ROWS, 300);
+            let mut image = Image::noisy(ROWS, COLUMNS);
             let seen = diffuse(&mut image, &pools(), start, 8);
             assert_eq!(seen[0].0, start);
             assert!((seen[7].0 - 0.25).abs() < 0.06, "{seen:?}");
@@ -153,7 +155,7 @@ mod tests {
     #[test]
     fn two_threads_of_a_pool_count_as_twice_the_speed() {
         let pools = [Pool { threads: 2, passes: 1 }, Pool { threads: 1, passes: 1 }];
-        let seen = diffuse(&mut Image::noisy(ROWS, 300), &pools, 0.5, 8);
+        let seen = diffuse(&mut Image::noisy(ROWS, COLUMNS), &pools, 0.5, 8);
         assert!((seen[7].0 - 2.0 / 3.0).abs() < 0.07, "{seen:?}");
     }
 

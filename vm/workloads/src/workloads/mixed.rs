@@ -5,15 +5,12 @@
 //! compute. A good placement brings the sharers together, spreads the memory hogs and fills up with CPU hogs. Start under
 //! `none`: sharers scattered, memory hogs crowded on the first nodes with all of their memory on the first.
 
-use crate::frame::plan::{Placement, Plan, Program, Request, Start, Thread};
+use crate::frame::plan::{Placement, Plan, Request};
 use crate::frame::spec::{Metric, Spec, THREADS, size};
-use crate::frame::spin::Spin;
 use crate::topology::{NodeId, Seat};
-use crate::workloads::{membench, sharers};
+use crate::workloads::{hogs, membench, sharers};
 use anyhow::Result;
 
-/// Steps between two looks at the CPU.
-const BOUT_STEPS: u64 = 1 << 16;
 /// Steps between two additions of a sharer, as in `hubench`.
 const SHARER_COMPUTE: u64 = 50;
 
@@ -49,7 +46,7 @@ fn plan(request: &Request) -> Result<Plan> {
         programs: vec![
             membench::program(&seats.memory_hogs, &homes, sizes.mib("private-mib"), sizes.of("passes")),
             sharers::program(&seats.sharers, shared_home, sizes.of("additions"), SHARER_COMPUTE),
-            cpu_hogs(&seats.cpu_hogs, sizes.of("steps")),
+            hogs::program(&seats.cpu_hogs, sizes.of("steps")),
         ],
         pairs: Vec::new(),
     })
@@ -126,25 +123,6 @@ impl Room {
         self.0[at].1 -= 1;
         self.0[at].0
     }
-}
-
-fn cpu_hogs(seats: &[Seat], steps: u64) -> Program {
-    let threads = seats.iter().map(|seat| {
-        Thread::at(seat.cpu, move |worker| {
-            let mut spin = Spin::default();
-            let mut left = steps;
-            while left > 0 {
-                let now = left.min(BOUT_STEPS);
-                spin.steps(now);
-                left -= now;
-                worker.notes.work += now;
-                worker.look();
-            }
-            spin.check()?;
-            Ok(Vec::new())
-        })
-    });
-    Program { start: Start::Together, regions: Vec::new(), threads: threads.collect(), check: None }
 }
 
 #[cfg(test)]

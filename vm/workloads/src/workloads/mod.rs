@@ -5,6 +5,7 @@ mod all_shared;
 mod bandwidth;
 mod cg;
 mod crossed;
+mod hogs;
 mod is;
 mod jobs;
 mod kernel;
@@ -30,6 +31,7 @@ pub const ALL: &[Spec] = &[
     master_init::SPEC,
     phases::SPEC,
     all_shared::SPEC,
+    hogs::SPEC,
     bandwidth::SPEC,
     ping_pong::SPEC,
     mixed::SPEC,
