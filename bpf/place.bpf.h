@@ -5,8 +5,8 @@
  *
  * At home (home.bpf.h) a task stays with the last-level cache where it ran
  * last, until more tasks claim it than it has CPUs. A new thread starts where
- * its parent is at home as long as there is room, if only that of its parent, a
- * new process on the node with the most room and memory (memory.bpf.h).
+ * its parent is at home as long as there is room, a new process on the node
+ * with the most room and memory (memory.bpf.h).
  */
 #ifndef __TANDEM_PLACE_BPF_H
 #define __TANDEM_PLACE_BPF_H
@@ -225,25 +225,12 @@ __noinline u32 nearest_room(u32 allowed, u32 home)
 	return home;
 }
 
-/*
- * Whether only the thread that made @p, another one of its process, keeps it from a CPU of @home.
- * Who makes threads mostly waits for them then: the last of as many as the node has CPUs belongs
- * with the others, and not where a CPU is idle now, as that is where its memory would be.
- */
-static bool waits_for_creator(const struct task_struct *p, u32 home)
-{
-	return p->pid != p->tgid && nr_claims_of(home) == (s32)nr_cpus_of(home);
-}
-
 /* Where a task starts that was just made, @home being its parent's. */
 static u32 first_home(const struct task_struct *p, struct task_ctx *tctx, u32 home)
 {
-	u32 node = home;
+	u32 node = p->pid == p->tgid ? node_for_process(tctx->allowed_nodes, home)
+				     : nearest_room(tctx->allowed_nodes, home);
 
-	if (p->pid == p->tgid)
-		node = node_for_process(tctx->allowed_nodes, home);
-	else if (!waits_for_creator(p, home))
-		node = nearest_room(tctx->allowed_nodes, home);
 	make_home(tctx, node, 0);
 	/* Where it starts is no change. */
 	tctx->last_node = node;

@@ -50,7 +50,7 @@ s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 	cpu = pick_idle_home(p, home, queue, prev_cpu);
 	if (cpu < 0)
 		cpu = waker_cpu(p, home, wake_flags);
-	if (cpu < 0 && !((wake_flags & SCX_WAKE_FORK) && waits_for_creator(p, home)))
+	if (cpu < 0)
 		cpu = pick_idle_remote(p, tctx, home);
 	if (cpu < 0)
 		return prev_cpu;

@@ -19,10 +19,6 @@ pub fn tests() -> Vec<Trial> {
         trial("threads_with_a_cpu_each_are_alone_on_it", threads_with_a_cpu_each_are_alone_on_it),
         trial("a_pinned_thread_shares_its_cpu_with_others", a_pinned_thread_shares_its_cpu_with_others),
         trial("a_new_thread_starts_where_its_parent_is_at_home", a_new_thread_starts_where_its_parent_is_at_home),
-        trial(
-            "as_many_new_threads_as_a_node_has_cpus_start_together",
-            as_many_new_threads_as_a_node_has_cpus_start_together,
-        ),
         trial("a_new_process_starts_on_the_node_with_most_room", a_new_process_starts_on_the_node_with_most_room),
         trial("a_new_process_starts_where_memory_is_free", a_new_process_starts_where_memory_is_free),
         trial("a_waking_thread_displaces_one_that_ran_for_long", a_waking_thread_displaces_one_that_ran_for_long),
@@ -183,24 +179,6 @@ fn a_new_thread_starts_where_its_parent_is_at_home() {
     };
     let times = nodes.iter().cycle().take(ROUNDS * nodes.len()).filter(starts_there).count();
     // Whoever finds no room there, because something else runs for a moment, starts next to it.
-    assert!(times >= ROUNDS * nodes.len() * 6 / 10, "{times} of {} times", ROUNDS * nodes.len());
-}
-
-/// The parent, which is at home there too, has a CPU when it makes the last one, and waits for each of them.
-fn as_many_new_threads_as_a_node_has_cpus_start_together() {
-    const ROUNDS: usize = 5;
-    let scx = Scx::start_observing();
-    let mut scheduler = scx.handle();
-    let nodes: Vec<NodeIndex> = scx.topology.nodes_with_cpus().collect();
-    let start_together = |node: &&NodeIndex| {
-        let cpus = &scx.topology.nodes[**node].cpus;
-        assign_me(&mut scheduler, **node);
-        wait_until_idle(cpus);
-        let workers: Vec<Worker> = cpus.iter().map(|_| Worker::start()).collect();
-        workers.iter().all(|worker| worker.record(&scheduler).home == node.0 as u32)
-    };
-    let times = nodes.iter().cycle().take(ROUNDS * nodes.len()).filter(start_together).count();
-    // As above: something else may run for a moment.
     assert!(times >= ROUNDS * nodes.len() * 6 / 10, "{times} of {} times", ROUNDS * nodes.len());
 }
 
