@@ -87,6 +87,23 @@ class More(unittest.TestCase):
             self.assertFalse(store.exists())
 
 
+class Measured(unittest.TestCase):
+    def test_guests_follow_each_other_until_nothing_is_left_for_the_same_command(self):
+        notes = [["2 configurations were not measured yet: the same command goes on"],
+                 ["there was no time to tune all regions one by one: the same command goes on"], ["it is done"]]
+
+        def lab(command, check):
+            out = Path(command[command.index("--out") + 1])
+            (out / "runs").touch()
+            (out / "result.json").write_text(json.dumps({"notes": notes.pop(0)}))
+            return mock.Mock(returncode=0)
+
+        with tempfile.TemporaryDirectory() as folder, mock.patch.multiple(tuning, STORES=Path(folder)), mock.patch(
+                "subprocess.run", lab):
+            result = tuning.measured("2node", "cg", Path(folder) / "store", "")
+        self.assertEqual((result, notes), ({"notes": ["it is done"]}, []))
+
+
 class Predictions(unittest.TestCase):
     PLANS = [{"plan": "a", "predicted_s": 1.0, "real_s": 1.25, "runs": 1, "way": "in place"},
              {"plan": "b", "predicted_s": 1.05, "real_s": 1.0, "runs": 4, "way": "in place"},

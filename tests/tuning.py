@@ -91,7 +91,7 @@ def measure(machine, program, store, options, budget=BUDGET):
             sys.exit(f"tuning.py: {program} on {machine}: the lab ended with {done.returncode}")
         shutil.copy(Path(out) / "runs", store)
         result = json.loads((Path(out) / "result.json").read_text())
-        return None if any("were not measured yet" in note for note in result["notes"]) else result
+        return None if any("the same command goes on" in note for note in result["notes"]) else result
 
 
 def measured(machine, program, store, options, budget=BUDGET):
