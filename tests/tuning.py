@@ -4,12 +4,16 @@
 that into docs/autotune.md.
 
 Takes minutes a program. Runs are kept in build/tuning, so after an interruption the same command goes on; a program whose table
-is in docs/tuning is measured again only with --again, or to add page placements (--pages).
+is in docs/tuning is measured again only with --again, or to add page placements (--pages). --more adds runs to tables that there
+are, from whatever clone they come, as long as program, argument and machine are the same to the byte. --predictions tunes with
+regions one by one, and keeps what was predicted and what became of it.
 
-usage: tests/tuning.py [--machine NAME]... [--program NAME]... [--pages NAME,...] [--repeats N] [--again] [--only-written]
+usage: tests/tuning.py [--machine NAME]... [--program NAME]... [--pages NAME,...] [--repeats N]
+                       [--again | --more | --predictions | --only-written]
 """
 
 import argparse
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -23,12 +27,13 @@ import tempfile
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("TANDEM_BUILD", ROOT / "build"))
 RESULTS = ROOT / "docs/tuning"
+# Beside the tables, which are all that the search's tests read there.
+PREDICTIONS = "predictions"
 DOCUMENT = ROOT / "docs/autotune.md"
 STORES = BUILD / "tuning"
 MACHINES = ("2node", "ring4")
-# By program, how often it repeats what it does: some tenths of a virtual second, several times what initialising takes; of
-# streamcluster, whose waiting threads are dear to emulate, less.
-PROGRAMS = {"cg": 24, "sp": 9, "is": 12, "bandwidth": 42, "master-init": 48, "conflict": 48, "streamcluster": 40}
+# By program, how often it repeats what it does: some tenths of a virtual second, several times what initialising takes.
+PROGRAMS = {"cg": 24, "sp": 9, "is": 12, "bandwidth": 42, "master-init": 48, "conflict": 48, "streamcluster": 48}
 # Where pages are matters little: threads have memory of their own that they touch first.
 INSENSITIVE = ("cg", "sp", "is")
 PAGES = "first-touch,interleave,dataset"
@@ -36,7 +41,11 @@ PAGES = "first-touch,interleave,dataset"
 BY_A_MAP = ", by a map"
 # Seconds of the guest's clock that one guest measures, and of the host's at most.
 BUDGET = "15s"
+# The same for plans: what there is no time for is left out of them, not put off.
+BUDGET_FOR_PLANS = "60s"
 LIMIT_S = 1800
+# Medians of runs that are added are as near to those of the table, over all configurations; else the lab has changed.
+ALIKE = 0.03
 BEGIN, END = "<!-- tests/tuning.py writes from here -->\n", "<!-- to here -->\n"
 
 
@@ -44,13 +53,29 @@ def table_file(machine, program):
     return RESULTS / f"{machine}-{program}.json"
 
 
-def measure(machine, program, pages, repeats):
-    """Measures for one guest's life; whether all that was asked for is there."""
-    store = STORES / f"{machine}-{program}.sqlite"
+def contents(program):
+    """Of a program, without what differs from one build folder to another."""
+    with tempfile.TemporaryDirectory() as folder:
+        stripped = Path(folder) / program
+        built = BUILD / f"bin/tandem-omp-{program}"
+        subprocess.run(["objcopy", "--strip-all", "--remove-section", ".note.gnu.build-id", built, stripped], check=True)
+        return stripped.read_bytes()
+
+
+def subject(machine, program):
+    """Names what is measured: the program's code, its argument, and what the machine file says."""
+    lines = (ROOT / f"vm/machines/{machine}.toml").read_text().splitlines()
+    said = "\n".join(line for line in lines if line.strip() and not line.startswith("#"))
+    parts = contents(program), str(PROGRAMS[program]).encode(), said.encode()
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:16]
+
+
+def measure(machine, program, store, options, budget=BUDGET):
+    """Tunes for one guest's life, its runs in `store`; the result, or None where not all that was asked for is there."""
     STORES.mkdir(parents=True, exist_ok=True)
     tune = (
-        f"cd /out && tandem tune --exhaustive --codelets off --repeats {repeats} --pages {pages} --budget {BUDGET}"
-        f" --store /out/runs --output /out/result.toml -- /bin/tandem-omp-{program} {PROGRAMS[program]}"
+        f"cd /out && tandem tune {options} --budget {budget} --store /out/runs --output /out/result.toml --json"
+        f" -- /bin/tandem-omp-{program} {PROGRAMS[program]} > /out/result.json"
     )
     with tempfile.TemporaryDirectory() as out:
         additions = [BUILD / "bin/tandem", BUILD / f"bin/tandem-omp-{program}"]
@@ -65,7 +90,16 @@ def measure(machine, program, pages, repeats):
         if done.returncode:
             sys.exit(f"tuning.py: {program} on {machine}: the lab ended with {done.returncode}")
         shutil.copy(Path(out) / "runs", store)
-        return "were not measured yet" not in (Path(out) / "result.toml").read_text()
+        result = json.loads((Path(out) / "result.json").read_text())
+        return None if any("the same command goes on" in note for note in result["notes"]) else result
+
+
+def measured(machine, program, store, options, budget=BUDGET):
+    """The result, from as many guests as it takes."""
+    result = None
+    while result is None:
+        result = measure(machine, program, store, options, budget)
+    return result
 
 
 def commit():
@@ -74,9 +108,9 @@ def commit():
     ).stdout.strip()
 
 
-def keep_table(machine, program):
-    """Writes the runs of the store as a table. A placement whose map did not fit has failed under it, and is no row."""
-    runs = sqlite3.connect(STORES / f"{machine}-{program}.sqlite").execute(
+def rows_of(machine, program, store):
+    """The runs of a store, by configuration. A placement whose map did not fit has failed under it, and is no row."""
+    runs = sqlite3.connect(store).execute(
         "SELECT configuration, outcome, seconds, regions FROM run"
         # An older build of the program is another experiment.
         " WHERE experiment = (SELECT experiment FROM run ORDER BY rowid DESC LIMIT 1) ORDER BY rowid")
@@ -96,11 +130,75 @@ def keep_table(machine, program):
         rows.pop(configuration, None)
     for row in rows.values():
         row["regions"] = {name: statistics.median(seconds) for name, seconds in row["regions"].items()}
-    table = {"program": program, "machine": machine, "commit": commit(), "rows": list(rows.values())}
-    # One configuration a line.
-    lines = ",\n".join(f"  {json.dumps(row)}" for row in table.pop("rows"))
+    return list(rows.values())
+
+
+def with_more(rows, added):
+    """Runs of both. A table has one time for each region; it is that of the larger number of runs, and the mean of equal ones."""
+    more = {row["configuration"]: row for row in added}
+    if more.keys() != {row["configuration"] for row in rows}:
+        sys.exit("tuning.py: the runs to add are of other configurations than the table")
+    ratios = [statistics.median(more[row["configuration"]]["seconds"]) / statistics.median(row["seconds"]) for row in rows]
+    apart = statistics.median(ratios) - 1
+    if abs(apart) > ALIKE:
+        sys.exit(f"tuning.py: the runs to add take {apart:+.1%} of the table's time: something else has changed; --again records anew")
+    both = []
+    for row in rows:
+        other = more[row["configuration"]]
+        runs = len(row["seconds"]), len(other["seconds"])
+        regions = {name: round((runs[0] * row["regions"][name] + runs[1] * other["regions"][name]) / sum(runs), 6)
+                   for name in row["regions"] if name in other["regions"]}
+        both.append({**row, "seconds": row["seconds"] + other["seconds"], "regions": regions})
+    return both
+
+
+def lines(table, name, rows):
+    """As JSON, one of the `rows` a line."""
     head = json.dumps(table, indent=1)[:-2]
-    table_file(machine, program).write_text(f'{head},\n "rows": [\n{lines}\n ]\n}}\n')
+    return f'{head},\n "{name}": [\n' + ",\n".join(f"  {json.dumps(row)}" for row in rows) + "\n ]\n}\n"
+
+
+def head(machine, program):
+    return {"program": program, "machine": machine, "commit": commit(), "subject": subject(machine, program)}
+
+
+def write_table(machine, program, rows):
+    table_file(machine, program).write_text(lines(head(machine, program), "rows", rows))
+
+
+def record(machine, program, pages, repeats):
+    store = STORES / f"{machine}-{program}.sqlite"
+    measured(machine, program, store, f"--exhaustive --codelets off --repeats {repeats} --pages {pages}")
+    write_table(machine, program, rows_of(machine, program, store))
+
+
+def add_runs(machine, program, pages, repeats):
+    """As many more of each configuration of a table; they are in no store after that."""
+    table = json.loads(table_file(machine, program).read_text())
+    if table.get("subject") != subject(machine, program):
+        sys.exit(f"tuning.py: {program} on {machine}: its table is not of this program, argument and machine; --again records anew")
+    store = STORES / f"{machine}-{program}-more.sqlite"
+    measured(machine, program, store, f"--exhaustive --codelets off --repeats {repeats} --pages {pages}")
+    write_table(machine, program, with_more(table["rows"], rows_of(machine, program, store)))
+    store.unlink()
+
+
+def prediction_file(machine, program):
+    return RESULTS / PREDICTIONS / f"{machine}-{program}.json"
+
+
+def predict(machine, program, pages, repeats):
+    """The whole of `tandem tune`, regions in place."""
+    options = f"--repeats {repeats} --pages {pages}"
+    result = measured(machine, program, STORES / f"{machine}-{program}-predictions.sqlite", options, BUDGET_FOR_PLANS)
+    keep_predictions(machine, program, options, result)
+
+
+def keep_predictions(machine, program, options, result):
+    kept = {**head(machine, program), "options": options, "evidence": result.get("evidence"), "has_plan": bool(result.get("seats")),
+            "notes": result["notes"]}
+    prediction_file(machine, program).parent.mkdir(parents=True, exist_ok=True)
+    prediction_file(machine, program).write_text(lines(kept, "predictions", result.get("prediction", [])))
 
 
 def judged(files):
@@ -169,11 +267,53 @@ def written():
     return "\n".join(parts) + "\n\n" + summary(found) + "\n" + runs_of_tables(files)
 
 
+def error(one):
+    return one["predicted_s"] / one["real_s"] - 1
+
+
+def foretold(kept):
+    """Plans that ran and whose time was not known: a single region that was measured by whole runs was so by those of its plan."""
+    def is_its_own(one):
+        return one["way"] == "whole runs" and one["plan"].count(";") == 1
+    return [one for one in kept["predictions"] if one.get("real_s") and not is_its_own(one)]
+
+
+def prediction_line(kept):
+    plans = foretold(kept)
+    name = f"| `{kept['program']}` | {kept['machine']} | {len(plans)} | "
+    if not plans:
+        return name + "| | | none |"
+    worst, first = max(plans, key=lambda one: abs(error(one))), min(plans, key=lambda one: one["predicted_s"])
+    chosen = "one configuration"
+    if kept["has_plan"]:
+        plan = min(kept["predictions"], key=lambda one: abs(one.get("real_s", 0) - kept["evidence"]["tuned_s"]))
+        chosen = f"{error(plan):+.1%}"
+    runs = "to".join(f" {end} " for end in sorted({least_or_most(one["runs"] for one in plans) for least_or_most in (min, max)})).strip()
+    return name + f"{runs} | {error(worst):+.1%} | {error(first):+.1%} | {chosen} |"
+
+
+def written_predictions():
+    """How far predictions were from what they predict, from the results that there are."""
+    files = [prediction_file(machine, program) for machine in MACHINES for program in PROGRAMS]
+    found = [json.loads(file.read_text()) for file in files if file.exists()]
+    if not found:
+        return ""
+    errors = [abs(error(one)) for kept in found for one in foretold(kept)]
+    near = sum(one <= 0.1 for one in errors)
+    return "\n".join([
+        "\nPredicted against real times of plans for single regions, each run as a whole program:\n",
+        "| program | machine | plans | runs of each | worst error | of the best predicted | of the chosen |",
+        "|---|" + "---|" * 6,
+        *map(prediction_line, found),
+        f"\nWithin 10 % of the real time: {near} of {len(errors)}.\n" if errors else "",
+    ])
+
+
 def write_document():
     text = DOCUMENT.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    DOCUMENT.write_text(before + BEGIN + written() + END + after, encoding="utf-8")
+    DOCUMENT.write_text(before + BEGIN + written() + written_predictions() + END + after, encoding="utf-8")
 
 
 def main():
@@ -182,15 +322,18 @@ def main():
     parser.add_argument("--program", action="append", choices=list(PROGRAMS))
     parser.add_argument("--pages", default=PAGES)
     parser.add_argument("--repeats", type=int, default=4)
-    parser.add_argument("--again", action="store_true", help="measure also what is in docs/tuning; runs in build/tuning count")
-    parser.add_argument("--only-written", action="store_true", help="measure nothing, write the document from what there is")
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument("--again", action="store_true", help="measure also what is in docs/tuning; runs in build/tuning count")
+    ways.add_argument("--more", action="store_true", help="add --repeats runs of each configuration to the tables")
+    ways.add_argument("--predictions", action="store_true", help="tune regions one by one, and keep what was predicted")
+    ways.add_argument("--only-written", action="store_true", help="measure nothing, write the document from what there is")
     wanted = parser.parse_args()
     for machine in [] if wanted.only_written else wanted.machine or MACHINES:
         for program in wanted.program or PROGRAMS:
-            if wanted.again or not table_file(machine, program).exists():
-                while not measure(machine, program, wanted.pages, wanted.repeats):
-                    pass
-                keep_table(machine, program)
+            if wanted.predictions or wanted.more:
+                (predict if wanted.predictions else add_runs)(machine, program, wanted.pages, wanted.repeats)
+            elif wanted.again or not table_file(machine, program).exists():
+                record(machine, program, wanted.pages, wanted.repeats)
     write_document()
 
 
