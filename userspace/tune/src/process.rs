@@ -104,6 +104,11 @@ impl Process {
     }
 
     fn bind_all(&mut self, threads: &[Pid], seating: &Seating) -> Result<()> {
+        let changes =
+            |(rank, thread): (usize, &Pid)| seating.at(rank).is_some_and(|cpus| self.bound.get(thread) != Some(cpus));
+        if threads.iter().enumerate().any(changes) {
+            self.spread(threads, seating);
+        }
         for (rank, &thread) in threads.iter().enumerate() {
             if let Some(cpus) = seating.at(rank).filter(|&cpus| self.bound.get(&thread) != Some(cpus)) {
                 bind(thread, cpus)?;
@@ -111,6 +116,21 @@ impl Process {
             }
         }
         Ok(())
+    }
+
+    /// Puts each thread on a CPU of its own for a moment. Among all CPUs of a node the kernel chooses one for each thread by
+    /// chance, puts two on one, and sees that some milliseconds later, while the others of the team wait for the two.
+    fn spread(&mut self, threads: &[Pid], seating: &Seating) {
+        let mut taken: BTreeMap<&CpuSet, usize> = BTreeMap::new();
+        for (rank, thread) in threads.iter().enumerate() {
+            let Some(cpus) = seating.at(rank) else { continue };
+            let number = taken.entry(cpus).or_default();
+            // Fails for a thread that is gone and for a CPU that may not be used: to be bound to all of them is what counts.
+            if cpus.one(*number).allow(thread.as_raw()).is_ok() {
+                self.bound.remove(thread);
+            }
+            *number += 1;
+        }
     }
 
     /// `thread` has ended; whether it was the last one.
@@ -133,5 +153,60 @@ pub fn bind(thread: Pid, cpus: &CpuSet) -> Result<()> {
             Err(error).with_context(|| format!("thread {thread} cannot be bound to its node"))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
+
+    use nix::unistd::gettid;
+    use tandem_machine::online_cpus;
+
+    use super::*;
+
+    /// The CPU on which a thread of this process is or was last.
+    fn cpu_of(thread: Pid) -> u32 {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
+        // After the name, which ends with the last bracket, the 37th field.
+        stat.rsplit(')').next().unwrap().split_whitespace().nth(36).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn threads_that_come_from_one_cpu_to_a_node_get_one_each_at_once() {
+        const ROUNDS: usize = 20;
+        let cpus = online_cpus().unwrap();
+        let [first, second, ..] = cpus[..] else {
+            println!("skipped: there is one CPU only");
+            return;
+        };
+        let seats_on = |cpus: &[tandem_policies::model::CpuId]| Seating { threads: 2, seats: vec![CpuSet::of(cpus)] };
+        let (crowded, node) = (seats_on(&[first]), seats_on(&[first, second]));
+        let (ended, (send, receive)) = (AtomicBool::new(false), mpsc::channel());
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                let (send, ended) = (send.clone(), &ended);
+                scope.spawn(move || {
+                    send.send(gettid()).unwrap();
+                    while !ended.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            let threads = [receive.recv().unwrap(), receive.recv().unwrap()];
+            let mut process = Process::of(threads[0]);
+            process.seat(threads[1]);
+            let are_apart = |_: &usize| {
+                process.enter_function(&crowded).unwrap();
+                assert_eq!(threads.map(cpu_of), [first.0; 2]);
+                process.enter_function(&node).unwrap();
+                cpu_of(threads[0]) != cpu_of(threads[1])
+            };
+            let times = (0..ROUNDS).filter(are_apart).count();
+            ended.store(true, Ordering::Relaxed);
+            // The kernel may move them again meanwhile, if something else runs.
+            assert!(times >= ROUNDS / 2, "{times} of {ROUNDS} times");
+        });
     }
 }

@@ -15,7 +15,7 @@ const MOST_CPUS: usize = 8192;
 const MPOL_INTERLEAVE: i32 = 3;
 
 /// A set of CPUs, as the kernel takes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CpuSet(Vec<usize>);
 
 impl CpuSet {
@@ -34,6 +34,13 @@ impl CpuSet {
         let words = self.0.len().max(other.0.len());
         let word = |set: &Self, at: usize| set.0.get(at).copied().unwrap_or(0);
         Self((0..words).map(|at| word(self, at) | word(other, at)).collect())
+    }
+
+    /// One CPU of them: with other numbers other ones, as long as there are.
+    pub fn one(&self, number: usize) -> Self {
+        let cpus = || (0..self.0.len() * WORD).filter(|cpu| self.0[cpu / WORD] >> (cpu % WORD) & 1 == 1);
+        let chosen = number.checked_rem(cpus().count()).and_then(|at| cpus().nth(at));
+        Self(bits(chosen.map(|cpu| cpu as u32)))
     }
 
     /// The CPUs that a thread may run on; 0 is the calling one.
@@ -113,6 +120,7 @@ mod tests {
         let both = CpuSet::of(&[CpuId(1)]).with(&CpuSet::of(&[CpuId(64)]));
         assert_eq!(both, CpuSet(vec![2, 1]));
         assert_eq!(both.with(&CpuSet::of(&[CpuId(0)])), CpuSet(vec![3, 1]));
+        assert_eq!([0, 1, 2].map(|number| both.one(number)), [vec![2], vec![0, 1], vec![2]].map(CpuSet));
     }
 
     #[test]
