@@ -156,7 +156,11 @@ One boot an arm yet, so that a percent or two are chance.
   of that a quarter is for clearing the new page before it is written). By `lookahead` the plan of `ring` has a third of the groups left for 1.4 s.
 - `bandwidth`: `lookahead` tells neither what memories are waited for nor how fast threads get on; it spreads the array by assumption, in two plans
   3.5 s apart. Since every thread reads in an order of its own, oracle is a bound.
-- Not measured: several boots, `device` on some rows, `worst`, arms with huge pages.
+- Missed on the one workload that it was measured on: that threads and pages together beat the sum of each alone, with the policies of kMAF. `ring:--steps 450`, one boot, by `lookahead`: 8.60 s stock without balancing,
+  8.59 s with threads alone (`--policy kmaf+none`), 7.72 s with pages alone (`none+kmaf`), 8.60 s with both. A thousand looks in ten seconds tell few of the pairs that share, so two mappings moved eight threads and remote accesses
+  stayed 50 %; with both policies pages wait for the first mapping and are counted from both nodes after it, so that none moved. A run of twice the length with `device` did not end within the lab's half an hour.
+  `./run ab --machine 2node --workload 'ring:--steps 450' --arms 'stock-nb0,scx_tandem:--policy kmaf+none,scx_tandem:--policy none+kmaf,scx_tandem:--policy kmaf+kmaf' --boots 1`
+- Not measured: several boots, `device` on some rows, `hogs`, `worst`, arms with huge pages. That threads which work most of the time get a CPU each came after the row of `cg`.
 """,
 "ring4": """**Goals.** As above. One boot an arm yet.
 
