@@ -22,7 +22,7 @@ pub fn demands(threads: &[&Thread], mut demands: Vec<u64>) -> Vec<u64> {
     }
     for (thread, demand) in threads.iter().zip(&mut demands).filter(|(_, demand)| **demand >= IN_STEP) {
         if working[&thread.process] > 1 {
-            *demand = (*demand).max(FULL_CAPACITY);
+            *demand = FULL_CAPACITY;
         }
     }
     demands
