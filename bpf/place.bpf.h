@@ -4,9 +4,8 @@
  * it gets.
  *
  * At home (home.bpf.h) a task stays with the last-level cache where it ran
- * last, until more tasks claim it than it has CPUs. A new thread starts where
- * its parent is at home as long as there is room, a new process on the node
- * with the most room and memory (memory.bpf.h).
+ * last, until more tasks claim it than it has CPUs. Where new tasks start is in
+ * start.bpf.h.
  */
 #ifndef __TANDEM_PLACE_BPF_H
 #define __TANDEM_PLACE_BPF_H
@@ -191,50 +190,6 @@ __noinline u32 roomiest_node(u32 allowed, u32 home)
 		}
 	}
 	return best;
-}
-
-/* Where a new process starts: the node with the most room and memory, @home before others alike. */
-__noinline u32 node_for_process(u32 allowed, u32 home)
-{
-	u32 best = home, rank;
-
-	bpf_for (rank, 0, nr_near_nodes(home)) {
-		u32 node = near_node(home, rank);
-
-		if (in_nodes(allowed, node) &&
-		    rules_is_better_start(room_on(node), free_memory_of(node), room_on(best),
-					  free_memory_of(best)))
-			best = node;
-	}
-	return best;
-}
-
-/* The nearest node of those in @allowed with a CPU that nobody claims; @home if there is none. */
-__noinline u32 nearest_room(u32 allowed, u32 home)
-{
-	u32 rank;
-
-	if (room_on(home) > 0)
-		return home;
-	bpf_for (rank, 0, nr_near_nodes(home)) {
-		u32 node = near_node(home, rank);
-
-		if (in_nodes(allowed, node) && room_on(node) > 0)
-			return node;
-	}
-	return home;
-}
-
-/* Where a task starts that was just made, @home being its parent's. */
-static u32 first_home(const struct task_struct *p, struct task_ctx *tctx, u32 home)
-{
-	u32 node = p->pid == p->tgid ? node_for_process(tctx->allowed_nodes, home)
-				     : nearest_room(tctx->allowed_nodes, home);
-
-	make_home(tctx, node, 0);
-	/* Where it starts is no change. */
-	tctx->last_node = node;
-	return node;
 }
 
 /*

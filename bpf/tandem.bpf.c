@@ -4,10 +4,11 @@
  *
  * Every node has queues ordered by virtual time (queue.bpf.h), and takes from
  * others when its own are empty (steal.bpf.h, timer.bpf.h). A task belongs to a
- * home node: the one that the agent assigned, else one that it keeps (home.bpf.h),
- * and gets an idle CPU there, or elsewhere if that pays (place.bpf.h). CPUs may come and go
- * (online.bpf.h). The agent reads what tasks did (account.bpf.h, iterate.bpf.h) and sends
- * assignments (assign.bpf.h); it is never needed for scheduling to go on.
+ * home node: the one that the agent assigned, else one that it keeps (home.bpf.h)
+ * from its start on (start.bpf.h), and gets an idle CPU there, or elsewhere if that
+ * pays (place.bpf.h). CPUs may come and go (online.bpf.h). The agent reads what
+ * tasks did (account.bpf.h, iterate.bpf.h) and sends assignments (assign.bpf.h); it
+ * is never needed for scheduling to go on.
  */
 #include "tandem.bpf.h"
 #include "cgroup.bpf.h"
@@ -16,6 +17,7 @@
 #include "online.bpf.h"
 #include "memory.bpf.h"
 #include "place.bpf.h"
+#include "start.bpf.h"
 #include "queue.bpf.h"
 #include "steal.bpf.h"
 #include "timer.bpf.h"
