@@ -239,6 +239,18 @@ static inline bool rules_overfull(s32 claims, u32 cpus)
 }
 
 /*
+ * Tasks that claim a node while a process makes its threads, and will not in a moment: the thread
+ * that makes them, and one that looks at them.
+ */
+#define RULES_START_SURPLUS 2
+
+/* Whether a new thread starts where its parent is at home, which so many tasks claim already. */
+static inline bool rules_starts_at_home(s32 claims, u32 cpus)
+{
+	return cpus && claims < (s32)(cpus + RULES_START_SURPLUS);
+}
+
+/*
  * What a task counts for where tasks share a CPU: as much of a task of nice 0 as its weight, in
  * thousandths. One of more weight counts for one, since none runs on more than one CPU.
  */
@@ -296,51 +308,24 @@ static inline s32 rules_room_steps(s32 room)
 	return room > 0 ? (room + RULES_START_STEP - 1) / RULES_START_STEP : room;
 }
 
-/* Of what happened half is forgotten each time a period of this length ends. */
-#define RULES_FADE_NS (100 * 1000 * 1000ULL)
-
-/* What is left of @level after the ends of so many periods. */
-static inline u32 rules_faded(u32 level, u64 ends)
-{
-	return ends < 32 ? level >> ends : 0;
-}
-
-/* What a node has for a new process. */
-struct rules_offer {
-	/* See rules_room(). */
-	s32 room;
-	/* Share of its memory that is free, in thousandths. */
-	u32 free_memory;
-	/* Processes that started there lately, in thousandths: see rules_faded(). */
-	u32 starts;
-};
-
 /*
- * Free memory of @offer in steps, one less for each process that started in this period or the one
- * before: it has not taken its own yet.
+ * Whether a process starts better with @room and @free_memory than with the others: unclaimed CPUs
+ * count most, then memory, then whatever CPUs there are more.
  */
-static inline s32 rules_memory_steps(const struct rules_offer *offer)
+static inline bool rules_is_better_start(s32 room, u32 free_memory, s32 other_room,
+					 u32 other_free_memory)
 {
-	return (s32)(offer->free_memory / RULES_START_STEP) - (s32)((offer->starts + 500) / 1000);
-}
-
-/*
- * Whether a process starts better with @offer than with @other: unclaimed CPUs count most, then
- * memory, then whatever CPUs there are more.
- */
-static inline bool rules_is_better_start(const struct rules_offer *offer,
-					 const struct rules_offer *other)
-{
-	enum rules_start start = rules_start(offer->room, offer->free_memory);
-	enum rules_start other_start = rules_start(other->room, other->free_memory);
-	s32 steps = rules_room_steps(offer->room), other_steps = rules_room_steps(other->room);
-	s32 memory = rules_memory_steps(offer), other_memory = rules_memory_steps(other);
+	enum rules_start start = rules_start(room, free_memory);
+	enum rules_start other_start = rules_start(other_room, other_free_memory);
+	s32 steps = rules_room_steps(room), other_steps = rules_room_steps(other_room);
+	u32 memory = free_memory / RULES_START_STEP;
+	u32 other_memory = other_free_memory / RULES_START_STEP;
 
 	if (start != other_start)
 		return start > other_start;
 	if (steps != other_steps)
 		return steps > other_steps;
-	return memory != other_memory ? memory > other_memory : offer->room > other->room;
+	return memory != other_memory ? memory > other_memory : room > other_room;
 }
 
 /*

@@ -19,6 +19,7 @@ pub fn tests() -> Vec<Trial> {
         trial("threads_with_a_cpu_each_are_alone_on_it", threads_with_a_cpu_each_are_alone_on_it),
         trial("a_pinned_thread_shares_its_cpu_with_others", a_pinned_thread_shares_its_cpu_with_others),
         trial("a_new_thread_starts_where_its_parent_is_at_home", a_new_thread_starts_where_its_parent_is_at_home),
+        trial("a_thread_for_each_cpu_of_a_node_belongs_there", a_thread_for_each_cpu_of_a_node_belongs_there),
         trial("a_new_process_starts_on_the_node_with_most_room", a_new_process_starts_on_the_node_with_most_room),
         trial("a_new_process_starts_where_memory_is_free", a_new_process_starts_where_memory_is_free),
         trial("a_waking_thread_displaces_one_that_ran_for_long", a_waking_thread_displaces_one_that_ran_for_long),
@@ -180,6 +181,29 @@ fn a_new_thread_starts_where_its_parent_is_at_home() {
     let times = nodes.iter().cycle().take(ROUNDS * nodes.len()).filter(starts_there).count();
     // Whoever finds no room there, because something else runs for a moment, starts next to it.
     assert!(times >= ROUNDS * nodes.len() * 6 / 10, "{times} of {} times", ROUNDS * nodes.len());
+}
+
+/// Who makes them takes a CPU for as long as it makes them, and sleeps then.
+fn a_thread_for_each_cpu_of_a_node_belongs_there() {
+    const ROUNDS: usize = 5;
+    const RAN_NS: u64 = 200_000_000;
+    let scx = Scx::start_observing();
+    let mut scheduler = scx.handle();
+    let nodes: Vec<NodeIndex> = scx.topology.nodes_with_cpus().collect();
+    let belong_there = |node: &&NodeIndex| {
+        let cpus = &scx.topology.nodes[**node].cpus;
+        assign_me(&mut scheduler, **node);
+        wait_until_idle(cpus);
+        let crowd = Worker::crowd(cpus.len());
+        wait_until("they ran", || crowd.iter().all(|worker| worker.cpu_time_ns() > RAN_NS));
+        // All at once: who reads takes a CPU there too, and whoever makes way for long belongs elsewhere then.
+        let tasks = scheduler.tasks().expect("tasks");
+        let at_home = tasks.iter().filter(|task| task.home == node.0 as u32);
+        at_home.filter(|task| crowd.iter().any(|worker| worker.tid == task.tid)).count() == crowd.len()
+    };
+    let times = nodes.iter().cycle().take(ROUNDS * nodes.len()).filter(belong_there).count();
+    // On a machine that others use making threads may take so long that the last ones belong elsewhere before it is over.
+    assert!(times >= ROUNDS * nodes.len() * 3 / 10, "{times} of {} times", ROUNDS * nodes.len());
 }
 
 /// All nodes but the last are busy to the last CPU but one; the parent is at home on the first.

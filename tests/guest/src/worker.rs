@@ -8,6 +8,14 @@ use std::thread::JoinHandle;
 
 use tandem_bpf::{Scheduler, TaskRecord};
 
+/// A worker that may not run yet.
+struct Starting {
+    tid: mpsc::Receiver<u32>,
+    stop: Arc<AtomicBool>,
+    rounds: Arc<AtomicU64>,
+    thread: JoinHandle<()>,
+}
+
 /// Ends when it is dropped.
 pub struct Worker {
     /// Its thread id.
@@ -36,26 +44,14 @@ impl Worker {
         Self::start_with(0, round)
     }
 
-    fn start_with(level: i32, mut round: impl FnMut() + Send + 'static) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let rounds = Arc::new(AtomicU64::new(0));
-        let (send_tid, tid) = mpsc::channel();
-        let thread = std::thread::spawn({
-            let (stop, rounds) = (Arc::clone(&stop), Arc::clone(&rounds));
-            move || {
-                // SAFETY: gettid cannot fail.
-                let tid = unsafe { libc::gettid() } as u32;
-                // SAFETY: a plain system call on this thread.
-                let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, level) };
-                assert_eq!(result, 0, "setpriority: {}", std::io::Error::last_os_error());
-                send_tid.send(tid).expect("the starter waits");
-                while !stop.load(Ordering::Relaxed) {
-                    round();
-                    rounds.fetch_add(1, Ordering::Relaxed);
-                }
-            }
-        });
-        Self { tid: tid.recv().expect("the thread starts"), stop, rounds, thread: Some(thread) }
+    /// Starts as many at once, without a rest between them.
+    pub fn crowd(threads: usize) -> Vec<Self> {
+        let starting: Vec<Starting> = (0..threads).map(|_| Starting::new(0, || {})).collect();
+        starting.into_iter().map(Starting::wait).collect()
+    }
+
+    fn start_with(level: i32, round: impl FnMut() + Send + 'static) -> Self {
+        Starting::new(level, round).wait()
     }
 
     /// Rounds it has made.
@@ -85,6 +81,35 @@ impl Worker {
     pub fn record(&self, scheduler: &Scheduler) -> TaskRecord {
         let tasks = scheduler.tasks().expect("tasks can be read");
         tasks.into_iter().find(|task| task.tid == self.tid).expect("the scheduler knows a running thread")
+    }
+}
+
+impl Starting {
+    fn new(level: i32, mut round: impl FnMut() + Send + 'static) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let rounds = Arc::new(AtomicU64::new(0));
+        let (send_tid, tid) = mpsc::channel();
+        let thread = std::thread::spawn({
+            let (stop, rounds) = (Arc::clone(&stop), Arc::clone(&rounds));
+            move || {
+                // SAFETY: gettid cannot fail.
+                let tid = unsafe { libc::gettid() } as u32;
+                // SAFETY: a plain system call on this thread.
+                let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, level) };
+                assert_eq!(result, 0, "setpriority: {}", std::io::Error::last_os_error());
+                send_tid.send(tid).expect("the starter waits");
+                while !stop.load(Ordering::Relaxed) {
+                    round();
+                    rounds.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        Self { tid, stop, rounds, thread }
+    }
+
+    fn wait(self) -> Worker {
+        let tid = self.tid.recv().expect("the thread starts");
+        Worker { tid, stop: self.stop, rounds: self.rounds, thread: Some(self.thread) }
     }
 }
 
