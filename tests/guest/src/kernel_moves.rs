@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use libtest_mimic::Trial;
 use tandem_guest_tests::{
@@ -51,12 +51,21 @@ fn walk_from_afar(report: &Path) -> (Scx, Worker, Arc<Memory>, u32) {
         manage_this_process(&["--partial", "--mover", "kernel", "--policy", "none+locality", "--report", &report]);
     let [home, away] = two_nodes(&scx);
     let memory = memory_on(&home, PAGES);
+    // It sleeps until it is of that class: else the kernel may look at it before, and bring the pages without a plan.
+    let (begin, begun) = mpsc::channel();
+    let mut begun = Some(begun);
     let worker = Worker::doing({
         let memory = Arc::clone(&memory);
-        move || memory.walk()
+        move || {
+            if let Some(begun) = begun.take() {
+                begun.recv().expect("the test lets it begin");
+            }
+            memory.walk();
+        }
     });
     set_affinity(worker.tid, &cpus(&away));
     set_sched_ext(worker.tid);
+    begin.send(()).expect("it waits");
     (scx, worker, memory, away.id.0)
 }
 
