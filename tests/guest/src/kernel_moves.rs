@@ -3,11 +3,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use libtest_mimic::Trial;
 use tandem_guest_tests::{
-    Memory, Scx, Worker, program, read, scx_tandem_fails, set_affinity, set_sched_ext, unload, wait_until,
+    Memory, Scx, Worker, program, read, scx_tandem_fails, set_affinity, set_fair, set_sched_ext, unload, wait_until,
 };
 
 use crate::agent::{MOST_PAGES, PAGES, cpus, manage_this_process, memory_on, two_nodes};
@@ -44,29 +44,37 @@ impl Drop for Balancing {
     }
 }
 
-/// A thread of class SCHED_EXT that walks through memory of another node, under a scheduler that has the kernel move pages.
-fn walk_from_afar(report: &Path) -> (Scx, Worker, Arc<Memory>, u32) {
+/// Makes the calling thread, and those that it starts, of class SCHED_EXT until this is dropped: else the kernel looks at the
+/// memory of their process in the one that is not, and brings pages without a plan.
+struct OfOurClass;
+
+impl OfOurClass {
+    fn enter() -> Self {
+        set_sched_ext(0);
+        Self
+    }
+}
+
+impl Drop for OfOurClass {
+    fn drop(&mut self) {
+        set_fair(0);
+    }
+}
+
+/// A thread that walks through memory of another node, under a scheduler that has the kernel move pages.
+fn walk_from_afar(report: &Path) -> (Scx, OfOurClass, Worker, Arc<Memory>, u32) {
     let report = report.display().to_string();
     let scx =
         manage_this_process(&["--partial", "--mover", "kernel", "--policy", "none+locality", "--report", &report]);
+    let class = OfOurClass::enter();
     let [home, away] = two_nodes(&scx);
     let memory = memory_on(&home, PAGES);
-    // It sleeps until it is of that class: else the kernel may look at it before, and bring the pages without a plan.
-    let (begin, begun) = mpsc::channel();
-    let mut begun = Some(begun);
     let worker = Worker::doing({
         let memory = Arc::clone(&memory);
-        move || {
-            if let Some(begun) = begun.take() {
-                begun.recv().expect("the test lets it begin");
-            }
-            memory.walk();
-        }
+        move || memory.walk()
     });
     set_affinity(worker.tid, &cpus(&away));
-    set_sched_ext(worker.tid);
-    begin.send(()).expect("it waits");
-    (scx, worker, memory, away.id.0)
+    (scx, class, worker, memory, away.id.0)
 }
 
 fn class_of(worker: &Worker) -> i32 {
@@ -79,7 +87,7 @@ const SCHED_EXT: i32 = 7;
 fn the_kernel_brings_pages_where_a_plan_wants_them() {
     let _on = Balancing::set("1");
     let report = Path::new("/tmp/kernel_moves.json");
-    let (scx, worker, memory, away) = walk_from_afar(report);
+    let (scx, _class, worker, memory, away) = walk_from_afar(report);
     wait_until("the kernel brings the pages", || memory.pages_on(away) >= MOST_PAGES);
     wait_until("what was lent is taken back", || class_of(&worker) == SCHED_EXT && fs::metadata(NOTE).is_err());
     assert!(scx.stop().success());
@@ -93,7 +101,7 @@ fn the_kernel_brings_pages_where_a_plan_wants_them() {
 fn what_a_killed_agent_had_lent_is_taken_back() {
     let _on = Balancing::set("1");
     wait_until("it is killed before it takes the thread back", || {
-        let (scx, worker, ..) = walk_from_afar(Path::new("/dev/null"));
+        let (scx, _class, worker, ..) = walk_from_afar(Path::new("/dev/null"));
         wait_until("the thread is lent", || class_of(&worker) == libc::SCHED_OTHER && fs::metadata(NOTE).is_ok());
         scx.kill();
         let killed_in_time = class_of(&worker) == libc::SCHED_OTHER;

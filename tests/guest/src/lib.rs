@@ -109,6 +109,14 @@ pub fn set_sched_ext(tid: u32) {
     set_scheduler(tid, SCHED_EXT, 0);
 }
 
+/// Makes a thread one of the kernel's fair class, as threads are by default. 0 is the calling one.
+///
+/// # Panics
+/// If the kernel refuses.
+pub fn set_fair(tid: u32) {
+    set_scheduler(tid, libc::SCHED_OTHER, 0);
+}
+
 /// Makes a thread a real-time one, of the lowest priority: it runs until it sleeps or something more urgent comes.
 ///
 /// # Panics
