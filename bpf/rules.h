@@ -308,47 +308,24 @@ static inline s32 rules_room_steps(s32 room)
 	return room > 0 ? (room + RULES_START_STEP - 1) / RULES_START_STEP : room;
 }
 
-/* Of what happened half is forgotten each time a period of this length ends. */
-#define RULES_FADE_NS (100 * 1000 * 1000ULL)
-
-/* What is left of @level after the ends of so many periods. */
-static inline u32 rules_faded(u32 level, u64 ends)
-{
-	return ends < 32 ? level >> ends : 0;
-}
-
-/* What a node has for a new process. */
-struct rules_offer {
-	/* See rules_room(). */
-	s32 room;
-	/* Share of its memory that is free, in thousandths. */
-	u32 free_memory;
-	/* Processes that started there lately, in thousandths: see rules_faded(). */
-	u32 starts;
-};
-
 /*
- * Whether a process starts better with @offer than with @other: unclaimed CPUs count most; then
- * that nothing started there in this period or the one before, as what that will need shows
- * nowhere yet; then memory, then whatever CPUs there are more.
+ * Whether a process starts better with @room and @free_memory than with the others: unclaimed CPUs
+ * count most, then memory, then whatever CPUs there are more.
  */
-static inline bool rules_is_better_start(const struct rules_offer *offer,
-					 const struct rules_offer *other)
+static inline bool rules_is_better_start(s32 room, u32 free_memory, s32 other_room,
+					 u32 other_free_memory)
 {
-	enum rules_start start = rules_start(offer->room, offer->free_memory);
-	enum rules_start other_start = rules_start(other->room, other->free_memory);
-	s32 steps = rules_room_steps(offer->room), other_steps = rules_room_steps(other->room);
-	u32 starts = (offer->starts + 500) / 1000, other_starts = (other->starts + 500) / 1000;
-	u32 memory = offer->free_memory / RULES_START_STEP;
-	u32 other_memory = other->free_memory / RULES_START_STEP;
+	enum rules_start start = rules_start(room, free_memory);
+	enum rules_start other_start = rules_start(other_room, other_free_memory);
+	s32 steps = rules_room_steps(room), other_steps = rules_room_steps(other_room);
+	u32 memory = free_memory / RULES_START_STEP;
+	u32 other_memory = other_free_memory / RULES_START_STEP;
 
 	if (start != other_start)
 		return start > other_start;
 	if (steps != other_steps)
 		return steps > other_steps;
-	if (starts != other_starts)
-		return starts < other_starts;
-	return memory != other_memory ? memory > other_memory : offer->room > other->room;
+	return memory != other_memory ? memory > other_memory : room > other_room;
 }
 
 /*

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Where new tasks start: a thread where its parent is at home as long as there is
- * room, a process on the node with the most room and memory (memory.bpf.h). What a
- * process will need shows neither in the claims nor in the free memory yet when the
- * next one starts, so where one just started the next does not, other things alike.
+ * room, a process on the node with the most room and memory (memory.bpf.h).
  *
  * While a process makes its threads more claims its node than will in a moment:
  * the thread that makes them, and the agent that looks at them. Those for which
@@ -16,62 +14,18 @@
 
 #include "place.bpf.h"
 
-/*
- * Processes that started by node. Two CPUs that start processes on one node at the
- * same instant may count one of them, or let what was there fade twice.
- */
-static struct {
-	/* As of the period, in thousandths. */
-	u32 level;
-	u64 period;
-} OWN_CACHE_LINE starts_on[TANDEM_MAX_NODES];
-
-static u64 period_now(void)
-{
-	return bpf_ktime_get_ns() / RULES_FADE_NS;
-}
-
-/* Processes that started on @node lately, in thousandths. */
-static u32 recent_starts(u32 node, u64 period)
-{
-	return rules_faded(starts_on[node_at(node)].level,
-			   period - starts_on[node_at(node)].period);
-}
-
-static void note_start(u32 node)
-{
-	u64 period = period_now();
-
-	starts_on[node_at(node)].level = recent_starts(node, period) + 1000;
-	starts_on[node_at(node)].period = period;
-}
-
-static struct rules_offer offer_of(u32 node, u64 period)
-{
-	struct rules_offer offer = {
-		.room = room_on(node),
-		.free_memory = free_memory_of(node),
-		.starts = recent_starts(node, period),
-	};
-
-	return offer;
-}
-
 /* Where a new process starts: the node with the most room and memory, @home before others alike. */
 __noinline u32 node_for_process(u32 allowed, u32 home)
 {
-	u64 period = period_now();
-	struct rules_offer best_offer = offer_of(home, period);
 	u32 best = home, rank;
 
 	bpf_for (rank, 0, nr_near_nodes(home)) {
 		u32 node = near_node(home, rank);
-		struct rules_offer offer = offer_of(node, period);
 
-		if (in_nodes(allowed, node) && rules_is_better_start(&offer, &best_offer)) {
+		if (in_nodes(allowed, node) &&
+		    rules_is_better_start(room_on(node), free_memory_of(node), room_on(best),
+					  free_memory_of(best)))
 			best = node;
-			best_offer = offer;
-		}
 	}
 	return best;
 }
@@ -102,8 +56,6 @@ static u32 first_home(const struct task_struct *p, struct task_ctx *tctx, u32 ho
 	u32 node = is_thread ? node_for_thread(tctx->allowed_nodes, home)
 			     : node_for_process(tctx->allowed_nodes, home);
 
-	if (!is_thread && !(p->flags & PF_KTHREAD))
-		note_start(node);
 	/* What it works on is likely where its parent works, so that is where it comes back to. */
 	make_home(tctx, node, is_thread && node == home ? RULES_FIRM_BOND_NS : 0);
 	/* Where it starts is no change. */

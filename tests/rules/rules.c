@@ -124,19 +124,9 @@ bool linked_starts_at_home(s32 claims, u32 cpus)
 	return rules_starts_at_home(claims, cpus);
 }
 
-bool linked_is_better_start(s32 room, u32 free_memory, u32 starts, s32 other_room,
-			    u32 other_free_memory, u32 other_starts)
+bool linked_is_better_start(s32 room, u32 free_memory, s32 other_room, u32 other_free_memory)
 {
-	struct rules_offer offer = {.room = room, .free_memory = free_memory, .starts = starts};
-	struct rules_offer other = {
-		.room = other_room, .free_memory = other_free_memory, .starts = other_starts};
-
-	return rules_is_better_start(&offer, &other);
-}
-
-u32 linked_faded(u32 level, u64 ends)
-{
-	return rules_faded(level, ends);
+	return rules_is_better_start(room, free_memory, other_room, other_free_memory);
 }
 
 bool linked_preempts(u64 vtime, u64 running_vtime, u64 ran_ns)

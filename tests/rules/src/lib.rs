@@ -32,15 +32,7 @@ unsafe extern "C" {
     safe fn linked_load(weight: u32) -> u32;
     safe fn linked_room(claims: i32, load: i32, cpus: u32) -> i32;
     safe fn linked_starts_at_home(claims: i32, cpus: u32) -> bool;
-    safe fn linked_is_better_start(
-        room: i32,
-        free_memory: u32,
-        starts: u32,
-        other_room: i32,
-        other_free_memory: u32,
-        other_starts: u32,
-    ) -> bool;
-    safe fn linked_faded(level: u32, ends: u64) -> u32;
+    safe fn linked_is_better_start(room: i32, free_memory: u32, other_room: i32, other_free_memory: u32) -> bool;
     safe fn linked_preempts(vtime: u64, running_vtime: u64, ran_ns: u64) -> bool;
     safe fn linked_lease_outcome(
         node: u32,
@@ -188,36 +180,15 @@ fn a_thread_starts_at_home_until_two_more_than_its_cpus_claim_it() {
     assert!(!linked_starts_at_home(0, 0), "a node without CPUs is no home");
 }
 
-/// An offer is unclaimed CPUs, free memory, and processes that just started.
-fn is_better_start(offer: (i32, u32, u32), other: (i32, u32, u32)) -> bool {
-    linked_is_better_start(offer.0, offer.1, offer.2 * 1000, other.0, other.1, other.2 * 1000)
-}
-
 #[test]
 fn a_process_starts_where_cpus_are_unclaimed_and_memory_is_free() {
-    assert!(is_better_start((1000, 100, 0), (500, 900, 0)), "CPUs count more than memory");
-    assert!(!is_better_start((1000, 99, 0), (500, 100, 0)), "but for nothing where there is little memory");
-    assert!(is_better_start((1000, 0, 0), (500, 99, 0)), "unless there is little everywhere");
-    assert!(is_better_start((1, 0, 0), (0, 1000, 0)), "and more than no CPU at all");
-    assert!(is_better_start((980, 900, 0), (1000, 300, 0)), "but not a few of them");
-    assert!(is_better_start((1000, 500, 0), (980, 600, 0)), "nor a little memory");
-    assert!(!is_better_start((-20, 900, 0), (20, 0, 0)), "memory does not make up for a CPU of one's own");
-}
-
-#[test]
-fn a_process_does_not_start_where_another_just_did_unless_there_are_more_cpus() {
-    assert!(is_better_start((750, 200, 0), (750, 900, 1)), "else two that start together begin on one node");
-    assert!(is_better_start((750, 200, 5), (750, 900, 12)), "the fewest of many");
-    assert!(!is_better_start((500, 500, 0), (750, 500, 3)), "CPUs count more");
-    assert!(!is_better_start((750, 99, 0), (750, 500, 3)), "and so does little memory");
-    assert!(is_better_start((750, 900, 1), (750, 200, 1)), "then memory");
-}
-
-#[test]
-fn of_what_happened_half_is_forgotten_each_period() {
-    assert_eq!([0, 1, 2, 31, 32, u64::MAX].map(|ends| linked_faded(1000, ends)), [1000, 500, 250, 0, 0, 0]);
-    let since = |ends| linked_is_better_start(750, 500, 0, 750, 500, linked_faded(1000, ends));
-    assert!(since(1) && !since(2), "a start counts in its period and the next");
+    assert!(linked_is_better_start(1000, 100, 500, 900), "CPUs count more than memory");
+    assert!(!linked_is_better_start(1000, 99, 500, 100), "but for nothing where there is little memory");
+    assert!(linked_is_better_start(1000, 0, 500, 99), "unless there is little everywhere");
+    assert!(linked_is_better_start(1, 0, 0, 1000), "and more than no CPU at all");
+    assert!(linked_is_better_start(980, 900, 1000, 300), "but not a few of them");
+    assert!(linked_is_better_start(1000, 500, 980, 600), "nor a little memory");
+    assert!(!linked_is_better_start(-20, 900, 20, 0), "memory does not make up for a CPU of one's own");
 }
 
 #[test]
@@ -536,8 +507,8 @@ proptest! {
     }
 
     #[test]
-    fn starts_are_in_one_order(starts in prop::collection::vec((-3000..=1000i32, 0..=1000u32, 0..=20u32), 3)) {
-        let better = |a: usize, b: usize| is_better_start(starts[a], starts[b]);
+    fn starts_are_in_one_order(starts in prop::collection::vec((-3000..=1000i32, 0..=1000u32), 3)) {
+        let better = |a: usize, b: usize| linked_is_better_start(starts[a].0, starts[a].1, starts[b].0, starts[b].1);
         prop_assert!(!better(0, 0));
         prop_assert!(!(better(0, 1) && better(1, 0)));
         prop_assert!(!(better(0, 1) && better(1, 2)) || better(0, 2));
