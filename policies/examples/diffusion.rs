@@ -28,15 +28,8 @@ struct Pool {
     passes: usize,
 }
 
-/// What a thread of a pool had to do.
-#[derive(Clone, Copy, Debug, Default)]
-struct Work {
-    rows: usize,
-    cpu_time: Duration,
-}
-
-/// The measure of a thread's work by which the pools are to finish together.
-type Cost = fn(Work) -> f64;
+/// The measure of a thread's work by which the pools are to finish together, of the rows that it computed and its CPU time.
+type Cost = fn(usize, Duration) -> f64;
 
 /// How much of the difference to its neighbours a pixel takes over in an iteration; stable up to 1/4.
 const RATE: f32 = 0.2;
@@ -84,7 +77,7 @@ impl Pool {
                     rows += 1;
                 }
             }
-            cost(Work { rows, cpu_time: cpu_time() - begin })
+            cost(rows, cpu_time() - begin)
         };
         std::thread::scope(|scope| {
             let parts = to.chunks_mut(rows_each * image.columns).enumerate();
@@ -135,7 +128,7 @@ fn diffuse(image: &mut Image, pools: &[Pool; 2], start: f64, windows: u32, cost:
 fn main() {
     let pools = [Pool { threads: 1, passes: 2 }, Pool { threads: 2, passes: 1 }];
     let mut image = Image::noisy(600, 800);
-    let seconds: Cost = |work| work.cpu_time.as_secs_f64();
+    let seconds: Cost = |_, cpu_time| cpu_time.as_secs_f64();
     println!("window  share of the slow pool  it took, ms  the fast pool took, ms");
     for (index, (share, [slow, fast])) in diffuse(&mut image, &pools, 0.5, 8, seconds).into_iter().enumerate() {
         println!("{index:>6}  {share:>22.3}  {:>11.2}  {:>22.2}", slow * 1e3, fast * 1e3);
@@ -149,7 +142,7 @@ mod tests {
     const ROWS: usize = 200;
     const COLUMNS: usize = 30;
     /// Rows instead of seconds: the same on a machine whose caches and cores others use.
-    const ROWS_DONE: Cost = |work| work.rows as f64;
+    const ROWS_DONE: Cost = |rows, _| rows as f64;
 
     /// The first pool has a third of the speed of the second.
     fn pools() -> [Pool; 2] {
@@ -176,7 +169,7 @@ mod tests {
     #[test]
     fn a_thread_that_computes_takes_cpu_time() {
         let mut image = Image::noisy(ROWS, COLUMNS);
-        let taken = window(&mut image, &pools(), 0.5, 1, |work| work.cpu_time.as_secs_f64());
+        let taken = window(&mut image, &pools(), 0.5, 1, |_, cpu_time| cpu_time.as_secs_f64());
         assert!(taken.iter().all(|&taken| taken > 0.0), "{taken:?}");
     }
 
