@@ -278,6 +278,22 @@ static inline s32 rules_room(s32 claims, s32 load, u32 cpus)
 	return load > 0 ? -(load / (s32)cpus) : 0;
 }
 
+/* For how long a process that started on a node counts there beyond what it claims. */
+#define RULES_STARTED_NS (100 * 1000 * 1000ULL)
+
+/*
+ * Room on a node of @cpus CPUs where a process just started, which will need more than it claims
+ * yet: as much more as claims may be too many by while others start. There is some left, if little.
+ */
+static inline s32 rules_room_after_start(s32 room, u32 cpus)
+{
+	s32 left = cpus ? room - RULES_START_SURPLUS * 1000 / (s32)cpus : room;
+
+	if (room <= 0)
+		return room;
+	return left > 0 ? left : 1;
+}
+
 /*
  * A node with a smaller share of free memory than this, in thousandths, has little. The kernel
  * keeps up to a twentieth for itself.

@@ -282,8 +282,12 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(tandem_init_task, struct task_struct *p,
 
 void BPF_STRUCT_OPS(tandem_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
 {
-	if (task_ctx_of(p))
-		count(TANDEM_STAT_TASK_GONE);
+	struct task_ctx *tctx = task_ctx_of(p);
+
+	if (!tctx)
+		return;
+	count(TANDEM_STAT_TASK_GONE);
+	note_end(tctx->home, p->pid);
 }
 
 void BPF_STRUCT_OPS(tandem_enable, struct task_struct *p)

@@ -119,6 +119,11 @@ s32 linked_room(s32 claims, s32 load, u32 cpus)
 	return rules_room(claims, load, cpus);
 }
 
+s32 linked_room_after_start(s32 room, u32 cpus)
+{
+	return rules_room_after_start(room, cpus);
+}
+
 bool linked_starts_at_home(s32 claims, u32 cpus)
 {
 	return rules_starts_at_home(claims, cpus);

@@ -2,6 +2,7 @@
 //! Scheduling itself: affinity, weights, nobody starves, time is accounted.
 
 use std::collections::BTreeSet;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use libtest_mimic::Trial;
@@ -21,6 +22,10 @@ pub fn tests() -> Vec<Trial> {
         trial("a_new_thread_starts_where_its_parent_is_at_home", a_new_thread_starts_where_its_parent_is_at_home),
         trial("a_thread_for_each_cpu_of_a_node_belongs_there", a_thread_for_each_cpu_of_a_node_belongs_there),
         trial("a_new_process_starts_on_the_node_with_most_room", a_new_process_starts_on_the_node_with_most_room),
+        trial(
+            "processes_that_start_together_begin_on_different_nodes",
+            processes_that_start_together_begin_on_different_nodes,
+        ),
         trial("a_new_process_starts_where_memory_is_free", a_new_process_starts_where_memory_is_free),
         trial("a_waking_thread_displaces_one_that_ran_for_long", a_waking_thread_displaces_one_that_ran_for_long),
         trial("an_overfull_node_does_not_leave_others_idle", an_overfull_node_does_not_leave_others_idle),
@@ -235,9 +240,36 @@ fn a_new_process_starts_on_the_node_with_most_room() {
     assert!(times > PROCESSES * 3 / 4, "{times} of {PROCESSES} processes started on the free node");
 }
 
+/// The first one sleeps when the second one starts, and claims nothing.
+fn processes_that_start_together_begin_on_different_nodes() {
+    const PAIRS: usize = 10;
+    let scx = Scx::start_observing();
+    if scx.topology.nodes_with_cpus().count() < 2 {
+        println!("skipped: there is one node");
+        return;
+    }
+    let mut scheduler = scx.handle();
+    assign_me(&mut scheduler, scx.topology.nodes_with_cpus().next().expect("a node"));
+    let home_of = |child: &Child| {
+        let tasks = scheduler.tasks().expect("tasks");
+        tasks.iter().find(|task| task.tid == child.id()).expect("the child").home
+    };
+    let differ = || {
+        let mut children = [(); 2].map(|()| Command::new("sleep").arg("60").spawn().expect("sleep runs"));
+        let homes = children.each_ref().map(home_of);
+        for child in &mut children {
+            child.kill().expect("it is there");
+            child.wait().expect("it is ours");
+        }
+        homes[0] != homes[1]
+    };
+    let times = (0..PAIRS).filter(|_| differ()).count();
+    assert!(times > PAIRS * 3 / 4, "{times} of {PAIRS} pairs began on different nodes");
+}
+
 /// The CPU on which a program runs that was just started.
 fn cpu_of_a_new_process() -> u32 {
-    let done = std::process::Command::new("cat").arg("/proc/self/stat").output().expect("cat runs");
+    let done = Command::new("cat").arg("/proc/self/stat").output().expect("cat runs");
     let stat = String::from_utf8(done.stdout).expect("text");
     // Behind the name in brackets, which may have spaces: the 39th field of all is the CPU.
     let (_, fields) = stat.rsplit_once(')').expect("a name");

@@ -31,6 +31,7 @@ unsafe extern "C" {
     safe fn linked_overfull(claims: i32, cpus: u32) -> bool;
     safe fn linked_load(weight: u32) -> u32;
     safe fn linked_room(claims: i32, load: i32, cpus: u32) -> i32;
+    safe fn linked_room_after_start(room: i32, cpus: u32) -> i32;
     safe fn linked_starts_at_home(claims: i32, cpus: u32) -> bool;
     safe fn linked_is_better_start(room: i32, free_memory: u32, other_room: i32, other_free_memory: u32) -> bool;
     safe fn linked_preempts(vtime: u64, running_vtime: u64, ran_ns: u64) -> bool;
@@ -178,6 +179,15 @@ fn a_thread_starts_at_home_until_two_more_than_its_cpus_claim_it() {
     let at_home = |claims| linked_starts_at_home(claims, 4);
     assert!(at_home(0) && at_home(5) && !at_home(6));
     assert!(!linked_starts_at_home(0, 0), "a node without CPUs is no home");
+}
+
+#[test]
+fn a_process_that_just_started_takes_the_room_of_two_claims_but_not_the_last() {
+    assert_eq!(linked_room_after_start(1000, 4), 500);
+    assert_eq!(linked_room_after_start(500, 4), 1, "there is some left");
+    assert_eq!(linked_room_after_start(-20, 4), -20, "where tasks wait it makes no difference");
+    assert_eq!(linked_room_after_start(0, 4), 0);
+    assert_eq!(linked_room_after_start(i32::MIN + 1, 0), i32::MIN + 1, "nor without CPUs");
 }
 
 #[test]
