@@ -187,6 +187,7 @@ One boot an arm yet (two of `queue`), so that a percent or two are chance.
 TANDEM_HEAD = """The joint policy at its defaults, with nothing told of the workload: it is loaded a second before, learns while the workload runs,
 and all it does is in the time. `scx_tandem` samples with `lookahead`, which needs no hardware; `device` is the lab's stand-in for
 hardware that samples memory accesses (PEBS, IBS, SPE). Ratios to `oracle`, which pins and binds itself and has nothing to learn.
+`once placed`: how long all of the run would take at the accesses to memory per second of its last quarter.
 """
 
 
@@ -339,6 +340,15 @@ def local_after(experiment, name):
     return "-" if after_s is None else f"{after_s:.1f} s"
 
 
+def placed(experiment, name):
+    """How long a whole run of an arm would take at the pace of its last quarter, of oracle's time: the median of its boots."""
+    arms = {arm["name"]: arm for arm in experiment["arms"]}
+    boots = arms[name]["boots"] if "oracle" in arms else []
+    paces = [(boot["report"]["seconds"], (boot["placement"] or {}).get("end_pace")) for boot in boots]
+    lengths = [seconds / pace / timed_part_s(arms["oracle"]) for seconds, pace in paces if pace]
+    return f"{statistics.median(lengths):.2f}" if lengths else "-"
+
+
 def agent_percent(experiment, name):
     """What the agent of an arm took of one CPU: the median of its boots."""
     boots = next((arm["boots"] for arm in experiment["arms"] if arm["name"] == name), [])
@@ -347,20 +357,21 @@ def agent_percent(experiment, name):
 
 
 def beside_stock(experiments, names):
-    """What scx_tandem is of the best stock arm, how far it came to oracle, when accesses were local, and what its agent took."""
-    of_one = "of it | way to oracle | local after | agent, of a CPU"
+    """What scx_tandem is of the best stock arm, how far it came to oracle, when and how well it was placed, and what its agent took."""
+    of_one = "of it | way to oracle | local after | once placed, of oracle | agent, of a CPU"
     parts = [f"| workload | commit | best stock arm | {' | '.join(f'{name}, {of_one}' for name in names)} |"]
-    parts.append("|---|---|---" + "|---|---|---|---" * len(names) + "|")
+    parts.append("|---|---|---" + "|---|---|---|---|---" * len(names) + "|")
     of_balancing = {name: [] for name in names}
     for experiment in experiments:
         medians = arm_medians(experiment)
         if "stock-nb1" not in medians:
-            parts.append(f"| `{experiment['workload']}` | {experiment.get('commit', '-')} | failed |" + " - | - | - | - |" * len(names))
+            parts.append(f"| `{experiment['workload']}` | {experiment.get('commit', '-')} | failed |" + " - | - | - | - | - |" * len(names))
             continue
         best = min((name for name in STOCK if name in medians), key=medians.get)
         cells = [
             f"{medians[name] / medians[best]:.2f} | {way(medians, name, medians[best])} | {local_after(experiment, name)} | "
-            f"{agent_percent(experiment, name)}" if name in medians else "- | - | - | -" for name in names
+            f"{placed(experiment, name)} | {agent_percent(experiment, name)}" if name in medians else "- | - | - | - | -"
+            for name in names
         ]
         parts.append(f"| `{experiment['workload']}` | {experiment.get('commit', '-')} | {best} | {' | '.join(cells)} |")
         alone = medians.get("stock-nb0", medians["stock-nb1"])

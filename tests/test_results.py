@@ -50,5 +50,14 @@ class Told(unittest.TestCase):
         told = [results.agent_percent(experiment, name) for name in ("scx_tandem", "stock-nb1", "worst")]
         self.assertEqual(told, ["3 %", "-", "-"])
 
+    def test_a_run_is_as_long_as_at_the_pace_of_its_end_once_it_is_placed(self):
+        boot = lambda seconds, pace: {"report": {"seconds": seconds}, "placement": {"end_pace": pace}}
+        of_others = {"report": {"seconds": 9.0}, "placement": None}
+        arms = [{"name": "scx_tandem", "boots": [boot(3.0, 1.25), boot(3.3, 1.1), boot(2.2, None), of_others]},
+                {"name": "oracle", "boots": [boot(2.0, 1.0)]}]
+        self.assertEqual(results.placed({"arms": arms}, "scx_tandem"), "1.35", "2.4 and 3 s")
+        self.assertEqual(results.placed({"arms": arms[:1]}, "scx_tandem"), "-", "of nothing")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -72,6 +72,10 @@ pub struct Placement {
     /// `None` if there is none, on a real machine and of older versions.
     #[serde(default)]
     pub local_after_s: Option<f64>,
+    /// Accesses per second in the last quarter of the timed part / in all of it: above 1 where the workload got on faster once
+    /// what placed it had learnt. `None` if no record lies in that quarter, on a real machine and of older versions.
+    #[serde(default)]
+    pub end_pace: Option<f64>,
     /// Its course, a point a record; none in results that were kept without it, as most of their size.
     #[serde(default)]
     pub series: Vec<Point>,
@@ -120,20 +124,29 @@ impl Truth {
         let (first, last) = (&self.records[begin], &self.records[end]);
         let series = self.records[begin..=end].windows(2).filter(|pair| pair[1].at_ns > pair[0].at_ns);
         let series: Vec<Point> = series.map(|pair| self.point(first.at_ns, &pair[0], &pair[1])).collect();
-        let local_after_s = self.local_after_s(begin, end);
         Ok(Placement {
             remote_share: remote_share(first, last),
             accesses: Some(accesses(first, last).0),
             coherence: Some(last.coherence.since(first.coherence)),
             instructions: Some(last.all_instructions().saturating_sub(first.all_instructions())),
-            local_after_s,
+            local_after_s: self.local_after_s(begin, end),
+            end_pace: self.end_pace(begin, end),
             series,
         })
     }
 
+    /// The pace from the first record in the last quarter on, of that of all.
+    fn end_pace(&self, begin: usize, end: usize) -> Option<f64> {
+        let (first, last) = (&self.records[begin], &self.records[end]);
+        let length_ns = last.at_ns.saturating_sub(first.at_ns);
+        let in_quarter = |record: &&Record| 4 * record.at_ns.saturating_sub(first.at_ns) >= 3 * length_ns;
+        let quarter = self.records[begin..end].iter().find(in_quarter)?;
+        let per_s = |from: &Record| accesses(from, last).0 as f64 / length_s(from, last);
+        Some(per_s(quarter) / per_s(first)).filter(|pace| pace.is_finite())
+    }
+
     /// End of the first stretch between two records that is local, in s from the first of them.
     fn local_after_s(&self, begin: usize, end: usize) -> Option<f64> {
-        let length_s = |from: &Record, to: &Record| to.at_ns.saturating_sub(from.at_ns) as f64 / 1e9;
         let (first, last) = (&self.records[begin], &self.records[end]);
         let mean_per_s = accesses(first, last).0 as f64 / length_s(first, last);
         let is_local = |pair: &&[Record]| {
@@ -176,6 +189,10 @@ impl Coherence {
             cross_node: self.cross_node.saturating_sub(before.cross_node),
         }
     }
+}
+
+fn length_s(from: &Record, to: &Record) -> f64 {
+    to.at_ns.saturating_sub(from.at_ns) as f64 / 1e9
 }
 
 /// All accesses and the remote ones among them, between two records.
@@ -236,20 +253,33 @@ mod tests {
         assert_eq!(series[1].load, [1.0, 0.5]);
     }
 
+    /// The timed part of stretches of so many ms, local and remote accesses, and a last one of 100, 50 and 50.
+    fn of_stretches(stretches: &[(u64, u64, u64)]) -> Placement {
+        let (mut at_ms, mut local, mut remote) = (1000, 0, 0);
+        let mut record = |(ms, more_local, more_remote): (u64, u64, u64), mark: Option<u32>| {
+            (at_ms, local, remote) = (at_ms + ms, local + more_local, remote + more_remote);
+            serde_json::json!({"at_ns": at_ms * 1_000_000, "mark": mark, "accesses": [[local, remote], [0, 0]],
+                "busy_ns": [0, 0], "instructions": [0, 0]})
+        };
+        let mut records = vec![record((0, 0, 0), Some(BEGIN))];
+        records.extend(stretches.iter().map(|&stretch| record(stretch, None)));
+        records.push(record((100, 50, 50), Some(END)));
+        timed_part(&serde_json::json!({"cpus_per_node": [1, 1], "records": records})).unwrap()
+    }
+
+    #[test]
+    fn the_end_pace_is_that_of_the_last_quarter_of_that_of_all() {
+        let even = |accesses: u64| [(100, accesses, 0); 3];
+        assert_eq!(of_stretches(&even(100)).end_pace, Some(1.0));
+        assert_eq!(of_stretches(&even(300)).end_pace, Some(0.4), "100 in 0.1 s, 1000 in 0.4 s");
+        let late = [(250, 0, 0), (30, 0, 0), (20, 300, 0)];
+        assert_eq!(of_stretches(&late).end_pace, Some(1.0), "from the first record in it on: 100 in 0.1 s, 400 in 0.4 s");
+        assert_eq!(of_stretches(&[(250, 100, 0)]).end_pace, None, "none in the last quarter");
+    }
+
     #[test]
     fn it_is_local_from_the_end_of_the_first_long_stretch_that_is() {
-        let after_s = |stretches: &[(u64, u64, u64)]| {
-            let (mut at_ms, mut local, mut remote) = (1000, 0, 0);
-            let mut record = |(ms, more_local, more_remote): (u64, u64, u64), mark: Option<u32>| {
-                (at_ms, local, remote) = (at_ms + ms, local + more_local, remote + more_remote);
-                serde_json::json!({"at_ns": at_ms * 1_000_000, "mark": mark, "accesses": [[local, remote], [0, 0]],
-                    "busy_ns": [0, 0], "instructions": [0, 0]})
-            };
-            let mut records = vec![record((0, 0, 0), Some(BEGIN))];
-            records.extend(stretches.iter().map(|&stretch| record(stretch, None)));
-            records.push(record((100, 50, 50), Some(END)));
-            timed_part(&serde_json::json!({"cpus_per_node": [1, 1], "records": records})).unwrap().local_after_s
-        };
+        let after_s = |stretches: &[(u64, u64, u64)]| of_stretches(stretches).local_after_s;
         let begun = [(10, 100, 0), (100, 50, 50), (100, 5, 0), (100, 0, 0)];
         assert_eq!(after_s(&begun), None, "short, remote, hardly any accesses, none");
         assert_eq!(after_s(&[begun.as_slice(), &[(100, 90, 10), (100, 100, 0), (100, 10, 90)]].concat()), Some(0.41));
