@@ -273,7 +273,11 @@ mod tests {
         assert_eq!(of_stretches(&even(100)).end_pace, Some(1.0));
         assert_eq!(of_stretches(&even(300)).end_pace, Some(0.4), "100 in 0.1 s, 1000 in 0.4 s");
         let late = [(250, 0, 0), (30, 0, 0), (20, 300, 0)];
-        assert_eq!(of_stretches(&late).end_pace, Some(1.0), "from the first record in it on: 100 in 0.1 s, 400 in 0.4 s");
+        assert_eq!(
+            of_stretches(&late).end_pace,
+            Some(1.0),
+            "from the first record in it on: 100 in 0.1 s, 400 in 0.4 s"
+        );
         assert_eq!(of_stretches(&[(250, 100, 0)]).end_pace, None, "none in the last quarter");
     }
 
