@@ -38,18 +38,25 @@ static void note_end(u32 node, u32 pid)
 		started_on[node_at(node)].at_ns = 0;
 }
 
-/* Room on @node for a process. */
-static s32 room_to_start_on(u32 node)
+/*
+ * Room on @node for a process that @starter starts, which may just have started itself: being at
+ * work, it has its claim.
+ */
+static s32 room_to_start_on(u32 node, u32 starter)
 {
 	s32 room = room_on(node);
 
-	if (bpf_ktime_get_ns() - started_on[node_at(node)].at_ns < RULES_STARTED_NS)
+	if (started_on[node_at(node)].pid != starter &&
+	    bpf_ktime_get_ns() - started_on[node_at(node)].at_ns < RULES_STARTED_NS)
 		return rules_room_after_start(room, nr_cpus_of(node));
 	return room;
 }
 
-/* Where a new process starts: the node with the most room and memory, @home before others alike. */
-__noinline u32 node_for_process(u32 allowed, u32 home)
+/*
+ * Where a process starts that @starter starts: the node with the most room and memory, @home before
+ * others alike.
+ */
+__noinline u32 node_for_process(u32 allowed, u32 home, u32 starter)
 {
 	u32 best = home, rank;
 
@@ -57,8 +64,8 @@ __noinline u32 node_for_process(u32 allowed, u32 home)
 		u32 node = near_node(home, rank);
 
 		if (in_nodes(allowed, node) &&
-		    rules_is_better_start(room_to_start_on(node), free_memory_of(node),
-					  room_to_start_on(best), free_memory_of(best)))
+		    rules_is_better_start(room_to_start_on(node, starter), free_memory_of(node),
+					  room_to_start_on(best, starter), free_memory_of(best)))
 			best = node;
 	}
 	return best;
@@ -88,7 +95,7 @@ static u32 first_home(const struct task_struct *p, struct task_ctx *tctx, u32 ho
 {
 	bool is_thread = p->pid != p->tgid;
 	u32 node = is_thread ? node_for_thread(tctx->allowed_nodes, home)
-			     : node_for_process(tctx->allowed_nodes, home);
+			     : node_for_process(tctx->allowed_nodes, home, p->real_parent->tgid);
 
 	if (!is_thread)
 		note_start(node, p->pid);
