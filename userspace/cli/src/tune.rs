@@ -20,6 +20,7 @@ use tandem_ab::store::write_whole;
 use tandem_tune::mapping::Mapping;
 use tandem_tune::places::Places;
 use tandem_tune::plan::Plan;
+use tandem_tune::remote::{Description, Executor};
 use tandem_tune::report;
 use tandem_tune::search::Settings;
 use tandem_tune::session::Session;
@@ -132,34 +133,16 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// The program cannot be tuned, or a file cannot be read or written.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let started = Instant::now();
-    arguments.files.check()?;
-    if arguments.codelets == Codelets::Criu {
-        bail!("--codelets criu: {}", checkpoints::obstacle());
-    }
-    let stop = Stop::default();
-    let wish = stop.clone();
-    ctrlc::set_handler(move || wish.wish()).context("signals cannot be handled")?;
+    arguments.check()?;
+    let stop = stop_on_signals()?;
     let executor = arguments.elsewhere.executor()?;
-    let machine = match executor.as_deref().map(|executor| elsewhere::describe(executor, &stop)).transpose()? {
-        Some(Some(machine)) => machine,
-        Some(None) => return Ok(ExitCode::from(INTERRUPTED)),
-        None => trial::describe()?,
-    };
-    let to_maps = match (arguments.page_maps, &executor) {
-        (PageMaps::Off, _) => Some("--page-maps off".to_owned()),
-        (_, Some(_)) => Some("trials are run elsewhere".to_owned()),
-        // There is nothing to place.
-        _ if machine.topology.len() == 1 => Some("there is one node".to_owned()),
-        _ => page_use::obstacle_here(),
-    };
+    let Some(machine) = machine_of(executor.as_deref(), &stop)? else { return Ok(ExitCode::from(INTERRUPTED)) };
+    let to_maps = obstacle_to_maps(arguments.page_maps, executor.is_some(), machine.topology.len());
     let can_map = to_maps.is_none();
     let pages = movers::choose(&arguments.pages, machine.obstacle.clone(), to_maps)?;
     let subject = Subject::of(&arguments.command, arguments.stdin.as_deref(), &machine.topology)?;
     let subject = Subject { functions: arguments.regions.clone(), ..subject };
-    let name = Path::new(&subject.program).file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let file =
-        |given: &Option<PathBuf>, kind: &str| given.clone().unwrap_or_else(|| format!("{name}.tandem.{kind}").into());
-    let (output, store) = (file(&arguments.output, "toml"), file(&arguments.store, "sqlite"));
+    let (output, store) = arguments.output_and_store(&subject.program);
     let (mut store, subject) = written::open(&store, subject)?;
     let known = store.len()?;
     let say = |sentence: &str| eprintln!("tune: {sentence}");
@@ -184,11 +167,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         one_by_one: arguments.codelets != Codelets::Off,
         command_has_threads: arguments.command.iter().any(|word| word.contains(trial::THREADS)),
         store: &store,
-        settings: Settings {
-            repeats: arguments.repeats.into(),
-            exhaustive: arguments.exhaustive,
-            ..Settings::default()
-        },
+        settings: arguments.settings(),
         started,
         budget: arguments.budget,
         stop: &stop,
@@ -202,11 +181,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     .tune();
     let subject = written::leave_out(&mut store, subject, &say)?;
-    let outcome = outcome?;
-    if let Some(outcome) = &outcome {
-        let tuned = Tuned::new(subject, outcome);
+    if let Some(outcome) = outcome? {
+        let tuned = Tuned::new(subject, &outcome);
         write_whole(&output, tuned.text()?.as_bytes())?;
-        arguments.files.write(|| report::page(&tuned, outcome))?;
+        arguments.files.write(|| report::page(&tuned, &outcome))?;
         show(arguments, &tuned, &output)?;
     }
     if stop.wished() {
@@ -214,6 +192,54 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::from(INTERRUPTED));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn stop_on_signals() -> Result<Stop> {
+    let stop = Stop::default();
+    let wish = stop.clone();
+    ctrlc::set_handler(move || wish.wish()).context("signals cannot be handled")?;
+    Ok(stop)
+}
+
+/// The machine to tune for: where trials are run elsewhere, that of the first worker, and `None` if the user stopped asking it.
+fn machine_of(executor: Option<&dyn Executor>, stop: &Stop) -> Result<Option<Description>> {
+    match executor {
+        Some(executor) => elsewhere::describe(executor, stop),
+        None => trial::describe().map(Some),
+    }
+}
+
+/// Why pages cannot be placed by maps of who uses them, if so.
+fn obstacle_to_maps(wish: PageMaps, is_elsewhere: bool, nodes: usize) -> Option<String> {
+    match wish {
+        PageMaps::Off => Some("--page-maps off".to_owned()),
+        PageMaps::Auto if is_elsewhere => Some("trials are run elsewhere".to_owned()),
+        // There is nothing to place.
+        PageMaps::Auto if nodes == 1 => Some("there is one node".to_owned()),
+        PageMaps::Auto => page_use::obstacle_here(),
+    }
+}
+
+impl Arguments {
+    fn check(&self) -> Result<()> {
+        if self.codelets == Codelets::Criu {
+            bail!("--codelets criu: {}", checkpoints::obstacle());
+        }
+        self.files.check()
+    }
+
+    fn settings(&self) -> Settings {
+        Settings { repeats: self.repeats.into(), exhaustive: self.exhaustive, ..Settings::default() }
+    }
+
+    /// Where the result and the runs of `program` go.
+    fn output_and_store(&self, program: &str) -> (PathBuf, PathBuf) {
+        let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy();
+        let file = |given: &Option<PathBuf>, kind: &str| {
+            given.clone().unwrap_or_else(|| format!("{name}.tandem.{kind}").into())
+        };
+        (file(&self.output, "toml"), file(&self.store, "sqlite"))
+    }
 }
 
 fn show(arguments: &Arguments, tuned: &Tuned, output: &Path) -> Result<()> {
