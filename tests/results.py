@@ -138,10 +138,10 @@ One boot an arm yet (two of `queue`), so that a percent or two are chance.
 - Missed: `redis`, `queue`, `sysbench-threads`, `phases`; a little `interactive` and `sp` (`device` 0.95). Causes that were found and removed: server and
   clients of `redis` were on different nodes (32 million lines a run went across, 0.08 under stock, and it took 4.09 s): partners by pipes and sockets come to one node now, and the joint policy
   weighs their wake-ups. What is left, 14 % (2.56 s), are lines within the node, 65 million where stock has 47. And threads without an assignment drifted from node to node until the first plan, each time that one
-  made way for the agent: they keep their homes now. `interactive` took 3.41 s before, and 2.74 to 3.11 s in four runs of four builds since; `queue` takes one of two times under stock too (two boots:
-  1.39 and 0.78 s, with balancing 0.79 and 1.14), 1.24 and 0.82 s under `scx_tandem`, by where its programs start: in the first boot nearly all of its first 90 ms ran on one node. Another cause was found and
-  removed: who makes threads claims a CPU of their node, as the agent does, so the last threads began elsewhere and stayed until the first plan, half a second later. In one guest its runs took 0.92 and then 1.06 to 1.09 s
-  (six), and take 0.80 to 0.86 s (three). That a process does not start where another just did was tried, and changed nothing in two boots. `sysbench-threads` takes 0.6 or 1.2 s under stock too, by how its
+  made way for the agent: they keep their homes now, and `interactive`, which took 3.41 s, takes 2.77 s (oracle 2.77 s, the best stock arm 2.84 s). `queue` took one of two times, as it does under stock
+  (1.39 and 0.78 s in two boots, with balancing 0.79 and 1.14): 1.24 s where both of its programs began on one node, else 0.82 s. Two causes were found and removed. Who makes threads claims a CPU of
+  their node, as the agent does, so the last threads began elsewhere and stayed until the first plan; and of two processes that start together the first one sleeps, and claims nothing, when the second one
+  starts. The boot that took 1.24 s takes 0.80 to 0.90 s since. `sysbench-threads` takes 0.6 or 1.2 s under stock too, by how its
   threads, which only lock and yield, come to lie.
 - `mixed` and `membench` wait for bandwidth, of which `lookahead` tells nothing: threads went to where their memory had been filled, and all of them waited for one node's (6.08 and 6.05 s, like stock
   without balancing). Threads that can take their memory along are spread over the nodes since, by waits that are assumed, for a tenth of the stall at most: 3.71 and 3.88 s, oracle 3.43 and 3.31 s. `cg`

@@ -42,6 +42,16 @@ fn one_thread_alone_stays_and_so_do_those_with_too_much_to_take_along() {
 }
 
 #[test]
+fn threads_that_may_not_leave_stay_and_the_others_are_spread() {
+    let mut snapshot = heavy_on_node_0(4, ALL);
+    snapshot.threads[..2].iter_mut().for_each(|thread| thread.allowed = PerNode::from_fn(2, |node| node.0 == 0));
+    let after = snapshot.after_thread_moves(&planned(&snapshot));
+    assert_eq!(after.threads[..4].iter().map(|thread| thread.node.0).collect::<Vec<_>>(), [0, 0, 1, 1]);
+    snapshot.threads[..4].iter_mut().for_each(|thread| thread.allowed = PerNode::from_fn(2, |node| node.0 == 0));
+    assert_eq!(heavy_after(&snapshot, 4).0, [4, 0]);
+}
+
+#[test]
 fn what_threads_save_by_it_is_worth_a_trial_and_told() {
     let snapshot = heavy_on_node_0(4, ALL);
     let plan = planned(&snapshot);
