@@ -187,7 +187,7 @@ One boot an arm yet (two of `queue`), so that a percent or two are chance.
 TANDEM_HEAD = """The joint policy at its defaults, with nothing told of the workload: it is loaded a second before, learns while the workload runs,
 and all it does is in the time. `scx_tandem` samples with `lookahead`, which needs no hardware; `device` is the lab's stand-in for
 hardware that samples memory accesses (PEBS, IBS, SPE). Ratios to `oracle`, which pins and binds itself and has nothing to learn.
-`once placed`: how long all of the run would take at the accesses to memory per second of its last quarter.
+`once placed`: how long all of the run would take at the accesses to memory per second of its third quarter; in the last one threads that were well off from the start have ended.
 """
 
 
@@ -341,10 +341,10 @@ def local_after(experiment, name):
 
 
 def placed(experiment, name):
-    """How long a whole run of an arm would take at the pace of its last quarter, of oracle's time: the median of its boots."""
+    """How long a whole run of an arm would take at the pace of its third quarter, of oracle's time: the median of its boots."""
     arms = {arm["name"]: arm for arm in experiment["arms"]}
     boots = arms[name]["boots"] if "oracle" in arms else []
-    paces = [(boot["report"]["seconds"], (boot["placement"] or {}).get("end_pace")) for boot in boots]
+    paces = [(boot["report"]["seconds"], (boot["placement"] or {}).get("third_quarter_pace")) for boot in boots]
     lengths = [seconds / pace / timed_part_s(arms["oracle"]) for seconds, pace in paces if pace]
     return f"{statistics.median(lengths):.2f}" if lengths else "-"
 

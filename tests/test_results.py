@@ -50,8 +50,8 @@ class Told(unittest.TestCase):
         told = [results.agent_percent(experiment, name) for name in ("scx_tandem", "stock-nb1", "worst")]
         self.assertEqual(told, ["3 %", "-", "-"])
 
-    def test_a_run_is_as_long_as_at_the_pace_of_its_end_once_it_is_placed(self):
-        boot = lambda seconds, pace: {"report": {"seconds": seconds}, "placement": {"end_pace": pace}}
+    def test_a_run_is_as_long_as_at_the_pace_of_its_third_quarter_once_it_is_placed(self):
+        boot = lambda seconds, pace: {"report": {"seconds": seconds}, "placement": {"third_quarter_pace": pace}}
         of_others = {"report": {"seconds": 9.0}, "placement": None}
         arms = [{"name": "scx_tandem", "boots": [boot(3.0, 1.25), boot(3.3, 1.1), boot(2.2, None), of_others]},
                 {"name": "oracle", "boots": [boot(2.0, 1.0)]}]

@@ -137,7 +137,7 @@ fn one(job: &Job, here: &Here, runner: &Runner<'_>) -> Result<Run> {
             coherence: None,
             instructions: None,
             local_after_s: None,
-            end_pace: None,
+            third_quarter_pace: None,
             series,
         }),
         scheduler_report: collected.scheduler_report,

@@ -54,7 +54,7 @@ pub fn run(arm: &str, seed: u64, seconds: f64) -> Run {
             coherence: Some(Coherence::default()),
             instructions: Some((seconds * 1e9) as u64),
             local_after_s: Some(0.9),
-            end_pace: None,
+            third_quarter_pace: None,
             series: vec![point(1.0, 0.9), point(2.0, 0.1)],
         }),
         scheduler_report: None,

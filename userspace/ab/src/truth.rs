@@ -72,10 +72,11 @@ pub struct Placement {
     /// `None` if there is none, on a real machine and of older versions.
     #[serde(default)]
     pub local_after_s: Option<f64>,
-    /// Accesses per second in the last quarter of the timed part / in all of it: above 1 where the workload got on faster once
-    /// what placed it had learnt. `None` if no record lies in that quarter, on a real machine and of older versions.
+    /// Accesses per second in the third quarter of the timed part / in all of it: above 1 where the workload got on faster once
+    /// what placed it had learnt (the last quarter would tell of threads that end earlier, too). `None` if there are no two
+    /// records in that quarter, on a real machine and of older versions.
     #[serde(default)]
-    pub end_pace: Option<f64>,
+    pub third_quarter_pace: Option<f64>,
     /// Its course, a point a record; none in results that were kept without it, as most of their size.
     #[serde(default)]
     pub series: Vec<Point>,
@@ -130,19 +131,20 @@ impl Truth {
             coherence: Some(last.coherence.since(first.coherence)),
             instructions: Some(last.all_instructions().saturating_sub(first.all_instructions())),
             local_after_s: self.local_after_s(begin, end),
-            end_pace: self.end_pace(begin, end),
+            third_quarter_pace: self.third_quarter_pace(begin, end),
             series,
         })
     }
 
-    /// The pace from the first record in the last quarter on, of that of all.
-    fn end_pace(&self, begin: usize, end: usize) -> Option<f64> {
+    /// The pace from the first record in the third quarter to the last one, of that of all.
+    fn third_quarter_pace(&self, begin: usize, end: usize) -> Option<f64> {
         let (first, last) = (&self.records[begin], &self.records[end]);
-        let length_ns = last.at_ns.saturating_sub(first.at_ns);
-        let in_quarter = |record: &&Record| 4 * record.at_ns.saturating_sub(first.at_ns) >= 3 * length_ns;
-        let quarter = self.records[begin..end].iter().find(in_quarter)?;
-        let per_s = |from: &Record| accesses(from, last).0 as f64 / length_s(from, last);
-        Some(per_s(quarter) / per_s(first)).filter(|pace| pace.is_finite())
+        let quarter_ns = |quarter: u64| first.at_ns + last.at_ns.saturating_sub(first.at_ns) * quarter / 4;
+        let is_in = |record: &&Record| (quarter_ns(2)..=quarter_ns(3)).contains(&record.at_ns);
+        let mut inside = self.records[begin..=end].iter().filter(is_in);
+        let (from, to) = (inside.next()?, inside.last()?);
+        let per_s = |from: &Record, to: &Record| accesses(from, to).0 as f64 / length_s(from, to);
+        Some(per_s(from, to) / per_s(first, last)).filter(|pace| pace.is_finite())
     }
 
     /// End of the first stretch between two records that is local, in s from the first of them.
@@ -268,17 +270,17 @@ mod tests {
     }
 
     #[test]
-    fn the_end_pace_is_that_of_the_last_quarter_of_that_of_all() {
-        let even = |accesses: u64| [(100, accesses, 0); 3];
-        assert_eq!(of_stretches(&even(100)).end_pace, Some(1.0));
-        assert_eq!(of_stretches(&even(300)).end_pace, Some(0.4), "100 in 0.1 s, 1000 in 0.4 s");
-        let late = [(250, 0, 0), (30, 0, 0), (20, 300, 0)];
+    fn the_pace_of_the_third_quarter_is_from_its_first_record_to_its_last_of_that_of_all() {
+        let pace = |third: u64| of_stretches(&[(100, 50, 50), (100, 50, 50), (100, third, 0)]).third_quarter_pace;
+        assert_eq!(pace(100), Some(1.0));
+        assert_eq!(pace(300), Some(2.0), "300 in 0.1 s, 600 in 0.4 s");
+        let between = [(210, 0, 0), (40, 10, 0), (40, 30, 0), (10, 60, 0)];
         assert_eq!(
-            of_stretches(&late).end_pace,
-            Some(1.0),
-            "from the first record in it on: 100 in 0.1 s, 400 in 0.4 s"
+            of_stretches(&between).third_quarter_pace,
+            Some(1.8),
+            "90 in 0.05 s behind the record at 250 ms, 200 in 0.4 s"
         );
-        assert_eq!(of_stretches(&[(250, 100, 0)]).end_pace, None, "none in the last quarter");
+        assert_eq!(of_stretches(&[(250, 100, 0)]).third_quarter_pace, None, "one record in it");
     }
 
     #[test]
