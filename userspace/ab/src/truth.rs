@@ -142,7 +142,7 @@ impl Truth {
         let quarter_ns = |quarter: u64| first.at_ns + last.at_ns.saturating_sub(first.at_ns) * quarter / 4;
         let is_in = |record: &&Record| (quarter_ns(2)..=quarter_ns(3)).contains(&record.at_ns);
         let mut inside = self.records[begin..=end].iter().filter(is_in);
-        let (from, to) = (inside.next()?, inside.last()?);
+        let (from, to) = (inside.next()?, inside.next_back()?);
         let per_s = |from: &Record, to: &Record| accesses(from, to).0 as f64 / length_s(from, to);
         Some(per_s(from, to) / per_s(first, last)).filter(|pace| pace.is_finite())
     }
