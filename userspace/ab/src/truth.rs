@@ -274,10 +274,10 @@ mod tests {
         let pace = |third: u64| of_stretches(&[(100, 50, 50), (100, 50, 50), (100, third, 0)]).third_quarter_pace;
         assert_eq!(pace(100), Some(1.0));
         assert_eq!(pace(300), Some(2.0), "300 in 0.1 s, 600 in 0.4 s");
-        let between = [(210, 0, 0), (40, 10, 0), (40, 30, 0), (10, 60, 0)];
+        let between = [(190, 0, 0), (60, 10, 0), (40, 30, 0), (10, 60, 0)];
         assert_eq!(
             of_stretches(&between).third_quarter_pace,
-            Some(1.8),
+            Some(3.6),
             "90 in 0.05 s behind the record at 250 ms, 200 in 0.4 s"
         );
         assert_eq!(of_stretches(&[(250, 100, 0)]).third_quarter_pace, None, "one record in it");
