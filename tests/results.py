@@ -69,9 +69,10 @@ SENSITIVE_SIZES = {
 }
 LONG_SIZES = {
     "2node": {
-        "crossed": "",
+        "crossed": "--passes 90",
         "master-init": "--passes 180",
         "phases": "--passes 45",
+        "phases of-4s": "--passes 140",
         "ring": "--steps 450",
         "bandwidth": "--passes 220",
         "pairs": "--passes 90",
@@ -430,7 +431,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tandem", action="store_true", help="measure scx_tandem beside the stock scheduler")
     parser.add_argument("--machine", action="append", choices=machines(True))
-    parser.add_argument("--workload", action="append", choices=list(SIZES))
+    forms = dict.fromkeys(form for sizes in (SIZES, *LONG_SIZES.values()) for form in sizes)
+    parser.add_argument("--workload", action="append", choices=list(forms))
     parser.add_argument("--arms", type=lambda text: text.split(";"), help="of the arms only these, and those that docs/results has")
     parser.add_argument("--boots", type=int, default=5)
     parser.add_argument("--again", action="store_true", help="measure also what is in docs/results")
