@@ -5,19 +5,14 @@ use std::fs;
 
 use libtest_mimic::Trial;
 use tandem_bpf::{AssignOutcome, Assignment};
-use tandem_guest_tests::{Scx, Worker, monotonic_ns, read, wait_until};
+use tandem_guest_tests::{Scx, TRACE, Worker, monotonic_ns, read, trace, wait_until};
 
 use crate::trial;
 
-const TRACE: &str = "/sys/kernel/tracing/trace";
-const DUMPS: &str = "/sys/kernel/tracing/events/sched_ext/sched_ext_dump/enable";
+const DUMPS: &str = "sched_ext/sched_ext_dump";
 
 pub fn tests() -> Vec<Trial> {
     vec![trial("the_dump_shows_queues_assignments_and_leases", the_dump_shows_queues_assignments_and_leases)]
-}
-
-fn set(file: &str, value: &str) {
-    fs::write(file, value).unwrap_or_else(|error| panic!("{value} to {file}: {error}"));
 }
 
 fn the_dump_shows_queues_assignments_and_leases() {
@@ -34,9 +29,8 @@ fn the_dump_shows_queues_assignments_and_leases() {
         expires_ns: monotonic_ns() + 50_000_000_000,
     };
     assert_eq!(scheduler.assign(&[assignment]).expect("assigned"), [AssignOutcome::Applied]);
-    set(DUMPS, "1");
-    set(TRACE, "");
-    set("/proc/sysrq-trigger", "D");
+    trace(DUMPS, true);
+    fs::write("/proc/sysrq-trigger", "D").expect("SysRq-D");
     let id = scx.topology.nodes[node].id.0;
     let wanted = [
         format!("of node {id}: "),
@@ -45,7 +39,7 @@ fn the_dump_shows_queues_assignments_and_leases() {
     ];
     wait_until("the dump is there", || read(TRACE).contains("claims"));
     let dump = read(TRACE);
-    set(DUMPS, "0");
+    trace(DUMPS, false);
     let pages = dump.split(" pages resident").next().and_then(|before| before.rsplit(' ').next());
     let pages: u64 = pages.expect("a number").parse().expect("a number");
     assert!((100..1_000_000).contains(&pages), "this process has {pages} pages");

@@ -5,7 +5,7 @@ use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
 
 use libtest_mimic::Trial;
 use tandem_bpf::Scheduler;
-use tandem_guest_tests::{Scx, Worker, event, set_affinity, wait_until};
+use tandem_guest_tests::{Scx, TRACE, Worker, event, read, set_affinity, trace, wait_until};
 use tandem_policies::model::NodeIndex;
 
 use crate::trial;
@@ -15,6 +15,7 @@ pub fn tests() -> Vec<Trial> {
         trial("a_thread_that_made_way_comes_back", a_thread_that_made_way_comes_back),
         trial("a_thread_that_stays_away_belongs_there", a_thread_that_stays_away_belongs_there),
         trial("partners_come_to_one_node", partners_come_to_one_node),
+        trial("an_idle_cpu_handles_the_wake_up_itself", an_idle_cpu_handles_the_wake_up_itself),
     ]
 }
 
@@ -98,15 +99,20 @@ fn pass_on(mut from: PipeReader, mut to: PipeWriter) -> impl FnMut() {
     }
 }
 
-fn partners_come_to_one_node() {
-    let scx = Scx::start_observing();
-    let (scheduler, machine) = (scx.handle(), Machine::of(&scx));
+/// Two that wake each other in turn.
+fn partners() -> [Worker; 2] {
     let (there, mut first) = std::io::pipe().expect("a pipe");
     let (back, second) = std::io::pipe().expect("a pipe");
     let kick = first.try_clone().expect("another end of the pipe");
     let workers = [Worker::doing(pass_on(there, second)), Worker::doing(pass_on(back, kick))];
     first.write_all(&[1]).expect("the pipe has room");
-    drop(first);
+    workers
+}
+
+fn partners_come_to_one_node() {
+    let scx = Scx::start_observing();
+    let (scheduler, machine) = (scx.handle(), Machine::of(&scx));
+    let workers = partners();
     let home = |at: usize| workers[at].record(&scheduler).home;
     // They follow each other wherever they may go.
     machine.settle(&workers[0], 0, &scheduler);
@@ -117,4 +123,31 @@ fn partners_come_to_one_node() {
     let partner = workers[1].record(&scheduler).partner.expect("a partner");
     assert_eq!(partner.0, workers[0].tid);
     assert!(partner.1 >= 8, "woken {} times", partner.1);
+}
+
+/// What is written to enqueue a thread is written on the CPU that it runs on then, not on the one that wakes it: it need not
+/// travel.
+fn an_idle_cpu_handles_the_wake_up_itself() {
+    const WAKE_UPS: usize = 200;
+    const ENQUEUED: &str = "sched/sched_wakeup";
+    let _scx = Scx::start_observing();
+    let workers = partners();
+    let is_of_theirs = |line: &&str| workers.iter().any(|worker| line.contains(&format!(" pid={} ", worker.tid)));
+    trace(ENQUEUED, true);
+    wait_until("they wake each other", || read(TRACE).lines().filter(is_of_theirs).count() >= WAKE_UPS);
+    trace(ENQUEUED, false);
+    // NAME-TID [CPU] FLAGS TIME: sched_wakeup: ... target_cpu=CPU
+    let is_there = |line: &&str| {
+        let (before, target) = line.rsplit_once(" target_cpu=").expect("a target");
+        before.contains(&format!(" [{target}] "))
+    };
+    let trace = read(TRACE);
+    let theirs: Vec<&str> = trace.lines().filter(is_of_theirs).collect();
+    let there = theirs.iter().copied().filter(|line| is_there(&line)).count();
+    assert!(
+        there * 10 > theirs.len() * 9,
+        "{there} of {} wake-ups where the thread runs, such as {}",
+        theirs.len(),
+        theirs[0]
+    );
 }

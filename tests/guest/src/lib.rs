@@ -68,6 +68,21 @@ pub fn event(scheduler: &Scheduler, name: &str) -> u64 {
     statistics.events().find(|&(event, _)| event == name).expect("an event of this name").1
 }
 
+/// What the kernel has traced.
+pub const TRACE: &str = "/sys/kernel/tracing/trace";
+
+/// Lets the kernel trace an event, `GROUP/EVENT`, into an empty [`TRACE`], or stops that.
+///
+/// # Panics
+/// If the kernel does not.
+pub fn trace(event: &str, on: bool) {
+    let switch = format!("/sys/kernel/tracing/events/{event}/enable");
+    if on {
+        std::fs::write(TRACE, "").expect("the trace can be emptied");
+    }
+    std::fs::write(&switch, if on { "1" } else { "0" }).unwrap_or_else(|error| panic!("{switch}: {error}"));
+}
+
 /// CLOCK_MONOTONIC.
 pub fn monotonic_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -25,7 +25,11 @@ pub mod skeleton {
 }
 
 /// What the object asks of the kernel: names of `enum scx_ops_flags`, whose values are those of the running kernel.
-pub const FLAGS: [&str; 3] = ["SCX_OPS_ENQ_LAST", "SCX_OPS_KEEP_BUILTIN_IDLE", "SCX_OPS_BUILTIN_IDLE_PER_NODE"];
+///
+/// Wake-ups are passed on to idle CPUs, so that what they write need not travel. A thread that is still leaving its CPU is then
+/// enqueued without a CPU having been selected for it.
+pub const FLAGS: [&str; 4] =
+    ["SCX_OPS_ENQ_LAST", "SCX_OPS_KEEP_BUILTIN_IDLE", "SCX_OPS_BUILTIN_IDLE_PER_NODE", "SCX_OPS_ALLOW_QUEUED_WAKEUP"];
 
 /// As [`skeleton`], of what counts events by thread.
 #[allow(missing_docs, dead_code, clippy::all, clippy::undocumented_unsafe_blocks)]
