@@ -38,7 +38,7 @@ class Guard(unittest.TestCase):
         self.assertLess(ratio, MOST_SLOWER, arms[TESTED]["runs"])
 
     def test_crossed_is_not_slower_than_stock_and_ends_local(self):
-        arms = self.measure("crossed:--passes 32")
+        arms = self.measure("crossed:--passes 24")
         self.assert_not_slower(arms)
         for boot in arms[TESTED]["boots"]:
             # A record is made every tenth of a second, and one where the timed part ends.
@@ -47,7 +47,7 @@ class Guard(unittest.TestCase):
             self.assertGreater(local, LEAST_LOCAL, boot["placement"]["series"])
 
     def test_memory_that_one_thread_initialised_is_not_slower_than_under_stock(self):
-        self.assert_not_slower(self.measure("master-init:--passes 70"))
+        self.assert_not_slower(self.measure("master-init:--passes 55"))
 
 
 if __name__ == "__main__":

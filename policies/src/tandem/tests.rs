@@ -2,20 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use proptest::prelude::*;
-use proptest::strategy::ValueTree;
-use proptest::test_runner::TestRunner;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
 use super::cold::Cold;
-use super::owners::Owner;
 use super::problem::Problem;
 use super::residents::{EXCHANGES, Residents};
-use super::search::{Effort, State, solve};
+use super::search::{Effort, State};
 use super::*;
-use crate::anneal::below;
-use crate::invariants;
 use crate::model::{Action, PerNode, ProcessId, ProcessMemory, ThreadId, Topology, Transfers};
 use crate::registry::{self, Memory};
 use crate::testing::{SnapshotBuilder, decided, decided_with, machine, ring_of_four, two_nodes};
@@ -240,72 +234,6 @@ fn what_a_thread_waits_for_is_no_more_than_it_ran() {
     assert!((scale - 1.0 / 2.1).abs() < 1e-12, "{scale}");
 }
 
-/// Whose a group with these samples of threads 0, 1, ... is.
-fn owner_of(samples: &[f64]) -> (Owner, Vec<(usize, f64)>) {
-    let threads = (0..samples.len())
-        .fold(SnapshotBuilder::new(two_nodes(4)), |all, tid| all.thread(tid as u32, tid % 2, Some(&[1e6, 1e6])));
-    let users: Vec<(u32, f64)> = samples.iter().enumerate().map(|(tid, &seen)| (tid as u32, 1e3 * seen)).collect();
-    let seen = samples.iter().sum();
-    let snapshot = threads.group_used_by(&[ALL, 0], &users).with_group(|group| group.samples = seen).build();
-    let defaults = POLICY.defaults();
-    let owners = Seen::of(&snapshot, &defaults).owners;
-    (owners.of[0].unwrap(), owners.parts.first().map_or(vec![], |part| part.users.clone()))
-}
-
-#[test]
-fn a_group_belongs_to_the_threads_that_chance_does_not_explain() {
-    let names = |samples: &[f64]| owner_of(samples).1.iter().map(|user| user.0).collect::<Vec<_>>();
-    assert_eq!(names(&[20.0]), [0]);
-    assert_eq!(names(&[1.0, 30.0, 32.0]), [1, 2]);
-    assert_eq!(names(&[12.0, 48.0]), [0, 1], "the second is an owner too");
-    assert_eq!(names(&[38.0, 4.0, 3.0, 5.0, 3.0, 4.0, 3.0]), [0], "one uses it most, and many a little");
-    assert_eq!(owner_of(&[4.0]).0, Owner::Common(0), "too few samples");
-    assert_eq!(owner_of(&[11.0, 6.0, 7.0, 8.0, 5.0, 9.0, 7.0, 7.0]).0, Owner::Common(0));
-}
-
-#[test]
-fn a_group_with_too_few_samples_belongs_to_the_owner_of_the_one_next_to_it() {
-    let few = |all: SnapshotBuilder| all.group_used_by(&[ALL, 0], &[(1, 1e3)]).with_group(|group| group.samples = 1.0);
-    let thread = SnapshotBuilder::new(two_nodes(1)).thread_with_memory_on(1, 0, 0);
-    let snapshot = few(few(thread).group_used_by(&[ALL, 0], &[(1, 1e5)])).build();
-    let defaults = POLICY.defaults();
-    assert_eq!(Seen::of(&snapshot, &defaults).owners.of, [Some(Owner::Part(0)); 3]);
-}
-
-/// Owners of neighbouring groups of 2 MiB in which the threads 1, 2 and 3 were seen so often.
-fn owners_of(seen: &[[f64; 3]]) -> Vec<Owner> {
-    let threads = [1, 2, 3]
-        .into_iter()
-        .fold(SnapshotBuilder::new(two_nodes(2)), |all, tid| all.thread_with_memory_on(tid, tid as usize % 2, 0));
-    let snapshot = seen.iter().fold(threads, |all, seen| {
-        let users = (1..).zip(seen).filter(|(_, samples)| **samples > 0.0).map(|(tid, samples)| (tid, 1e3 * samples));
-        let users: Vec<(u32, f64)> = users.collect();
-        all.group_used_by(&[ALL, 0], &users).with_group(|group| group.samples = seen.iter().sum())
-    });
-    Seen::of(&snapshot.build(), &POLICY.defaults()).owners.of.into_iter().flatten().collect()
-}
-
-#[test]
-fn neighbours_in_which_one_thread_was_seen_belong_to_it_if_it_was_seen_often_enough() {
-    let alone = |samples: [f64; 4]| owners_of(&samples.map(|seen| [seen, 0.0, 0.0]));
-    assert_eq!(alone([3.0, 2.0, 3.0, 1.0]), [Owner::Part(0); 4], "nine in all");
-    assert_eq!(alone([3.0, 2.0, 2.0, 1.0]), [Owner::Common(0); 4], "one less");
-    let another = [[3.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 3.0, 0.0], [3.0, 0.0, 0.0]];
-    assert_eq!(owners_of(&another), [Owner::Common(0); 4], "another one between them");
-    let faint = [[3.0, 0.0, 0.0], [2.0, 0.0, 0.2], [5.0, 0.0, 0.0], [1.0, 0.0, 0.0]];
-    assert_eq!(owners_of(&faint), [Owner::Part(0); 4], "another one, but hardly");
-}
-
-#[test]
-fn neighbours_in_which_the_same_few_threads_were_seen_belong_to_them() {
-    // Too few samples in each to tell two users from one that chance made rarer.
-    let pair = [[5.0, 3.0, 0.0], [4.0, 5.0, 0.2], [6.0, 6.0, 0.0], [4.0, 4.0, 0.0]];
-    assert_eq!(owners_of(&pair), [Owner::Part(0); 4]);
-    assert_eq!(owners_of(&pair[..1]), [Owner::Common(0)]);
-    let three = [[3.0, 2.0, 0.0], [0.0, 2.0, 3.0], [3.0, 0.0, 2.0]];
-    assert_eq!(owners_of(&three), [Owner::Common(0); 3], "who is seen changes: all use all of it");
-}
-
 /// A number of events that are `mean` in the mean.
 fn poisson(rng: &mut Pcg64, mean: f64) -> f64 {
     let (mut product, mut events) = (1.0, -1.0);
@@ -469,115 +397,13 @@ fn the_horizon_is_as_long_as_the_phases_of_the_program() {
     assert_eq!(horizon_s(107, 0..0), 4.0, "it lasts");
 }
 
-/// A snapshot of [`invariants::snapshot`] with lines, users, and waits at node 0.
-fn drawn() -> impl Strategy<Value = Snapshot> {
-    (invariants::snapshot(), proptest::collection::vec((0usize..14, 0usize..14, 1u32..1000), 0..20), 0u16..400)
-        .prop_map(|(mut snapshot, pairs, wait)| {
-            let ids: Vec<ThreadId> = snapshot.threads.iter().map(|thread| thread.id).collect();
-            for (one, other, per_s) in pairs.into_iter().filter(|pair| pair.0 != pair.1) {
-                if one < ids.len() && other < ids.len() {
-                    snapshot.threads[one].sharing.push((ids[other], f64::from(per_s)));
-                    snapshot.threads[one].transfers_per_s =
-                        Some(Transfers { within_node: 1e5, across_nodes: 1e3 * f64::from(per_s) });
-                }
-            }
-            for (at, group) in snapshot.groups.iter_mut().enumerate() {
-                let users = ids.iter().skip(at % 3).step_by(1 + at % 5).take(1 + at % 6);
-                group.users = users.map(|&id| (id, 300.0)).collect();
-                group.samples *= 10.0;
-            }
-            snapshot.nodes[NodeIndex(0)].served_latency_ns = Some(f64::from(wait));
-            snapshot
-        })
-}
-
-/// Least cost of all placements, if there are not too many.
-fn least_cost(problem: &Problem) -> Option<f64> {
-    let choices: Vec<usize> = problem.movable.iter().map(|&at| problem.threads[at].choices.len()).collect();
-    let all = choices.iter().try_fold(1usize, |all, &count| all.checked_mul(count).filter(|&all| all <= 20_000))?;
-    let mut place = State::new(problem).place;
-    let costs = (0..all).map(|number| {
-        let mut left = number;
-        for (&thread, &count) in problem.movable.iter().zip(&choices) {
-            place[thread] = problem.threads[thread].choices[left % count];
-            left /= count;
-        }
-        cost(problem, &place)
-    });
-    costs.reduce(f64::min)
-}
-
-proptest! {
-    #[test]
-    fn a_change_costs_what_it_changes(snapshot in drawn(), seed: u64) {
-        let problem = problem(&snapshot);
-        prop_assume!(!problem.movable.is_empty());
-        let mut rng = Pcg64::seed_from_u64(seed);
-        let mut state = State::new(&problem);
-        for _ in 0..20 {
-            let thread = problem.movable[below(&mut rng, problem.movable.len())];
-            let other = problem.movable[below(&mut rng, problem.movable.len())];
-            let choices = &problem.threads[thread].choices;
-            let mut changes = vec![(thread, choices[below(&mut rng, choices.len())])];
-            if other != thread {
-                changes.push((other, problem.threads[other].choices[0]));
-            }
-            let (before, predicted) = (state.cost(), state.change(&changes));
-            state.apply(&changes);
-            let after = state.cost();
-            let anew = cost(&problem, &state.place);
-            let slack = 1e-9 * (1.0 + before.abs() + after.abs());
-            prop_assert!((after - before - predicted).abs() <= slack, "{before} + {predicted} is not {after}");
-            prop_assert!((after - anew).abs() <= slack, "{after} is {anew}");
-        }
-    }
-
-    #[test]
-    fn a_placement_is_never_worse_than_that_of_now(snapshot in drawn(), seed: u64, steps in 0u64..3000) {
-        let problem = problem(&snapshot);
-        let now = State::new(&problem);
-        let found = cost(&problem, &solve(&problem, effort(seed, steps)).place);
-        prop_assert!(found <= now.cost() + 1e-9 * now.cost().abs());
-    }
-
-    #[test]
-    fn the_same_inputs_give_the_same_plan(snapshot in drawn(), seed: u64) {
-        prop_assert_eq!(decided(&POLICY, &snapshot, seed, 2000), decided(&POLICY, &snapshot, seed, 2000));
-    }
-}
-
-/// Over 300 small problems, always the same: the search without trying all costs 1 % more than the best placement in the mean;
-/// with trying all it is the best, where it does.
-#[test]
-fn the_search_comes_close_to_the_best_placement() {
-    let mut runner = TestRunner::deterministic();
-    let (mut gaps, mut problems) = (0.0, 0);
-    for seed in 0..300 {
-        let snapshot = drawn().new_tree(&mut runner).unwrap().current();
-        let problem = problem(&snapshot);
-        let Some(least) = least_cost(&problem).filter(|&least| least > 0.0) else { continue };
-        let mut state = State::new(&problem);
-        state.search(seed, 40_000);
-        gaps += state.cost() / least - 1.0;
-        problems += 1;
-        if are_few(&problem) {
-            let exact = cost(&problem, &solve(&problem, effort(seed, u64::MAX)).place);
-            assert!(exact <= least * (1.0 + 1e-9), "seed {seed}: {exact} where {least} is possible");
-        }
-    }
-    assert!(problems > 100 && gaps / f64::from(problems) < 0.01, "{} of {problems}", gaps / f64::from(problems));
-}
-
-/// Whether all placements are tried.
-fn are_few(problem: &Problem) -> bool {
-    problem.movable.iter().map(|&at| problem.threads[at].choices.len()).product::<usize>() <= 4096
-}
-
 mod cold;
 mod crossed;
 mod crowds;
 mod many;
+mod owners;
 mod payback;
+mod search;
 mod spread;
 mod together;
 

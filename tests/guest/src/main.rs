@@ -28,12 +28,16 @@ mod transactions;
 mod tuning;
 mod tutorial;
 
+use std::time::Instant;
+
 use libtest_mimic::{Arguments, Trial};
 
-/// A test by its name.
+/// A test by its name; says how long it took.
 fn trial(name: &'static str, test: impl FnOnce() + Send + 'static) -> Trial {
     Trial::test(name, move || {
+        let start = Instant::now();
         test();
+        println!("took {:.1} s", start.elapsed().as_secs_f64());
         Ok(())
     })
 }

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Sessions with a made-up program.
+
+use super::*;
+
+/// A made-up program on two nodes of four CPUs: seconds and threads by configuration.
+pub type Program<'a> = &'a dyn Fn(Option<&Configuration>) -> (End, f64, usize);
+
+pub struct Run {
+    pub outcome: Result<Option<Outcome>>,
+    /// How often each configuration was really run.
+    pub ran: BTreeMap<String, usize>,
+    pub said: Vec<String>,
+    /// Numbers of threads of the runs that told who uses which page.
+    pub profiles: Vec<usize>,
+    /// By configuration.
+    pub maps: BTreeMap<String, PageMap>,
+}
+
+/// A session with this store that is stopped at the `last` run, of a command without `{threads}`.
+pub fn session(store: &Path, program: Program, last: usize) -> Run {
+    session_of(false, store, program, last)
+}
+
+pub fn session_of(command_has_threads: bool, store: &Path, program: Program, last: usize) -> Run {
+    session_with(AT_BIRTH, &|_| panic!("nothing is moved"), command_has_threads, store, program, last)
+}
+
+/// The same with these page placements; `moved` is what became of those that are moved.
+pub fn session_with(
+    pages: &[PagePlacement],
+    moved: &dyn Fn(&Configuration) -> Result<u64, String>,
+    command_has_threads: bool,
+    store: &Path,
+    program: Program,
+    last: usize,
+) -> Run {
+    session_on(None, pages, moved, command_has_threads, store, program, last)
+}
+
+thread_local! {
+    /// Whether pages can be moved where there is no map, and what tells who uses which page; no maps if none.
+    pub static PROFILED: RefCell<Option<(bool, Profiled)>> = const { RefCell::new(None) };
+    /// With how many threads a run cannot be set up.
+    pub static NOT_SET_UP: Cell<Option<usize>> = const { Cell::new(None) };
+    /// How long sessions may take.
+    pub static BUDGET: Cell<Option<Duration>> = const { Cell::new(None) };
+    /// What becomes of maps.
+    pub static MAP_USE: RefCell<MapUse> = RefCell::default();
+    /// How many runs as they are began on each node of those that are placed by chance, and by how much the other one is slower.
+    pub static DRAWS: Cell<Option<(u32, f64)>> = const { Cell::new(None) };
+}
+
+/// Seconds and first memory of a run whose main thread was bound to this node, or placed by chance: on each in turn.
+fn main_thread(one: Option<&Configuration>, seconds: f64, bound: Option<u32>) -> (f64, Option<FirstTouch>) {
+    let Some((draws, factor)) = DRAWS.get().filter(|_| one.is_none()) else { return (seconds, None) };
+    let node = bound.unwrap_or(draws % 2);
+    DRAWS.set(Some((draws + u32::from(bound.is_none()), factor)));
+    let first_touch = FirstTouch { main_cpu: 0, pages: [(node, 300), (1 - node, 20)].into() };
+    (if node == 0 { factor * seconds } else { seconds }, Some(first_touch))
+}
+
+/// What runs the made-up program.
+struct Runner<'a> {
+    program: Program<'a>,
+    moved: &'a dyn Fn(&Configuration) -> Result<u64, String>,
+    topology: &'a Topology,
+    stop: &'a Stop,
+    /// Runs until the session is stopped.
+    left: Cell<usize>,
+    ran: RefCell<BTreeMap<String, usize>>,
+    maps: RefCell<BTreeMap<String, PageMap>>,
+}
+
+impl Runner<'_> {
+    fn run(&self, plan: Option<&Plan>, places: &Places, limit: Option<Duration>) -> Result<Ran> {
+        let one = plan.map(|plan| &plan.base);
+        assert_eq!(places.seats.len(), one.map_or(0, |one| one.threads));
+        if one.is_some_and(|one| Some(one.threads) == NOT_SET_UP.get()) {
+            return Ok(Err("no seat is left".to_owned()));
+        }
+        if self.left.get() == 0 {
+            self.stop.wish();
+            let seen = Seen::of(End::Stopped, 0.1);
+            return Ok(Ok(Trial { seen, last_words: String::new(), moved_pages: None }));
+        }
+        self.left.set(self.left.get() - 1);
+        *self.ran.borrow_mut().entry(name(one)).or_default() += 1;
+        let needs_moving = one.is_some_and(Configuration::needs_moving) && places.page_map.is_none();
+        let moved_pages = needs_moving.then(|| (self.moved)(one.expect("it needs moving")));
+        Ok(Ok(Trial { seen: self.seen(one, places, limit), last_words: "oh no".to_owned(), moved_pages }))
+    }
+
+    /// What is seen of a run that there is.
+    fn seen(&self, one: Option<&Configuration>, places: &Places, limit: Option<Duration>) -> Seen {
+        let (end, seconds, threads) = (self.program)(one);
+        let first_node = CpuSet::of_node(self.topology, NodeIndex(0));
+        let bound = places.main.as_ref().map(|cpus| u32::from(*cpus != first_node));
+        let (seconds, first_touch) = main_thread(one, seconds, bound);
+        let late = limit.is_some_and(|limit| seconds > limit.as_secs_f64());
+        let map_use = places.page_map.as_ref().map(|map| {
+            self.maps.borrow_mut().insert(name(one), map.as_ref().clone());
+            MAP_USE.with_borrow(Clone::clone)
+        });
+        Seen { threads, first_touch, map_use, ..Seen::of(if late { End::TooLong } else { end }, seconds) }
+    }
+
+    /// A round at once, last run first.
+    fn run_round(
+        &self,
+        plans: &[Option<Plan>],
+        limit: Option<Duration>,
+        ended: &mut dyn FnMut(usize, Ran) -> Result<()>,
+    ) -> Result<()> {
+        (0..plans.len()).rev().try_for_each(|at| {
+            let one = plans[at].as_ref();
+            let places = one.map_or_else(Places::default, |one| places(one, self.topology));
+            ended(at, self.run(one, &places, limit)?)
+        })
+    }
+}
+
+/// The same; each round at once if there is a list for how many these were.
+pub fn session_on(
+    rounds: Option<&RefCell<Vec<usize>>>,
+    pages: &[PagePlacement],
+    moved: &dyn Fn(&Configuration) -> Result<u64, String>,
+    command_has_threads: bool,
+    store: &Path,
+    program: Program,
+    last: usize,
+) -> Run {
+    let (topology, stop) = (machine(2, 4), Stop::default());
+    let store = Store::open(store, &"experiment").unwrap();
+    let (said, profiles) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
+    let runner = Runner {
+        program,
+        moved,
+        topology: &topology,
+        stop: &stop,
+        left: Cell::new(last),
+        ran: RefCell::default(),
+        maps: RefCell::default(),
+    };
+    let many = rounds.map(|rounds| {
+        let runner = &runner;
+        move |plans: &[Option<Plan>], limit: Option<Duration>, ended: &mut dyn FnMut(usize, Ran) -> Result<()>| {
+            rounds.borrow_mut().push(plans.len());
+            runner.run_round(plans, limit, ended)
+        }
+    });
+    let profiler = |plan: &Plan, places: &Places, _: Option<Duration>| {
+        assert_eq!(places.seats.len(), plan.base.threads);
+        profiles.borrow_mut().push(plan.base.threads);
+        Ok(PROFILED.with_borrow(|profiled| profiled.as_ref().expect("there are maps").1.clone()))
+    };
+    let mapping = PROFILED.with_borrow(|known| known.as_ref().map(|known| Mapping::new(&profiler, known.0)));
+    let outcome = Session {
+        topology: &topology,
+        cores: 8,
+        page_placements: pages,
+        left_out: Some("some are left out"),
+        one_by_one: true,
+        functions: &[],
+        command_has_threads,
+        store: &store,
+        settings: Settings::default(),
+        started: Instant::now(),
+        budget: BUDGET.get(),
+        stop: &stop,
+        say: &|sentence: &str| said.borrow_mut().push(sentence.to_owned()),
+        run: &|plan: Option<&Plan>, places: &Places, limit: Option<Duration>| runner.run(plan, places, limit),
+        mapping: mapping.as_ref(),
+        run_many: many.as_ref().map(|many| many as &ManyRunner<'_>),
+    }
+    .tune();
+    let Runner { ran, maps, .. } = runner;
+    Run {
+        outcome,
+        ran: ran.into_inner(),
+        said: said.into_inner(),
+        profiles: profiles.into_inner(),
+        maps: maps.into_inner(),
+    }
+}
