@@ -100,7 +100,7 @@ static u64 enter_dsq(struct task_struct *p, struct task_ctx *tctx, u32 dsq)
 /* Notes that @p of @dsq runs although nobody waits there. */
 static void run_alone(struct task_struct *p, struct task_ctx *tctx, u32 dsq)
 {
-	u64 vtime = enter_dsq(p, tctx, dsq);
+	u64 vtime = vtime_entering(p, tctx, dsq);
 
 	set_vtime(p, tctx, dsq, rules_vtime_alone(vtime, vtime_of(dsq), slice_ns, tctx->weight));
 }
@@ -186,7 +186,7 @@ static void start_running(struct task_struct *p, struct task_ctx *tctx)
 {
 	u64 now = bpf_ktime_get_ns();
 	s32 cpu = scx_bpf_task_cpu(p);
-	u32 node = node_of_cpu(cpu);
+	u32 node = node_of_cpu(cpu), queue = queue_of_cpu(cpu), weight = weight_of(p, tctx);
 
 	if (tctx->queued_since_ns) {
 		tctx->wait_ns += now - tctx->queued_since_ns;
@@ -198,8 +198,11 @@ static void start_running(struct task_struct *p, struct task_ctx *tctx)
 		tctx->node_changes++;
 		tctx->last_node = node;
 	}
-	tctx->last_queue = queue_of_cpu(cpu);
-	tctx->weight = weight_of(p, tctx);
+	/* Mostly as before: others read them at wake-ups. */
+	if (tctx->last_queue != queue)
+		tctx->last_queue = queue;
+	if (tctx->weight != weight)
+		tctx->weight = weight;
 	note_taken(p, tctx);
 	tctx->ran = true;
 	note_running(cpu, p, tctx, now);

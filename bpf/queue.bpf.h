@@ -151,6 +151,15 @@ static void queue_on_cpu(struct task_struct *p, struct task_ctx *tctx, s32 cpu, 
 	}
 }
 
+/* Notes that @p begins to run without having waited, if it does: it was sent to an idle CPU. */
+static void run_at_once(struct task_struct *p, struct task_ctx *tctx)
+{
+	u32 queue = claimed_queue(tctx->claimed);
+
+	if (!tctx->ran && !tctx->waits && is_queue(queue) && !is_pinned(p))
+		run_alone(p, tctx, shared_dsq(queue));
+}
+
 /* Whether anything is in one of the queues that @cpu serves. */
 static bool somebody_waits(s32 cpu, u32 queue)
 {

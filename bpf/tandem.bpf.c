@@ -56,10 +56,17 @@ s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 		cpu = pick_idle_remote(p, tctx, home);
 	if (cpu < 0)
 		return prev_cpu;
-	run_alone(p, tctx, shared_dsq(queue));
-	tctx->queued_since_ns = bpf_ktime_get_ns();
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
 	return cpu;
+}
+
+/*
+ * Whether @p was woken while it was still leaving its CPU: the wake-up is passed on to that one
+ * (SCX_OPS_ALLOW_QUEUED_WAKEUP), and nobody asks tandem_select_cpu().
+ */
+static bool is_woken_while_leaving(u64 enq_flags)
+{
+	return (enq_flags & SCX_ENQ_WAKEUP) && !(enq_flags & SCX_ENQ_CPU_SELECTED);
 }
 
 static bool is_per_cpu_kthread(const struct task_struct *p)
@@ -105,6 +112,13 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 	if ((enq_flags & SCX_ENQ_LAST) && node_of_cpu(cpu) == home) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
 		return;
+	}
+	if (is_woken_while_leaving(enq_flags)) {
+		cpu = pick_idle_home(p, home, queue, cpu);
+		if (cpu >= 0) {
+			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | cpu, slice_ns, enq_flags);
+			return;
+		}
 	}
 	queue_shared(p, tctx, queue, enq_flags);
 }
@@ -166,6 +180,8 @@ void BPF_STRUCT_OPS(tandem_runnable, struct task_struct *p, u64 enq_flags)
 
 	if (!tctx)
 		return;
+	/* Here, where the CPU on which it will run comes by mostly, not where it was woken. */
+	tctx->queued_since_ns = bpf_ktime_get_ns();
 	claim(tctx, queue_at_home(p, tctx, home_of(p, tctx, scx_bpf_task_cpu(p))));
 	count_in_group(p, tctx, true);
 }
@@ -185,8 +201,10 @@ void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)
 {
 	struct task_ctx *tctx = task_ctx_of(p);
 
-	if (tctx)
-		start_running(p, tctx);
+	if (!tctx)
+		return;
+	run_at_once(p, tctx);
+	start_running(p, tctx);
 }
 
 void BPF_STRUCT_OPS(tandem_tick, struct task_struct *p)

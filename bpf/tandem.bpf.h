@@ -14,7 +14,8 @@
  * For variables that CPUs or nodes write at every switch: a line that several of
  * them write would travel between nodes each time.
  */
-#define OWN_CACHE_LINE __attribute__((aligned(64)))
+#define CACHE_LINE 64
+#define OWN_CACHE_LINE __attribute__((aligned(CACHE_LINE)))
 
 /* Written by user space before loading, constant afterwards. */
 const volatile u32 nr_nodes = 1;
@@ -59,45 +60,48 @@ _Static_assert(TANDEM_MAX_QUEUES + TANDEM_MAX_CPUS <= NR_DSQS, "every queue has 
  * A task. Written by the CPU that runs or queues the task, except for the
  * assignment, which the agent's program writes at any time: it is read once
  * and a torn read would at worst cost one slice on the wrong node.
+ *
+ * By cache line, for a task is mostly woken by another CPU than it runs on: what
+ * that one reads is seldom written, and what the other one writes at every switch
+ * is apart from it. The kernel puts a pointer of its own before the first.
  */
 struct task_ctx {
-	u64 run_ns[TANDEM_MAX_NODES];
-	u64 wait_ns;
-	u64 switches;
+	/* Read at every wake-up. */
+	u64 expires_ns;
+	u64 generation;
 	u64 node_changes;
+	u32 assigned;
+	/* Where it belongs when nothing is assigned. */
+	u32 home;
+	/* Nodes with a CPU on which it may run, as of machine_seq. */
+	u32 allowed_nodes;
+	u32 allowed_seq;
+	/* The node it ran on last. */
+	u32 last_node;
+	/* The queue of the CPU it ran on last. */
+	u32 last_queue;
+	/* Its control group. */
+	u32 group;
+	/* What orders it, as of the last time it began to run: see weight_of(). */
+	u32 weight;
+
+	/* Written at every switch. */
 	/* Start of the stretch that is not yet accounted, 0 while not running. */
 	u64 running_since_ns;
-	/* When it was queued, 0 while it does not wait. */
+	/* Since when it waits for a CPU, 0 while it does not. */
 	u64 queued_since_ns;
 	/*
 	 * The queue that counts it among its runnable tasks, and what it counts for there (see
 	 * claim_word()): one word, since the timer may move it meanwhile.
 	 */
 	u64 claimed;
-	u64 generation;
-	u64 expires_ns;
-	/* How firmly it belongs there: see rules_bond(). */
+	u64 wait_ns;
+	u64 switches;
+	/* How firmly it belongs to its home: see rules_bond(). */
 	u64 bond_ns;
-	/* Times that its partner woke it, who that is, and how sure that is (home.bpf.h). */
-	u64 partner_wakes;
-	u32 partner;
-	u32 partner_votes;
-	u32 assigned;
-	/* Where it belongs when nothing is assigned. */
-	u32 home;
-	/* The node it ran on last. */
-	u32 last_node;
-	/* The queue of the CPU it ran on last. */
-	u32 last_queue;
 	/* The dispatch queue whose virtual time its own is compared with. */
 	u32 vtime_dsq;
-	/* Nodes with a CPU on which it may run, as of machine_seq. */
-	u32 allowed_nodes;
-	u32 allowed_seq;
-	/* What orders it, as of the last time it began to run: see weight_of(). */
-	u32 weight;
-	/* Its control group; the one that counts it as runnable, and with what weight (0: none). */
-	u32 group;
+	/* The control group that counts it as runnable, and with what weight (0: none). */
 	u32 counted_in;
 	u32 group_weight;
 	/* It waits in the queue vtime_dsq, or waited there before it began to run. */
@@ -106,7 +110,20 @@ struct task_ctx {
 	bool ran;
 	/* An idle CPU of its own node was woken for it when it was queued. */
 	bool home_cpu_woken;
+
+	u64 run_ns[TANDEM_MAX_NODES];
+
+	/* Written at wake-ups. */
+	/* Times that its partner woke it, who that is, and how sure that is (home.bpf.h). */
+	u64 partner_wakes;
+	u32 partner;
+	u32 partner_votes;
 };
+_Static_assert(sizeof(void *) + __builtin_offsetof(struct task_ctx, running_since_ns) ==
+			       CACHE_LINE &&
+		       sizeof(void *) + __builtin_offsetof(struct task_ctx, run_ns) ==
+			       2 * CACHE_LINE,
+	       "what is read at wake-ups and what is written at switches has a line each");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);

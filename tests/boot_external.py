@@ -67,12 +67,12 @@ class InAGuest(unittest.TestCase):
 
 
 class InAnExperiment(unittest.TestCase):
-    def arms(self, workload):
+    def arms(self, workload, names="stock-nb0,direct,interleave"):
         """The arms of an experiment of one boot each, by name."""
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "out.json"
             done = subprocess.run(
-                [BIN / "tandem", "ab", "--machine", "2node", "--workload", workload, "--arms", "stock-nb0,direct,interleave",
+                [BIN / "tandem", "ab", "--machine", "2node", "--workload", workload, "--arms", names,
                  "--boots", "1", "--json", out, "--store", Path(folder) / "store"],
                 capture_output=True, text=True, check=False,
             )
@@ -93,6 +93,15 @@ class InAnExperiment(unittest.TestCase):
         self.assertLess(arms["direct"]["remote_share"], 0.05)
         first, second = boots["interleave"]["pages_per_node"]
         self.assertAlmostEqual(first / (first + second), 0.5, delta=0.05)
+
+    def test_who_is_woken_while_leaving_its_cpu_gets_an_idle_one_at_once(self):
+        # Servers and clients that wait for each other, on more CPUs than they are: a few of a hundred wake-ups are so early.
+        arm = self.arms("redis:--requests 2000", "stock-nb0,scx_tandem")["scx_tandem"]
+        events = arm["boots"][0]["scheduler_report"]["scheduler"]
+        woken = events["idle_prev"] + events["idle_home"]
+        print(f"{events['queued']} of {woken + events['queued']} through a queue", flush=True)
+        self.assertGreater(woken, 10000, events)
+        self.assertLess(events["queued"], woken / 200, events)
 
 
 if __name__ == "__main__":
