@@ -6,9 +6,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
 use super::*;
-use crate::anneal::below;
 use crate::invariants;
-use crate::tandem::search::solve;
 
 /// A snapshot of [`invariants::snapshot`] with lines, users, and waits at node 0.
 fn drawn() -> impl Strategy<Value = Snapshot> {
