@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Programs of other projects as workloads: each in a guest, and one in an experiment. Installs them if they are missing.
 
-usage: python3 -m unittest discover -v -s tests -p 'boot_external.py'     (about 2 minutes; needs ./run build)
+usage: python3 -m unittest discover -v -s tests -p 'boot_external.py'     (a guest of 2 minutes, and experiments of some minutes each; needs ./run build)
 """
 
 import json
