@@ -17,6 +17,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use tandem_ab::stop::Stop;
 use tandem_ab::store::write_whole;
+use tandem_tune::launch::Limit;
 use tandem_tune::mapping::Mapping;
 use tandem_tune::places::Places;
 use tandem_tune::plan::Plan;
@@ -42,9 +43,13 @@ applies it. Every run is kept in NAME.tandem.sqlite: interrupted, the same comma
 
 Exit codes: 0 tuned, 2 bad input or a program that cannot be tuned, 130 interrupted (what was found until then is written).")]
 pub struct Arguments {
-    /// Time for all runs, for example 90s, 30m or 2h
+    /// Time for all runs, for example 90s, 30m or 2h. If whole runs do not fit, each is ended after as many entries of the
+    /// program's parallel regions as do
     #[arg(long, value_name = "TIME", value_parser = duration)]
     budget: Option<Duration>,
+    /// Run the program to its end each time, whatever the budget
+    #[arg(long)]
+    whole: bool,
     /// Runs of the best configurations
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeats: u16,
@@ -155,8 +160,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         elsewhere::Far::new(executor, &stop, command, input, &subject).context("the present directory is not known")
     });
     let far = far.transpose()?;
-    let profiler =
-        |plan: &Plan, places: &Places, limit: Option<Duration>| page_use::profile(&what, plan, places, limit, &stop);
+    let profiler = |plan: &Plan, places: &Places, limit: Limit| page_use::profile(&what, plan, places, limit, &stop);
     let mapping = Mapping::new(&profiler, machine.obstacle.is_none());
     let outcome = Session {
         topology: &machine.topology,
@@ -170,6 +174,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         settings: arguments.settings(),
         started,
         budget: arguments.budget,
+        only_whole_runs: arguments.whole,
+        first_entries: None,
         stop: &stop,
         say: &say,
         run: &|one, places, limit| match &far {

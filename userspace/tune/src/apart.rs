@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tandem_ab::statistics::median;
 
 use crate::conflicts::resolve;
+use crate::one_by_one::OneByOne;
 use crate::regions::Region;
 use crate::session::{Outcome, name};
 
@@ -27,7 +28,7 @@ pub struct RegionResult {
     pub share: f64,
     /// Time in it, as it is.
     pub as_it_is_s: f64,
-    /// Time in it under the configuration that is best for the program.
+    /// Time in it under what is best for the program.
     pub tuned_s: f64,
     /// The configuration that is best for it.
     pub best: String,
@@ -47,8 +48,10 @@ pub fn regions(outcome: &Outcome) -> Vec<RegionResult> {
     let Some(first) = outcome.regions.first().and_then(|runs| runs.first()) else { return Vec::new() };
     let mut matter: Vec<(&Region, Vec<Option<f64>>)> =
         first.iter().map(|region| (region, seconds(outcome, &region.name))).collect();
-    matter.retain(|(_, seconds)| {
-        seconds[0].is_some_and(|as_it_is| as_it_is >= LEAST_SHARE * whole_s) && seconds[best].is_some()
+    let by_plan = outcome.one_by_one.as_ref().and_then(OneByOne::regions_of_plan);
+    let chosen_s = |region: &str| in_region(by_plan.unwrap_or(&outcome.regions[best]), region);
+    matter.retain(|(region, seconds)| {
+        seconds[0].is_some_and(|as_it_is| as_it_is >= LEAST_SHARE * whole_s) && chosen_s(&region.name).is_some()
     });
     matter.sort_by(|one, other| other.1[0].unwrap_or(0.0).total_cmp(&one.1[0].unwrap_or(0.0)));
     let times: Vec<Vec<Option<f64>>> = matter.iter().map(|(_, seconds)| seconds.clone()).collect();
@@ -62,7 +65,7 @@ pub fn regions(outcome: &Outcome) -> Vec<RegionResult> {
             entries: region.entries,
             share: seconds[0]? / whole_s,
             as_it_is_s: seconds[0]?,
-            tuned_s: seconds[best]?,
+            tuned_s: chosen_s(&region.name)?,
             best: name(outcome.candidates[own].as_ref()),
             best_s,
             best_runs: outcome.regions[own].len(),
@@ -75,8 +78,13 @@ pub fn regions(outcome: &Outcome) -> Vec<RegionResult> {
 
 /// By candidate, the median time in the region of this name.
 fn seconds(outcome: &Outcome, region: &str) -> Vec<Option<f64>> {
+    outcome.regions.iter().map(|runs| in_region(runs, region)).collect()
+}
+
+/// The median time in the region of this name.
+fn in_region(runs: &[Vec<Region>], region: &str) -> Option<f64> {
     let of_run = |run: &Vec<Region>| run.iter().find(|one| one.name == region).map(|one| one.seconds);
-    outcome.regions.iter().map(|runs| median(runs.iter().filter_map(of_run))).collect()
+    median(runs.iter().filter_map(of_run))
 }
 
 /// Time of the program at best, if each region had a configuration of its own, as far as all agree about pages; `tuned_s`
@@ -132,6 +140,7 @@ mod tests {
             one_by_one: None,
             bimodal: None,
             page_map: None,
+            first_entries: None,
         }
     }
 

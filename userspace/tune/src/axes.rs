@@ -1,24 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Which axes of the space mattered: the best that each value of an axis can do, whatever the others are.
+//! Which axes of the space mattered: the best that each value of an axis can do, whatever the others are. Where all with a value
+//! were stopped, it is known how long they take at least.
 
 use std::collections::BTreeMap;
 
 use crate::session::Outcome;
 use crate::space::Configuration;
 
-/// An axis: the best median for each of its values.
+/// A value of an axis.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Value {
+    /// In words.
+    pub words: String,
+    /// Median of the best configuration with it.
+    pub seconds: f64,
+    /// No run of any configuration with it ended: they take longer than that.
+    pub at_least: bool,
+}
+
+/// An axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
     /// Its name.
     pub name: &'static str,
-    /// (value, median in s of the best configuration with it), in the order of the axis.
-    pub best_s: Vec<(String, f64)>,
+    /// In the order of the axis.
+    pub values: Vec<Value>,
 }
 
 impl Axis {
-    /// How many times slower the best configuration is with the worst value: 1 if the axis does not matter.
+    /// How many times slower the best configuration is with the worst value, at least: 1 if the axis does not matter.
     pub fn weight(&self) -> f64 {
-        let seconds = || self.best_s.iter().map(|value| value.1);
+        let seconds = || self.values.iter().map(|value| value.seconds);
         seconds().fold(0.0, f64::max) / seconds().fold(f64::INFINITY, f64::min)
     }
 }
@@ -34,21 +46,24 @@ pub fn axes(outcome: &Outcome) -> Vec<Axis> {
         axis(outcome, "nodes of pages", |one| (one.page_nodes, nodes(one.page_nodes))),
         axis(outcome, "placement of pages", |one| (one.page_placement, one.page_placement.name().to_owned())),
     ];
-    axes.retain(|axis| axis.best_s.len() > 1);
+    axes.retain(|axis| axis.values.len() > 1);
     axes.sort_by(|one, other| other.weight().total_cmp(&one.weight()));
     axes
 }
 
-fn axis<Value: Ord>(outcome: &Outcome, name: &'static str, of: impl Fn(&Configuration) -> (Value, String)) -> Axis {
-    let mut best: BTreeMap<Value, (String, f64)> = BTreeMap::new();
+fn axis<Key: Ord>(outcome: &Outcome, name: &'static str, of: impl Fn(&Configuration) -> (Key, String)) -> Axis {
+    let mut best: BTreeMap<Key, Value> = BTreeMap::new();
     for (one, runs) in outcome.candidates.iter().zip(&outcome.found.runs) {
-        if let (Some(one), Some(median)) = (one, runs.median()) {
-            let (value, words) = of(one);
-            let known = best.entry(value).or_insert((words, median));
-            known.1 = known.1.min(median);
+        let stopped = runs.slower_than.filter(|_| runs.failure.is_none());
+        let (Some(one), Some(seconds)) = (one, runs.median().or(stopped)) else { continue };
+        let (key, words) = of(one);
+        let value = Value { words, seconds, at_least: runs.median().is_none() };
+        let known = best.entry(key).or_insert(value.clone());
+        if (value.at_least, value.seconds) < (known.at_least, known.seconds) {
+            *known = value;
         }
     }
-    Axis { name, best_s: best.into_values().collect() }
+    Axis { name, values: best.into_values().collect() }
 }
 
 #[cfg(test)]
@@ -56,7 +71,7 @@ mod tests {
     use super::*;
     use crate::search::{End, Found, Runs};
     use crate::session::AT_BIRTH;
-    use crate::space::Space;
+    use crate::space::{PagePlacement, Space};
     use crate::testing::machine;
 
     #[test]
@@ -65,7 +80,10 @@ mod tests {
         let space = Space { threads: vec![2], page_placements: AT_BIRTH.to_vec() };
         let all = space.configurations(&topology);
         let seconds = |one: &Configuration| 1.0 + one.page_nodes as f64 + 0.1 * one.thread_nodes as f64;
-        let runs = all.iter().map(|one| Runs { seconds: vec![seconds(one)], ..Runs::default() });
+        let runs = all.iter().map(|one| match one.page_placement {
+            PagePlacement::Dataset => Runs { slower_than: Some(9.0), ..Runs::default() },
+            _ => Runs { seconds: vec![seconds(one)], ..Runs::default() },
+        });
         let outcome = Outcome {
             candidates: std::iter::once(None).chain(all.iter().copied().map(Some)).collect(),
             found: Found {
@@ -79,11 +97,15 @@ mod tests {
             one_by_one: None,
             bimodal: None,
             page_map: None,
+            first_entries: None,
         };
         let axes = axes(&outcome);
-        assert_eq!(axes[0].name, "nodes of pages");
-        assert_eq!(axes[0].best_s, [("1 node".to_owned(), 2.1), ("2 nodes".to_owned(), 3.1)]);
-        assert!((axes[0].weight() - 3.1 / 2.1).abs() < 1e-12);
+        let value = |words: &str, seconds, at_least| Value { words: words.into(), seconds, at_least };
+        let of = |name| axes.iter().find(|axis| axis.name == name).unwrap();
+        assert_eq!(axes[0].name, "placement of pages");
+        assert!(axes[0].values.contains(&value("dataset", 9.0, true)), "all of them were stopped: {axes:?}");
+        assert_eq!(of("nodes of pages").values, [value("1 node", 2.1, false), value("2 nodes", 3.1, false)]);
+        assert!((of("nodes of pages").weight() - 3.1 / 2.1).abs() < 1e-12);
         assert!(
             axes.iter().all(|axis| axis.name != "number of threads" && axis.name != "placement of threads"),
             "{axes:?}"

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::first_touch::{Bimodal, MATTERS, Remedy};
+use crate::launch::Limit;
 use crate::places::Places;
 use crate::search::{self, Reading};
 use crate::seat::CpuSet;
-use crate::session::{AS_IT_IS, Outcome, Session};
+use crate::session::{Outcome, Session};
 use crate::store::Row;
 
 impl Session<'_> {
@@ -45,7 +46,7 @@ impl Session<'_> {
     fn first_nodes(&self, outcome: &Outcome) -> Result<Vec<(f64, u32)>> {
         let mut runs = Vec::new();
         for (attempt, &seconds) in outcome.found.runs[0].seconds.iter().enumerate() {
-            let row = self.store.run(AS_IT_IS, attempt)?;
+            let row = self.store.run(&self.key(None), attempt)?;
             runs.extend(row.and_then(|row| self.first_node(&row)).map(|node| (seconds, node)));
         }
         Ok(runs)
@@ -69,7 +70,7 @@ impl Session<'_> {
         }
         let usual_s = mean(&outcome.found.runs[0].seconds);
         let mut bound = search::Runs::default();
-        let name = format!("{AS_IT_IS}, main thread first on node {}", bimodal.node);
+        let name = format!("{}, main thread first on node {}", self.key(None), bimodal.node);
         while bound.seconds.len() < self.settings.repeats && !late(usual_s) {
             let Some(row) = self.main_bound(&name, bimodal.node, bound.seconds.len(), usual_s)? else { break };
             let Reading::Seconds(seconds) = row.reading else { break };
@@ -91,8 +92,14 @@ impl Session<'_> {
         }
         let places = Places { main: main_cpus(self.topology, node), ..Places::default() };
         let limit_s = self.settings.limit_s(usual_s);
-        let ran = (self.run)(None, &places, Some(Duration::from_secs_f64(limit_s)))?;
-        self.keep(name, attempt, Some(limit_s), ran.map_err(anyhow::Error::msg)?)
+        let limit = Limit { time: Some(Duration::from_secs_f64(limit_s)), entries: self.first_entries };
+        match (self.run)(None, &places, limit)? {
+            Ok(trial) => self.keep(name, attempt, Some(limit_s), trial),
+            Err(why) => {
+                (self.say)(&format!("{name}: it could not be run: {why}"));
+                Ok(None)
+            }
+        }
     }
 }
 

@@ -91,13 +91,22 @@ pub enum End {
     Measured,
 }
 
+/// When a run is ended before it ends by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Limit {
+    /// After so long: it takes too long.
+    pub time: Option<Duration>,
+    /// After so many entries of its parallel regions: what it was there to measure was measured.
+    pub entries: Option<u64>,
+}
+
 /// What was seen of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Seen {
     /// How it ended.
     pub end: End,
-    /// From the program's start to its end.
+    /// From the program's start to its end, or until all was measured.
     pub seconds: f64,
     /// Most threads that one of its processes had at a time.
     pub threads: usize,
@@ -136,14 +145,14 @@ impl Seen {
     }
 }
 
-/// Runs `program` in `places`, for `limit` at most, until a stop is wished. `started` is told its process.
+/// Runs `program` in `places`, to the `limit` at most, until a stop is wished. `started` is told its process.
 ///
 /// # Errors
 /// It cannot be started, or cannot be traced or placed.
 pub fn run(
     program: &Program,
     places: &Places,
-    limit: Option<Duration>,
+    limit: Limit,
     stop: &Stop,
     started: impl FnOnce(i32) + Send,
 ) -> Result<Seen> {
@@ -157,7 +166,7 @@ pub fn run(
 fn traced(
     program: &Program,
     places: &Places,
-    limit: Option<Duration>,
+    limit: Limit,
     stop: &Stop,
     started: impl FnOnce(i32) + Send,
 ) -> Result<Seen> {
@@ -167,12 +176,11 @@ fn traced(
     let child = command.spawn().with_context(|| format!("{name}: cannot be started"))?;
     let root = Pid::from_raw(child.id().cast_signed());
     let handle = pidfd(root)?;
-    let is_measured = matches!(program.streams, Streams::Files { .. });
     started(root.as_raw());
     let (ended, wait_for_end) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
-        let watch = scope.spawn(move || watch(&handle, limit, stop, &wait_for_end));
-        let seen = Tracer::new(root, places, &program.functions, is_measured).and_then(Tracer::run);
+        let watch = scope.spawn(move || watch(&handle, limit.time, stop, &wait_for_end));
+        let seen = Tracer::new(root, places, program, limit.entries).and_then(Tracer::run);
         drop(ended);
         let stopped = watch.join().expect("watching does not panic");
         let mut seen = seen?;

@@ -15,7 +15,7 @@
 //! | `regions`, `breakpoint`, `call`, `symbols` | where its parallel regions begin and end, and what is done there |
 //! | `apart`, `placed`, `conflicts`, `one_by_one` | what each region wants, and what all of them together get |
 //! | `remote` | runs on other machines |
-//! | `session`, `race` | a search from its first run to its result |
+//! | `session`, `race`, `part` | a search from its first run to its result, of whole runs or their beginnings |
 //! | `subject`, `surroundings` | what makes runs comparable |
 //! | `tuned`, `axes`, `report` | the result as a file, and for eyes |
 //! | `tables` | what a search makes of recorded runs |
@@ -38,6 +38,7 @@ pub mod mapping;
 pub mod one_by_one;
 pub mod page_map;
 pub mod page_use;
+mod part;
 mod placed;
 pub mod places;
 pub mod plan;

@@ -6,16 +6,16 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Result;
 use tandem_policies::model::{NodeIndex, Topology};
 
+use crate::launch::Limit;
 use crate::page_map::{Nodes, PageMap};
 use crate::page_use::PageUse;
 use crate::places::Places;
 use crate::plan::{Plan, RegionSeats};
-use crate::session::{Outcome, Session, places};
+use crate::session::{Outcome, Session};
 use crate::space::{Configuration, PagePlacement, Space};
 use crate::store::Row;
 
@@ -31,8 +31,8 @@ pub enum Profiled {
 }
 
 /// Runs the program under this plan, with its threads in their places and pages where they are touched first, and tells who uses
-/// which page; for so long at most.
-pub type Profiler<'a> = dyn Fn(&Plan, &Places, Option<Duration>) -> Result<Profiled> + 'a;
+/// which page; to this limit at most.
+pub type Profiler<'a> = dyn Fn(&Plan, &Places, Limit) -> Result<Profiled> + 'a;
 
 /// Who uses which page, or why that is not known.
 type Seen = Rc<Result<PageUse, String>>;
@@ -90,7 +90,7 @@ impl Session<'_> {
 
     /// Where threads and pages of a plan go, or why its pages cannot be placed; `None`: the user stopped.
     pub(crate) fn places_of(&self, plan: &Plan) -> Result<Option<Result<Places, String>>> {
-        let places = places(plan, self.topology);
+        let places = Places::of(plan, self.topology);
         if !self.is_mapped(plan) {
             return Ok(Some(Ok(places)));
         }
@@ -146,8 +146,9 @@ impl Session<'_> {
 
     fn profile(&self, mapping: &Mapping, plan: &Plan) -> Result<Profiled> {
         let of_base = Plan::from(plan.base);
-        let places = places(&of_base, self.topology);
-        let profiled = (mapping.profiler)(&of_base, &places, self.left())?;
+        let places = Places::of(&of_base, self.topology);
+        let limit = Limit { time: self.left(), entries: self.first_entries };
+        let profiled = (mapping.profiler)(&of_base, &places, limit)?;
         let seats = RegionSeats::from(plan.base);
         match &profiled {
             Profiled::Use(found) => (self.say)(&format!(

@@ -39,6 +39,9 @@ const HOPELESS: f64 = 2.0;
 /// one kind: taking turns says nothing of them.
 const OF_ONE_KIND: f64 = 2.0;
 
+/// How a region is measured by runs of the whole program.
+const WHOLE: &str = "whole runs";
+
 /// Runs for each choice when a region is measured by whole runs, at most.
 const WHOLE_RUNS: usize = 4;
 
@@ -60,6 +63,8 @@ pub struct OneByOne {
     pub contenders: Vec<Contender>,
     /// Their runs.
     pub found: Found,
+    /// Their regions by contender and run that ended.
+    pub regions: Vec<Vec<Vec<Region>>>,
     /// The one that is better than the first with confidence, if there is one.
     pub chosen: Option<usize>,
 }
@@ -81,11 +86,29 @@ pub struct Prediction {
     pub way: String,
 }
 
+impl Contender {
+    /// Whether its time was not predicted but measured: a single region by whole runs is so by those of this very plan.
+    fn is_known(&self) -> bool {
+        self.way == WHOLE && self.plan.as_ref().is_some_and(|plan| plan.regions.len() == 1)
+    }
+}
+
 impl OneByOne {
     /// The plan that was chosen, and its runs.
     pub fn plan(&self) -> Option<(&Plan, &search::Runs)> {
         let chosen = self.chosen?;
         Some((self.contenders[chosen].plan.as_ref()?, &self.found.runs[chosen]))
+    }
+
+    /// Plans with seats of their own for regions, and their runs.
+    pub fn plans_by_region(&self) -> impl Iterator<Item = (&Plan, &search::Runs)> {
+        let plans = self.contenders.iter().map(|one| one.plan.as_ref().filter(|plan| plan.is_by_region()));
+        plans.zip(&self.found.runs).filter_map(|(plan, runs)| Some((plan?, runs)))
+    }
+
+    /// The regions of the plan that was chosen, by run.
+    pub fn regions_of_plan(&self) -> Option<&[Vec<Region>]> {
+        self.chosen.map(|chosen| &self.regions[chosen][..])
     }
 
     /// What was predicted and what became of it.
@@ -129,6 +152,15 @@ impl Table {
     /// What the program gains by a choice, in s.
     fn gain_s(&self, choice: usize) -> f64 {
         self.entries as f64 * (self.base_s - self.choices[choice].1)
+    }
+
+    /// What an entry takes, the best choice first.
+    fn in_words(&self) -> String {
+        let mut choices: Vec<&(RegionSeats, f64)> = self.choices.iter().collect();
+        choices.sort_by(|one, other| one.1.total_cmp(&other.1));
+        let choices: Vec<String> =
+            choices.into_iter().map(|(seats, seconds)| format!("{seats} {:.3} ms", 1e3 * seconds)).collect();
+        format!("{} was measured {}: an entry takes with {}", self.region, self.way, choices.join(", "))
     }
 }
 
@@ -239,11 +271,15 @@ impl Tuning<'_> {
         if let Some(runs) = runs {
             (self.session.say)(&format!("{name}: {} choices of seats in turns", choices.len()));
             match self.in_place(region, base, &choices, runs)? {
-                Ok(table) => return Ok(Some(table)),
+                Ok(table) => {
+                    self.notes.push(table.in_words());
+                    return Ok(Some(table));
+                }
                 Err(instead) => why = instead,
             }
         }
         if self.is_late(base.seconds) {
+            self.notes.push(format!("there was no time to measure {name}, it has the whole program's seats: {why}"));
             return Ok(None);
         }
         (self.session.say)(&format!("{name}: {} choices of seats by whole runs: {why}", choices.len()));
@@ -345,7 +381,7 @@ impl Tuning<'_> {
         };
         let own = std::iter::once((choices[0], base_s));
         let choices = own.chain(choices[1..].iter().zip(&found.runs).filter_map(of)).collect();
-        Ok(Table { region: region.name.clone(), entries, base_s, choices, way: "whole runs".to_owned() })
+        Ok(Table { region: region.name.clone(), entries, base_s, choices, way: WHOLE.to_owned() })
     }
 
     fn race<'b>(&'b self, plans: &'b [Option<Plan>], usual_s: f64, regions: &'b mut [Vec<Vec<Region>>]) -> RaceOf<'b> {
@@ -368,13 +404,15 @@ impl Tuning<'_> {
         let plans: Vec<Option<Plan>> = contenders.iter().map(|one| one.plan.clone()).collect();
         (self.session.say)(&format!("the {} best predicted plans are run", contenders.len() - 1));
         let usual_s = self.outcome.found.runs[reference].median().unwrap_or_default();
-        let found = search::search(plans.len(), Some(0), &self.session.settings, self.race(&plans, usual_s, &mut []))?;
+        let mut regions = vec![Vec::new(); plans.len()];
+        let race = self.race(&plans, usual_s, &mut regions);
+        let found = search::search(plans.len(), Some(0), &self.session.settings, race)?;
         let is_better = |&one: &usize| {
             let samples = found.runs[one].sample().zip(found.runs[0].sample());
             samples.is_some_and(|(one, single)| Comparison::of(&one, &single).verdict(Better::Lower) == Verdict::Better)
         };
         let chosen = found.best.filter(|&best| best != 0).filter(is_better);
-        let one_by_one = OneByOne { contenders, found, chosen };
+        let one_by_one = OneByOne { contenders, found, regions, chosen };
         self.notes.extend(accuracy(&one_by_one.predictions()));
         Ok(Some(one_by_one))
     }
@@ -406,13 +444,14 @@ fn are_of_one_kind(samples: &[f64]) -> bool {
     sorted[sorted.len() - 1 - quarter] <= OF_ONE_KIND * sorted[quarter]
 }
 
-/// The plans with the least predicted time under a base, exactly, the best first; the base itself is one of them.
+/// The plans with the least predicted time under a base, exactly, the best first; the base itself is one of them. Those that
+/// promise nothing are there too: they tell as well as others what predictions are worth.
 fn predicted(base: &Base, tables: &[Table]) -> Vec<Contender> {
     // (gain in s, choice by table); gains add up, so only the best sums of the first tables can be part of the best of all.
     let mut sums: Vec<(f64, Vec<Option<usize>>)> = vec![(0.0, Vec::new())];
     for table in tables {
         let gains = (1..table.choices.len()).map(|choice| (table.gain_s(choice), Some(choice)));
-        let gains: Vec<_> = std::iter::once((0.0, None)).chain(gains.filter(|gain| gain.0 > 0.0)).collect();
+        let gains: Vec<_> = std::iter::once((0.0, None)).chain(gains).collect();
         let longer = |(sum, chosen): &(f64, Vec<Option<usize>>)| -> Vec<_> {
             let with = |&(gain, choice)| (sum + gain, chosen.iter().copied().chain([choice]).collect::<Vec<_>>());
             gains.iter().map(with).collect()
@@ -442,7 +481,7 @@ fn chosen_to_run(plans: Vec<(bool, Contender)>) -> Vec<Contender> {
     let key = |one: &Contender| one.predicted_s.unwrap_or(f64::INFINITY);
     plans.sort_by(|one, other| key(&one.1).total_cmp(&key(&other.1)));
     let run = plans.into_iter().enumerate().filter(|(place, (must, _))| *must || *place < RUN);
-    run.map(|(_, (_, one))| one).collect()
+    run.map(|(_, (_, one))| if one.is_known() { Contender { predicted_s: None, ..one } } else { one }).collect()
 }
 
 #[cfg(test)]

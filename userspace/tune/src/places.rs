@@ -4,10 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tandem_policies::model::{NodeIndex, Topology};
+
 use crate::page_map::PageMap;
-use crate::plan::Turn;
+use crate::plan::{Plan, RegionSeats, Turn};
 use crate::process::Seating;
 use crate::seat::CpuSet;
+use crate::space::PagePlacement;
 
 /// Where threads and pages are put.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -53,6 +56,33 @@ pub struct InTurns {
 }
 
 impl Places {
+    /// Where threads and pages of a plan go.
+    pub fn of(plan: &Plan, topology: &Topology) -> Self {
+        let one = &plan.base;
+        let ids = |nodes: Vec<NodeIndex>| nodes.into_iter().map(|node| topology.nodes[node].id.0).collect();
+        let in_chunks = one.page_placement == PagePlacement::Dataset && one.page_nodes > 1 && !one.needs_moving();
+        let chunks = if in_chunks { ids(one.chunks(topology)) } else { Vec::new() };
+        // What is moved while the program runs is first where it is touched.
+        let by_touch = one.page_placement.follows_threads() || one.needs_moving() || in_chunks;
+        let page_nodes = if by_touch { Vec::new() } else { ids(one.nodes_of_pages(topology)) };
+        let seating = |seats: &RegionSeats| Seating {
+            threads: seats.threads,
+            seats: seats.nodes(topology).into_iter().map(|node| CpuSet::of_node(topology, node)).collect(),
+        };
+        let home = seating(&plan.base.into());
+        let seats = home.seats.clone();
+        let by_region = plan.is_by_region().then(|| ByRegion {
+            home,
+            regions: plan.regions.iter().map(|(region, seats)| (region.clone(), seating(seats))).collect(),
+            turns: plan.turns.as_ref().map(|turns| InTurns {
+                region: turns.region.clone(),
+                choices: turns.choices.iter().map(seating).collect(),
+                first: turns.first,
+            }),
+        });
+        Self { threads: Some(plan.most_threads()), seats, page_nodes, chunks, by_region, ..Self::default() }
+    }
+
     /// Whether regions have seats of their own.
     pub fn is_by_region(&self) -> bool {
         self.by_region.is_some()

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use crate::launch::Limit;
 use crate::plan::Plan;
 use crate::regions::Region;
 use crate::search::{self, Reading};
@@ -60,7 +61,8 @@ impl search::Readings for RaceOf<'_> {
             return Ok(());
         }
         let plans: Vec<_> = missing.iter().map(|&(candidate, _)| self.candidates[candidate].clone()).collect();
-        run_many(&plans, limit_s.map(Duration::from_secs_f64), &mut |at, ran| {
+        let limit = Limit { time: limit_s.map(Duration::from_secs_f64), entries: self.session.first_entries };
+        run_many(&plans, limit, &mut |at, ran| {
             let ((candidate, attempt), was_set_up) = (missing[at], ran.is_ok());
             let row = self.session.take(self.candidates[candidate].as_ref(), attempt, limit_s, ran)?;
             if let Some(row) = row.filter(|_| !was_set_up) {

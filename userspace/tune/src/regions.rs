@@ -134,6 +134,8 @@ pub struct Regions {
     times: BTreeMap<u64, Times>,
     /// Entries that were short.
     short: u64,
+    /// Whether its breakpoints stay, however short entries are.
+    stays: bool,
     /// Number of threads that the program set for all further regions.
     set: Option<usize>,
     /// The same for the next one.
@@ -147,8 +149,8 @@ pub struct Regions {
 
 impl Regions {
     /// Sets the breakpoints in a process whose main thread stands where the program proper begins; `None` if it has no
-    /// OpenMP runtime, and none of the functions that are `named`.
-    pub fn of(process: Pid, named: &[String]) -> Option<Self> {
+    /// OpenMP runtime, and none of the functions that are `named`. They `stay`, or are taken out when most entries are short.
+    pub fn of(process: Pid, named: &[String], stays: bool) -> Option<Self> {
         let code = Code::of(process);
         let mut points = BTreeMap::new();
         let (mut push, mut thread_number) = (None, None);
@@ -174,6 +176,7 @@ impl Regions {
             open: None,
             times: BTreeMap::new(),
             short: 0,
+            stays,
             set: None,
             pushed: None,
             asking: None,
@@ -198,7 +201,7 @@ impl Regions {
             return self.answered(thread, places, process).map(|()| true);
         }
         if let Some(open) = self.open.take_if(|open| is_main && open.has_ended(&stand)) {
-            self.ends(thread, &open, places)?;
+            self.ends(thread, &open)?;
             process.is_formed();
             return Ok(true);
         }
@@ -347,7 +350,7 @@ impl Regions {
         }
     }
 
-    fn ends(&mut self, thread: Pid, open: &Open, places: &Places) -> Result<()> {
+    fn ends(&mut self, thread: Pid, open: &Open) -> Result<()> {
         let took = open.start.elapsed();
         self.short += u64::from(took < SHORTEST);
         let times = self.times.entry(open.function).or_default();
@@ -358,7 +361,7 @@ impl Regions {
             times.samples[choice].push(took.as_secs_f64());
         }
         open.end.remove(thread)?;
-        if !places.is_by_region() && self.are_too_short() {
+        if !self.stays && self.are_too_short() {
             self.take_out(thread)?;
             self.times.clear();
         }
@@ -378,6 +381,11 @@ impl Regions {
         self.times.values().any(enough)
     }
 
+    /// How many entries have ended, of all regions.
+    pub fn entries(&self) -> u64 {
+        self.times.values().map(|times| times.entries).sum()
+    }
+
     /// How long the process stood for nothing but this since the last time.
     pub fn take_stood(&mut self) -> Duration {
         std::mem::take(&mut self.stood)
@@ -389,7 +397,7 @@ impl Regions {
     }
 
     fn are_too_short(&self) -> bool {
-        let entries: u64 = self.times.values().map(|times| times.entries).sum();
+        let entries = self.entries();
         entries.is_multiple_of(LOOK_AFTER) && 2 * self.short >= entries
     }
 

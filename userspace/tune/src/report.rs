@@ -7,9 +7,9 @@ use anyhow::Result;
 use tandem_ab::charts::{Row, dots};
 use tandem_ab::page::{Page, STYLE, escaped, figure, head};
 
-use crate::axes::{Axis, axes};
+use crate::axes::{Axis, Value, axes};
 use crate::first_touch::{Bimodal, Group};
-use crate::one_by_one::{Contender, Prediction};
+use crate::one_by_one::{Contender, OneByOne, Prediction};
 use crate::search::Runs;
 use crate::session::{Outcome, name};
 use crate::tuned::{Measured, Tuned};
@@ -109,13 +109,13 @@ fn by_chance(bimodal: &Bimodal) -> Result<String> {
 fn speed_ups(axes: &[Axis], outcome: &Outcome) -> Result<String> {
     let Some(as_it_is) = outcome.found.runs[0].median() else { return Ok(String::new()) };
     let of_axis = |axis: &Axis| -> Vec<Row> {
-        let row = |(words, seconds): &(String, f64)| Row {
-            name: format!("{}: {words}", axis.name),
-            values: vec![as_it_is / seconds],
+        let row = |value: &Value| Row {
+            name: format!("{}: {}{}", axis.name, value.words, if value.at_least { " (at most)" } else { "" }),
+            values: vec![as_it_is / value.seconds],
             tick: None,
             bar: None,
         };
-        axis.best_s.iter().map(row).collect()
+        axis.values.iter().map(row).collect()
     };
     let rows: Vec<Row> = axes.iter().flat_map(of_axis).collect();
     dots(&rows, "times as fast", Some(1.0))
@@ -143,22 +143,25 @@ fn axes_table(axes: &[Axis], tuned: &Tuned) -> String {
     let as_it_is = tuned.measured.iter().find(|one| one.configuration == name(None)).and_then(|one| one.median_s);
     let mut text = format!("{:<22}  {:>6}  best with each value\n", "axis", "weight");
     for axis in axes {
-        let value = |(words, seconds): &(String, f64)| match as_it_is {
-            Some(as_it_is) => format!("{words} {:.2}x", as_it_is / seconds),
-            None => format!("{words} {seconds:.3} s"),
+        let value = |Value { words, seconds, at_least }: &Value| match (as_it_is, at_least) {
+            (Some(as_it_is), false) => format!("{words} {:.2}x", as_it_is / seconds),
+            (Some(as_it_is), true) => format!("{words} at most {:.2}x", as_it_is / seconds),
+            (None, false) => format!("{words} {seconds:.3} s"),
+            (None, true) => format!("{words} more than {seconds:.3} s"),
         };
-        let values: Vec<String> = axis.best_s.iter().map(value).collect();
+        let values: Vec<String> = axis.values.iter().map(value).collect();
         text += &format!("{:<22}  {:>6.2}  {}\n", axis.name, axis.weight(), values.join(", "));
     }
     text
 }
 
-/// Runs of the fastest configurations and of the program as it is.
+/// Runs of the fastest configurations, plans for single regions among them, and of the program as it is.
 fn ranked(outcome: &Outcome) -> Result<String> {
     let mut rows: Vec<(Row, f64)> = Vec::new();
-    for (one, runs) in outcome.candidates.iter().zip(&outcome.found.runs) {
-        let row =
-            |median| Row { name: name(one.as_ref()), values: runs.seconds.clone(), tick: Some(median), bar: None };
+    let configurations = outcome.candidates.iter().map(|one| name(one.as_ref())).zip(&outcome.found.runs);
+    let plans = outcome.one_by_one.iter().flat_map(OneByOne::plans_by_region);
+    for (name, runs) in configurations.chain(plans.map(|(plan, runs)| (plan.to_string(), runs))) {
+        let row = |median| Row { name, values: runs.seconds.clone(), tick: Some(median), bar: None };
         rows.extend(runs.median().map(|median| (row(median), median)));
     }
     rows.sort_by(|one, other| one.1.total_cmp(&other.1));
@@ -203,9 +206,10 @@ mod tests {
             pages_alike: vec![],
             regions: vec![],
             notes: vec!["a note with <i>".into()],
-            one_by_one: Some(OneByOne { contenders, found, chosen: None }),
+            one_by_one: Some(OneByOne { contenders, found, regions: vec![], chosen: None }),
             bimodal: Bimodal::of(&[1.0, 2.0].repeat(4).into_iter().map(|s| (s, s as u32)).collect::<Vec<_>>()),
             page_map: None,
+            first_entries: None,
         };
         let subject = Subject::of(&["sh".into(), "<x>".into()], None, &topology).unwrap();
         super::page(&Tuned::new(subject, &outcome), &outcome).unwrap().into_html()
@@ -231,8 +235,8 @@ mod tests {
         }
         assert_eq!(
             page.matches(" threads scatter on ").count() + page.matches(" threads contiguous on ").count(),
-            26 + 24 + 1 + 2 * 2,
-            "a plan says two in both tables"
+            26 + 23 + 1 + 3 * 2,
+            "a plan says two, in both tables and where the fastest are drawn"
         );
     }
 

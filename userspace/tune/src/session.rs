@@ -6,27 +6,25 @@
 //! Every run is looked up in the store first and kept there as soon as it has ended. The program as it is takes part in
 //! the search as its reference, so that the result is compared with it by enough runs to be sure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 use tandem_ab::stop::Stop;
-use tandem_policies::model::{NodeIndex, Topology};
+use tandem_policies::model::Topology;
 
 use crate::births::{self, MapUse};
 use crate::first_touch::Bimodal;
-use crate::launch::{End, Seen};
+use crate::launch::{End, Limit, Seen};
 use crate::mapping::Mapping;
 use crate::one_by_one::{OneByOne, Tuning};
 use crate::page_map::PageMap;
-use crate::places::{ByRegion, InTurns, Places};
-use crate::plan::{Plan, RegionSeats};
-use crate::process::Seating;
+use crate::places::Places;
+use crate::plan::Plan;
 use crate::race::RaceOf;
 use crate::regions::Region;
 use crate::search::{self, Found, Reading, Settings};
-use crate::seat::CpuSet;
 use crate::space::{Configuration, PagePlacement, Space};
 use crate::store::{Row, Store};
 
@@ -62,16 +60,16 @@ pub struct Trial {
 /// A run, or why it could not be set up: in words.
 pub type Ran = Result<Trial, String>;
 
-/// Runs the program: under this plan, in these places, for so long at most. Moves its pages while it runs if the
+/// Runs the program: under this plan, in these places, to this limit at most. Moves its pages while it runs if the
 /// plan's configuration [needs that](Configuration::needs_moving). An error ends the session.
-pub type Runner<'a> = dyn Fn(Option<&Plan>, &Places, Option<Duration>) -> Result<Ran> + 'a;
+pub type Runner<'a> = dyn Fn(Option<&Plan>, &Places, Limit) -> Result<Ran> + 'a;
 
-/// Runs the program under many plans, for so long at most each, on as many machines as there are, and hands over what
+/// Runs the program under many plans, to this limit at most each, on as many machines as there are, and hands over what
 /// each gave with its index as soon as it has ended. When the user stops it, some may be missing.
-pub type ManyRunner<'a> =
-    dyn Fn(&[Option<Plan>], Option<Duration>, &mut dyn FnMut(usize, Ran) -> Result<()>) -> Result<()> + 'a;
+pub type ManyRunner<'a> = dyn Fn(&[Option<Plan>], Limit, &mut dyn FnMut(usize, Ran) -> Result<()>) -> Result<()> + 'a;
 
 /// What a session needs.
+#[derive(Clone, Copy)]
 pub struct Session<'a> {
     /// The machine.
     pub topology: &'a Topology,
@@ -95,6 +93,10 @@ pub struct Session<'a> {
     pub started: Instant,
     /// How long the session may take, at most.
     pub budget: Option<Duration>,
+    /// Whether the program is run to its end though that does not fit the budget.
+    pub only_whole_runs: bool,
+    /// After how many entries of its parallel regions each run is ended; the session finds out itself whether that is needed.
+    pub first_entries: Option<u64>,
     /// The user's wish to stop.
     pub stop: &'a Stop,
     /// Takes sentences for the user.
@@ -126,6 +128,8 @@ pub struct Outcome {
     pub bimodal: Option<Bimodal>,
     /// Where pages go, if the best one places them by a map.
     pub page_map: Option<PageMap>,
+    /// After how many entries of its regions each run was ended.
+    pub first_entries: Option<u64>,
 }
 
 impl Trial {
@@ -170,17 +174,26 @@ impl Session<'_> {
     /// # Errors
     /// One sentence: the program cannot be run, fails as it is or is too short, or the store cannot be used.
     pub fn tune(&self) -> Result<Option<Outcome>> {
+        match self.within_budget()? {
+            Some(session) => session.search(),
+            None => Ok(None),
+        }
+    }
+
+    fn search(&self) -> Result<Option<Outcome>> {
         let Some(first) = self.row(None, 0, self.left().map(|left| left.as_secs_f64()))? else { return Ok(None) };
         let usual_s = self.judge_first(&first)?;
-        let mut notes = Vec::new();
+        let mut notes: Vec<String> = self.note_of_part().into_iter().collect();
         let Some(space) = self.space(&first, &mut notes)? else { return Ok(None) };
+        self.announce(&space, usual_s);
         let Some(space) = self.with_maps(space, &first, &mut notes)? else { return Ok(None) };
         let configurations = space.configurations(self.topology);
-        self.announce(&space, &configurations, usual_s);
         if first.processes > 1 {
             let processes = first.processes;
-            notes
-                .push(format!("the program starts {processes} processes: each one's threads are placed by themselves"));
+            notes.push(format!(
+                "the program starts {processes} processes: each one's threads are placed by themselves, and what runs on when \
+                 the program itself ends is ended then"
+            ));
         }
         if first.regions.is_empty() {
             notes
@@ -202,7 +215,9 @@ impl Session<'_> {
         notes.extend(self.notes_of(&candidates, &found));
         let pages_alike = self.pages_alike(&candidates, &found.runs)?;
         let (one_by_one, bimodal, page_map) = (None, None, None);
-        let outcome = Outcome { candidates, found, pages_alike, regions, notes, one_by_one, bimodal, page_map };
+        let first_entries = self.first_entries;
+        let outcome =
+            Outcome { candidates, found, pages_alike, regions, notes, one_by_one, bimodal, page_map, first_entries };
         let outcome = self.with_regions(outcome, &space, deadline)?;
         let outcome = self.with_chance(outcome, deadline)?;
         self.with_page_map(outcome).map(Some)
@@ -236,9 +251,13 @@ impl Session<'_> {
             Reading::Seconds(seconds) if *seconds >= SHORTEST_S => Ok(*seconds),
             Reading::Seconds(seconds) => bail!(
                 "the program ends after {:.1} ms: too short to tell configurations apart (it should take {} ms at least); \
-                 give it more to do",
+                 give it more to do{}",
                 seconds * 1e3,
-                SHORTEST_S * 1e3
+                SHORTEST_S * 1e3,
+                match first.processes {
+                    0 | 1 => ". If it reads its standard input, give that with --stdin FILE",
+                    _ => ", or tune what it starts: that runs on when the program itself has ended",
+                }
             ),
             Reading::Failed(why) => {
                 bail!("the program fails as it is: {why}. If it reads its standard input, give that with --stdin FILE")
@@ -298,13 +317,18 @@ impl Session<'_> {
         Space { threads: vec![threads], ..space }
     }
 
-    fn announce(&self, space: &Space, configurations: &[Configuration], usual_s: f64) {
+    /// Says what is to come: the count, and how long the search takes with the runs that tell who uses which page.
+    fn announce(&self, space: &Space, usual_s: f64) {
+        let configurations = space.configurations(self.topology);
         let (different, combinations) = (configurations.len(), space.combinations(self.topology));
-        let runs = search::expected_runs(different + 1, &self.settings);
+        let mapped = configurations.iter().filter(|one| self.mapping.is_some() && one.needs_moving());
+        let profiles: BTreeSet<usize> = mapped.map(|one| one.threads).collect();
+        let runs = search::expected_runs(different + 1, &self.settings) + profiles.len();
         let expected = in_words(runs as f64 * usual_s);
+        let besides = if self.one_by_one { ", besides what single regions take" } else { "" };
         (self.say)(&format!(
             "{different} configurations ({combinations} combinations, less duplicates and what does not fit); about {runs} \
-             runs of {usual_s:.3} s: {expected}{}",
+             runs of {usual_s:.3} s: {expected}{besides}{}",
             self.budget.map_or(String::new(), |budget| format!(", {} at most", in_words(budget.as_secs_f64())))
         ));
         if self.topology.len() == 1 {
@@ -328,7 +352,8 @@ impl Session<'_> {
             Some(Some(Err(why))) => return Ok(Some(self.not_run(one, &why))),
             Some(None) => return Ok(None),
         };
-        let ran = (self.run)(one, &places, limit_s.map(Duration::from_secs_f64))?;
+        let limit = Limit { time: limit_s.map(Duration::from_secs_f64), entries: self.entries_of(one) };
+        let ran = (self.run)(one, &places, limit)?;
         self.take(one, attempt, limit_s, ran)
     }
 
@@ -361,10 +386,12 @@ impl Session<'_> {
         Ok(self.store.run(&self.key(one), attempt)?.filter(says_enough))
     }
 
-    /// What the store calls a plan: one whose pages go by a map is another one than one whose pages are moved.
+    /// What the store calls a plan: one whose pages go by a map is another one than one whose pages are moved, and so is the
+    /// beginning of a run.
     pub(crate) fn key(&self, one: Option<&Plan>) -> String {
         let by_map = one.is_some_and(|one| self.is_mapped(one));
-        plan_name(one) + if by_map { BY_A_MAP } else { "" }
+        let part = self.entries_of(one).map_or(String::new(), |entries| format!(", first {entries} entries"));
+        plan_name(one) + if by_map { BY_A_MAP } else { "" } + &part
     }
 
     /// Says what a run gave and keeps it; `None` if the user stopped it.
@@ -431,33 +458,6 @@ pub fn name(one: Option<&Configuration>) -> String {
 /// The name of a plan in the store and in tables.
 pub fn plan_name(plan: Option<&Plan>) -> String {
     plan.map_or(AS_IT_IS.to_owned(), Plan::to_string)
-}
-
-/// Where threads and pages of a plan go.
-pub fn places(plan: &Plan, topology: &Topology) -> Places {
-    let one = &plan.base;
-    let ids = |nodes: Vec<NodeIndex>| nodes.into_iter().map(|node| topology.nodes[node].id.0).collect();
-    let in_chunks = one.page_placement == PagePlacement::Dataset && one.page_nodes > 1 && !one.needs_moving();
-    let chunks = if in_chunks { ids(one.chunks(topology)) } else { Vec::new() };
-    // What is moved while the program runs is first where it is touched.
-    let by_touch = one.page_placement.follows_threads() || one.needs_moving() || in_chunks;
-    let page_nodes = if by_touch { Vec::new() } else { ids(one.nodes_of_pages(topology)) };
-    let seating = |seats: &RegionSeats| Seating {
-        threads: seats.threads,
-        seats: seats.nodes(topology).into_iter().map(|node| CpuSet::of_node(topology, node)).collect(),
-    };
-    let home = seating(&plan.base.into());
-    let seats = home.seats.clone();
-    let by_region = plan.is_by_region().then(|| ByRegion {
-        home,
-        regions: plan.regions.iter().map(|(region, seats)| (region.clone(), seating(seats))).collect(),
-        turns: plan.turns.as_ref().map(|turns| InTurns {
-            region: turns.region.clone(),
-            choices: turns.choices.iter().map(seating).collect(),
-            first: turns.first,
-        }),
-    });
-    Places { threads: Some(plan.most_threads()), seats, page_nodes, chunks, by_region, ..Places::default() }
 }
 
 /// Whether a program that was asked for so many threads has followed. One more waits for the others in many programs.

@@ -66,6 +66,9 @@ pub struct Evidence {
     pub runs: [usize; 2],
     /// Whether the search came to its end.
     pub complete: bool,
+    /// After how many entries of its parallel regions each run was ended, if runs were not whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_entries: Option<u64>,
 }
 
 /// A result.
@@ -117,12 +120,15 @@ impl Tuned {
                 interval: known.interval.into(),
                 runs: [&runs[0], best].map(|runs| runs.seconds.len()),
                 complete: matches!(outcome.found.end, crate::search::End::Decided | crate::search::End::Near),
+                first_entries: outcome.first_entries,
             })
         });
         let ran = outcome.candidates.iter().zip(runs).filter(|(_, runs)| **runs != crate::search::Runs::default());
         let mut measured: Vec<Measured> = ran.map(|(one, runs)| measured(name(one.as_ref()), runs)).collect();
         measured.extend(outcome.one_by_one.iter().flat_map(measured_plans));
-        let key = |one: &Measured| one.median_s.or(one.slower_than_s).unwrap_or(f64::INFINITY);
+        // What failed is worth nothing, however fast it was before.
+        let ended = |one: &Measured| one.median_s.or(one.slower_than_s).filter(|_| one.failure.is_none());
+        let key = |one: &Measured| ended(one).unwrap_or(f64::INFINITY);
         measured.sort_by(|one, other| key(one).total_cmp(&key(other)));
         Self {
             version: VERSION,
@@ -168,8 +174,10 @@ impl Tuned {
             tandem_ab::statistics::Verdict::NoDifference => ": no difference that can be told from chance",
             _ => "",
         };
+        let part = evidence.first_entries.map(|entries| format!(" until its regions were entered {entries} times"));
+        let part = part.unwrap_or_default();
         format!(
-            "{plan}: {:.3} s, as it is {:.3} s: {:.2} times as fast (95 %: {low:.2} to {high:.2}, {} and {} runs){so}",
+            "{plan}: {:.3} s{part}, as it is {:.3} s: {:.2} times as fast (95 %: {low:.2} to {high:.2}, {} and {} runs){so}",
             evidence.tuned_s, evidence.as_it_is_s, evidence.speed_up, evidence.runs[1], evidence.runs[0]
         )
     }
@@ -189,7 +197,9 @@ impl Tuned {
         if self.regions.is_empty() {
             return String::new();
         }
+        // Regions with seats of their own are what they can be.
         let whole = self.measured.iter().find(|one| one.configuration == name(self.configuration.as_ref()));
+        let whole = whole.filter(|_| self.seats.is_empty());
         let bound = whole.and_then(|one| one.median_s).map_or(String::new(), |tuned_s| {
             let at_best_s = apart::at_best_s(tuned_s, &self.regions);
             format!(
@@ -227,9 +237,8 @@ impl Tuned {
 
 /// Plans for single regions that ran.
 fn measured_plans(all: &OneByOne) -> Vec<Measured> {
-    let ran = all.contenders.iter().zip(&all.found.runs);
-    let ran = ran.filter_map(|(one, runs)| Some((one.plan.as_ref().filter(|plan| plan.is_by_region())?, runs)));
-    ran.filter(|(_, runs)| **runs != crate::search::Runs::default())
+    all.plans_by_region()
+        .filter(|(_, runs)| **runs != crate::search::Runs::default())
         .map(|(plan, runs)| measured(plan.to_string(), runs))
         .collect()
 }
@@ -282,6 +291,7 @@ mod tests {
             one_by_one: None,
             bimodal: None,
             page_map: None,
+            first_entries: None,
         }
     }
 
@@ -316,7 +326,7 @@ mod tests {
         let seconds = vec![1.0, 1.1, 1.025];
         let runs = vec![outcome.found.runs[1].clone(), Runs { seconds, ..Runs::default() }];
         let found = Found { best: Some(1), runs, end: End::Decided };
-        outcome.one_by_one = Some(OneByOne { contenders, found, chosen: Some(1) });
+        outcome.one_by_one = Some(OneByOne { contenders, found, regions: vec![], chosen: Some(1) });
         let tuned = Tuned::new(subject(), &outcome);
         fs::write(&path, tuned.text().unwrap()).unwrap();
         let read = Tuned::read(&path).unwrap();
@@ -347,6 +357,15 @@ mod tests {
         let read = Tuned::read(&path).unwrap();
         assert_eq!(read.plan(), tuned.plan());
         assert!(read.subject.differences(&subject()).is_empty());
+    }
+
+    #[test]
+    fn what_failed_in_the_end_is_last_however_fast_it_was() {
+        let mut outcome = outcome();
+        outcome.found.runs[2] = Runs { seconds: vec![1.0], failure: Some("oh no".into()), ..Runs::default() };
+        let names: Vec<String> =
+            Tuned::new(subject(), &outcome).measured.into_iter().map(|one| one.configuration).collect();
+        assert_eq!((names.len(), &names[2]), (3, &name(outcome.candidates[2].as_ref())));
     }
 
     #[test]

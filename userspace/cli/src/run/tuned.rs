@@ -13,9 +13,8 @@ use tandem_ab::stop::Stop;
 use tandem_machine::read_running;
 use tandem_tune::births;
 use tandem_tune::chance::main_cpus;
-use tandem_tune::launch::{End, Program, Streams};
+use tandem_tune::launch::{End, Limit, Program, Streams};
 use tandem_tune::places::Places;
-use tandem_tune::session::places;
 use tandem_tune::subject::Subject;
 use tandem_tune::tuned::Tuned;
 
@@ -42,7 +41,7 @@ pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
     }
     let as_it_is =
         || Places { main: tuned.main_node().and_then(|node| main_cpus(&topology, node)), ..Places::default() };
-    let mut places = plan.as_ref().map_or_else(as_it_is, |plan| places(plan, &topology));
+    let mut places = plan.as_ref().map_or_else(as_it_is, |plan| Places::of(plan, &topology));
     let mut base = plan.as_ref().map(|plan| plan.base);
     if let Some(map) = tuned.page_map.clone() {
         let has_node = |run: &births::Run| topology.nodes.values().any(|node| node.id.0 == run.node);
@@ -70,7 +69,7 @@ pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
             }
         });
     };
-    let ran = movers::run(&program, base.as_ref(), &places, None, &Stop::default(), forward)?;
+    let ran = movers::run(&program, base.as_ref(), &places, Limit::default(), &Stop::default(), forward)?;
     handle.close();
     if let Some(Err(why)) = &ran.moved_pages {
         eprintln!("tandem: warning: {}: its pages were not moved to the end: {why}", file.display());

@@ -2,12 +2,11 @@
 //! `tandem tune --executor`: trials on other machines.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use tandem_ab::stop::Stop;
-use tandem_tune::launch::{End, Seen};
+use tandem_tune::launch::{End, Limit, Seen};
 use tandem_tune::plan::Plan;
 use tandem_tune::remote::slurm::Slurm;
 use tandem_tune::remote::ssh::SshHosts;
@@ -143,21 +142,18 @@ impl<'a> Far<'a> {
             input: input.map(Path::to_owned),
             plan: None,
             limit_s: None,
+            last_entry: None,
             // Files that arguments name may be the program's output, which is not the same everywhere.
             subject: Subject { files: None, ..subject.clone() },
         };
         Ok(Self { executor, stop, job })
     }
 
-    fn run(
-        &self,
-        plans: &[Option<Plan>],
-        limit: Option<Duration>,
-        ended: &mut dyn FnMut(usize, Ran) -> Result<()>,
-    ) -> Result<()> {
-        let limit_s = limit.map(|limit| limit.as_secs_f64());
-        let request =
-            |plan: &Option<Plan>| Request::Run(Box::new(Job { plan: plan.clone(), limit_s, ..self.job.clone() }));
+    fn run(&self, plans: &[Option<Plan>], limit: Limit, ended: &mut dyn FnMut(usize, Ran) -> Result<()>) -> Result<()> {
+        let (limit_s, last_entry) = (limit.time.map(|time| time.as_secs_f64()), limit.entries);
+        let request = |plan: &Option<Plan>| {
+            Request::Run(Box::new(Job { plan: plan.clone(), limit_s, last_entry, ..self.job.clone() }))
+        };
         let requests: Vec<Request> = plans.iter().map(request).collect();
         self.executor.carry_out(&requests, self.stop, &mut |at, reply| match reply {
             Reply::Trial(trial) => ended(at, Ok(*trial)),
@@ -170,7 +166,7 @@ impl<'a> Far<'a> {
     ///
     /// # Errors
     /// No machine runs it.
-    pub fn one(&self, one: Option<&Plan>, limit: Option<Duration>) -> Result<Ran> {
+    pub fn one(&self, one: Option<&Plan>, limit: Limit) -> Result<Ran> {
         let mut ended = None;
         self.run(&[one.cloned()], limit, &mut |_, ran| {
             ended = Some(ran);

@@ -5,11 +5,10 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use tandem_ab::stop::Stop;
-use tandem_tune::launch::{self, Program, Seen};
+use tandem_tune::launch::{self, Limit, Program, Seen};
 use tandem_tune::places::Places;
 use tandem_tune::session::AT_BIRTH;
 use tandem_tune::space::{ALL, Configuration, PagePlacement};
@@ -32,7 +31,7 @@ pub fn run(
     program: &Program,
     one: Option<&Configuration>,
     places: &Places,
-    limit: Option<Duration>,
+    limit: Limit,
     stop: &Stop,
     started: impl FnOnce(i32) + Send,
 ) -> Result<Ran> {

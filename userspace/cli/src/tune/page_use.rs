@@ -11,7 +11,7 @@ use tandem_machine::online_cpus;
 use tandem_policies::model::ProcessId;
 use tandem_sense::{FaultConfig, LookaheadConfig, Sampler, SamplerChoice, monotonic_ns, samplers};
 use tandem_tune::births;
-use tandem_tune::launch::{self, End, Program, Streams};
+use tandem_tune::launch::{self, End, Limit, Program, Streams};
 use tandem_tune::mapping::Profiled;
 use tandem_tune::page_use::{PageUse, Touch};
 use tandem_tune::places::Places;
@@ -48,7 +48,7 @@ fn open() -> Result<Box<dyn Sampler>> {
 ///
 /// # Errors
 /// It cannot be run, or the sampler cannot go on.
-pub fn profile(what: &What, plan: &Plan, places: &Places, limit: Option<Duration>, stop: &Stop) -> Result<Profiled> {
+pub fn profile(what: &What, plan: &Plan, places: &Places, limit: Limit, stop: &Stop) -> Result<Profiled> {
     let streams = Streams::Files { input: what.input.map(std::path::Path::to_owned), output: "/dev/null".into() };
     let program = Program { command: words(what.command, Some(plan)), streams, functions: Vec::new() };
     let Places { threads, seats, .. } = places.clone();
@@ -76,7 +76,7 @@ pub fn profile(what: &What, plan: &Plan, places: &Places, limit: Option<Duration
     Ok(match seen.end {
         End::Stopped => Profiled::Stopped,
         End::TooLong => Profiled::Impossible("the time was over before the program ended".to_owned()),
-        End::Code(0) => match PageUse::of(sampler, &seen.allocations, &seen.members, &touches) {
+        End::Code(0) | End::Measured => match PageUse::of(sampler, &seen.allocations, &seen.members, &touches) {
             Ok(found) => Profiled::Use(found),
             Err(why) => Profiled::Impossible(why.to_string()),
         },
@@ -164,7 +164,7 @@ int main(void)
     fn profiled(command: &[&str]) -> Profiled {
         let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
         let what = What { command: &command, input: None, functions: &[] };
-        profile(&what, &Plan::from(one()), &Places::default(), None, &Stop::default()).unwrap()
+        profile(&what, &Plan::from(one()), &Places::default(), Limit::default(), &Stop::default()).unwrap()
     }
 
     #[test]

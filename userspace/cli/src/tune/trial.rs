@@ -12,11 +12,11 @@ use clap::Args;
 use tandem_ab::stop::Stop;
 use tandem_ab::store::write_whole;
 use tandem_machine::read_running;
-use tandem_tune::launch::{End, Program, Streams};
+use tandem_tune::launch::{End, Limit, Program, Streams};
 use tandem_tune::places::Places;
 use tandem_tune::plan::Plan;
 use tandem_tune::remote::{Description, Job, Reply, Request};
-use tandem_tune::session::{Ran, Trial, places};
+use tandem_tune::session::{Ran, Trial};
 use tandem_tune::subject::Subject;
 
 use super::{INTERRUPTED, movers};
@@ -111,9 +111,10 @@ fn carry_out(job: &Job, stop: &Stop) -> Result<Reply> {
         return Ok(Reply::Refused(differences.join(", ")));
     }
     let plan = job.plan.as_ref();
-    let places = plan.map_or_else(Places::default, |plan| places(plan, &topology));
+    let places = plan.map_or_else(Places::default, |plan| Places::of(plan, &topology));
     let what = What { command: &job.command, input: job.input.as_deref(), functions: &job.subject.functions };
-    Ok(match here(&what, plan, &places, job.limit_s.map(Duration::from_secs_f64), stop) {
+    let limit = Limit { time: job.limit_s.map(Duration::from_secs_f64), entries: job.last_entry };
+    Ok(match here(&what, plan, &places, limit, stop) {
         Ok(trial) => Reply::Trial(Box::new(trial)),
         Err(why) => Reply::NotSetUp(why),
     })
@@ -133,11 +134,11 @@ pub struct What<'a> {
 ///
 /// # Errors
 /// It cannot be run, in words.
-pub fn here(what: &What, plan: Option<&Plan>, places: &Places, limit: Option<Duration>, stop: &Stop) -> Ran {
+pub fn here(what: &What, plan: Option<&Plan>, places: &Places, limit: Limit, stop: &Stop) -> Ran {
     run_here(what, plan, places, limit, stop).map_err(|error| format!("{error:#}"))
 }
 
-fn run_here(what: &What, plan: Option<&Plan>, places: &Places, limit: Option<Duration>, stop: &Stop) -> Result<Trial> {
+fn run_here(what: &What, plan: Option<&Plan>, places: &Places, limit: Limit, stop: &Stop) -> Result<Trial> {
     let scratch = tempfile::tempdir().context("there is no place for what the program writes")?;
     let output = scratch.path().join("output");
     let streams = Streams::Files { input: what.input.map(Path::to_owned), output: output.clone() };

@@ -7,7 +7,7 @@ use std::process::Command;
 use tandem_ab::stop::Stop;
 
 use super::*;
-use crate::launch::{End, Program, Seen, Streams, run};
+use crate::launch::{End, Limit, Program, Seen, Streams, run};
 use crate::places::Places;
 
 /// Tells for memory of every kind whether it has a policy (`bound`) or not (`free`), then the same of a copy of the process
@@ -96,7 +96,7 @@ fn build(directory: &Path, options: &[&str]) -> OsString {
 fn bound(command: Vec<OsString>, chunks: &[u32], output: &Path) -> Result<Seen> {
     let streams = Streams::Files { input: None, output: output.to_owned() };
     let places = Places { chunks: chunks.to_vec(), ..Places::default() };
-    run(&Program { command, streams, functions: Vec::new() }, &places, None, &Stop::default(), |_| ())
+    run(&Program { command, streams, functions: Vec::new() }, &places, Limit::default(), &Stop::default(), |_| ())
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn memory_of_every_kind_is_bound_before_it_is_used_wherever_it_is() {
         run(
             &Program { command: vec![program], streams, functions: Vec::new() },
             &Places::default(),
-            None,
+            Limit::default(),
             &Stop::default(),
             |_| (),
         )
@@ -179,7 +179,7 @@ fn what_outlives_a_program_is_bound_to_its_own_end() {
     let seen = run(
         &Program { command, streams: Streams::Ours, functions: Vec::new() },
         &places,
-        None,
+        Limit::default(),
         &Stop::default(),
         |_| (),
     )

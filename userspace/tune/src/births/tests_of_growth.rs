@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tandem_ab::stop::Stop;
 
 use super::*;
-use crate::launch::{End, Program, Seen, Streams, run};
+use crate::launch::{End, Limit, Program, Seen, Streams, run};
 use crate::page_map::{Mapped, PageMap};
 use crate::places::Places;
 
@@ -108,7 +108,7 @@ fn ran(program: &OsString, places: &Places, directory: &Path) -> (Seen, String) 
     let output = directory.join("output");
     let streams = Streams::Files { input: None, output: output.clone() };
     let program = Program { command: vec![program.clone()], streams, functions: Vec::new() };
-    let seen = run(&program, places, None, &Stop::default(), |_| ()).unwrap();
+    let seen = run(&program, places, Limit::default(), &Stop::default(), |_| ()).unwrap();
     (seen, std::fs::read_to_string(output).unwrap())
 }
 

@@ -33,7 +33,7 @@ fn shell(script: &str) -> Program {
 }
 
 pub(super) fn launch(program: &Program, places: &Places) -> Seen {
-    run(program, places, None, &Stop::default(), |_| ()).unwrap()
+    run(program, places, Limit::default(), &Stop::default(), |_| ()).unwrap()
 }
 
 /// One set for each online CPU.
@@ -52,7 +52,8 @@ fn exit_codes_signals_and_processes_are_seen() {
 #[test]
 fn a_program_that_is_not_there_is_named() {
     let program = Program { command: vec!["/no/such/program".into()], ..shell("") };
-    let said = format!("{:#}", run(&program, &Places::default(), None, &Stop::default(), |_| ()).unwrap_err());
+    let said =
+        format!("{:#}", run(&program, &Places::default(), Limit::default(), &Stop::default(), |_| ()).unwrap_err());
     assert!(said.contains("/no/such/program: cannot be started"), "{said}");
 }
 
@@ -61,7 +62,7 @@ fn what_takes_too_long_is_ended_with_all_its_processes() {
     let directory = tempfile::tempdir().unwrap();
     let pid = directory.path().join("pid");
     let program = shell(&format!("sleep 1000 & echo $! > {}; wait", pid.display()));
-    let limit = Some(Duration::from_secs(3));
+    let limit = Limit { time: Some(Duration::from_secs(3)), ..Limit::default() };
     let seen = run(&program, &Places::default(), limit, &Stop::default(), |_| ()).unwrap();
     assert_eq!(seen.end, End::TooLong);
     // The limit begins a little before the program does.
@@ -75,7 +76,10 @@ fn what_takes_too_long_is_ended_with_all_its_processes() {
 fn it_ends_when_the_user_wishes() {
     let stop = Stop::default();
     stop.wish();
-    assert_eq!(run(&shell("sleep 1000"), &Places::default(), None, &stop, |_| ()).unwrap().end, End::Stopped);
+    assert_eq!(
+        run(&shell("sleep 1000"), &Places::default(), Limit::default(), &stop, |_| ()).unwrap().end,
+        End::Stopped
+    );
 }
 
 #[test]

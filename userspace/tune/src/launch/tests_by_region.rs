@@ -265,6 +265,25 @@ fn a_region_in_turns_tells_what_each_choice_takes_and_then_ends_the_run() {
     }
 }
 
+#[test]
+fn a_run_ends_after_as_many_entries_of_regions_as_are_asked_for_however_short_these_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let short = LINEAR.replace("pass(100.0 / omp_get_num_threads())", "pass(0)").replace("pass(2)", "pass(0)");
+    let places = Places { threads: Some(2), ..Places::default() };
+    for (compiler, source, entries) in [("gcc", LINEAR, 12), ("clang-19", LINEAR, 12), ("gcc", &short, 700)] {
+        let program = program(build_by(compiler, directory.path(), source), "/dev/null".as_ref());
+        let limit = Limit { entries: Some(entries), ..Limit::default() };
+        let seen = run(&program, &places, limit, &Stop::default(), |_| ()).unwrap();
+        let found: Vec<u64> = seen.regions.iter().map(|region| region.entries).collect();
+        assert_eq!((seen.end, found), (End::Measured, vec![entries / 2; 2]), "{compiler}, {entries}");
+        let in_regions: f64 = seen.regions.iter().map(|region| region.seconds).sum();
+        assert!(seen.seconds >= in_regions, "{} s, of these {in_regions} s in regions", seen.seconds);
+        let limit = Limit { entries: Some(2001), ..Limit::default() };
+        let whole = (source != LINEAR).then(|| run(&program, &places, limit, &Stop::default(), |_| ()).unwrap());
+        assert!(whole.is_none_or(|whole| whole.end == End::Code(0)), "it has 2000");
+    }
+}
+
 /// Run by the test below in a process of its own, which that one kills.
 #[test]
 fn traces_until_it_is_killed() {

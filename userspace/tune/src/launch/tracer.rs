@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use nix::sys::ptrace::{self, Options};
 use nix::unistd::Pid;
 
-use super::{End, Seen};
+use super::{End, Program, Seen, Streams};
 use crate::births::{Births, monotonic_ns};
 use crate::breakpoint::{Breakpoint, Stand, entry_point};
 use crate::first_touch::FirstTouch;
@@ -37,8 +37,10 @@ pub(super) struct Tracer<'a> {
     processes: BTreeMap<Pid, Process>,
     /// The process of each thread.
     owners: BTreeMap<Pid, Pid>,
-    /// All that it was there for was measured.
-    is_complete: bool,
+    /// After how many entries of regions the run is over.
+    last_entry: Option<u64>,
+    /// How long it took until all that it was there for was measured.
+    complete: Option<Duration>,
     /// New threads with their CPUs, whose first stop is to come.
     unborn: BTreeMap<Pid, Option<CpuSet>>,
     /// New threads that are stopped, whose parents' words are to come.
@@ -62,7 +64,8 @@ pub(super) struct Tracer<'a> {
 
 impl<'a> Tracer<'a> {
     /// Takes over `root`, which stops at its exec.
-    pub(super) fn new(root: Pid, places: &'a Places, functions: &'a [String], is_measured: bool) -> Result<Self> {
+    pub(super) fn new(root: Pid, places: &'a Places, program: &'a Program, last_entry: Option<u64>) -> Result<Self> {
+        let is_measured = matches!(program.streams, Streams::Files { .. });
         match next_event()? {
             (pid, Event::Signal(libc::SIGTRAP)) if pid == root => {}
             (_, other) => bail!("the program did not stop at its start: {other:?}"),
@@ -80,14 +83,15 @@ impl<'a> Tracer<'a> {
         let mut tracer = Self {
             root,
             places,
-            functions,
+            functions: &program.functions,
             has_breakpoints,
             is_measured,
             first_touches: BTreeMap::new(),
             held: BTreeMap::new(),
             processes: BTreeMap::new(),
             owners: BTreeMap::new(),
-            is_complete: false,
+            last_entry,
+            complete: None,
             unborn: BTreeMap::new(),
             stopped: BTreeSet::new(),
             entries: BTreeMap::new(),
@@ -168,8 +172,9 @@ impl<'a> Tracer<'a> {
 
     /// What was seen, as the program ends now.
     fn seen(&mut self, end: End) -> Seen {
-        let seconds = self.start.elapsed().saturating_sub(self.stood).as_secs_f64();
-        let end = if self.is_complete && end == End::Signal(libc::SIGKILL) { End::Measured } else { end };
+        let complete = self.complete.filter(|_| end == End::Signal(libc::SIGKILL));
+        let end = if complete.is_some() { End::Measured } else { end };
+        let seconds = complete.unwrap_or_else(|| self.took()).as_secs_f64();
         self.forget(self.root);
         let open = self.regions.values().flat_map(Regions::regions);
         let regions = together(self.past_regions.drain(..).chain(open));
@@ -221,7 +226,7 @@ impl<'a> Tracer<'a> {
             if let Some(births) = &mut self.births {
                 births.began(thread)?;
             }
-            if let Some(regions) = self.has_breakpoints.then(|| Regions::of(thread, self.functions)).flatten() {
+            if let Some(regions) = self.has_breakpoints.then(|| self.regions_of(thread)).flatten() {
                 self.regions.insert(thread, regions);
             }
             self.stood += since.elapsed();
@@ -237,17 +242,36 @@ impl<'a> Tracer<'a> {
         };
         let is_ours = regions.stopped(thread, thread == owner, self.places, process)?;
         self.stood += regions.take_stood();
-        if !self.is_complete && self.choices().is_some_and(|choices| self.regions[&owner].are_measured(choices)) {
-            self.is_complete = true;
+        let is_complete = self.choices().is_some_and(|choices| self.regions[&owner].are_measured(choices))
+            || self.last_entry.is_some_and(|last| self.entries_of_regions() >= last);
+        if self.complete.is_none() && is_complete {
+            self.complete = Some(self.took());
             // SAFETY: a plain system call; the program was not waited for yet, so its id is its own.
             unsafe { libc::kill(self.root.as_raw(), libc::SIGKILL) };
         }
         Ok(is_ours)
     }
 
+    /// How long the program has run.
+    fn took(&self) -> Duration {
+        self.start.elapsed().saturating_sub(self.stood)
+    }
+
+    /// How many entries of regions have ended.
+    fn entries_of_regions(&self) -> u64 {
+        let open: u64 = self.regions.values().map(Regions::entries).sum();
+        open + self.past_regions.iter().map(|region| region.entries).sum::<u64>()
+    }
+
     /// How many seats a region takes in turns.
     fn choices(&self) -> Option<usize> {
         self.places.by_region.as_ref()?.turns.as_ref().map(|turns| turns.choices.len())
+    }
+
+    /// The regions of a process whose main thread stands where the program proper begins. Where they have seats of their own, or
+    /// count, they are not given up.
+    fn regions_of(&self, process: Pid) -> Option<Regions> {
+        Regions::of(process, self.functions, self.places.is_by_region() || self.last_entry.is_some())
     }
 
     /// Keeps the regions of a process that has ended or has a new program.

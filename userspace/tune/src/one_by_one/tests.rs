@@ -12,7 +12,7 @@ use tandem_policies::model::Topology;
 
 use super::*;
 use crate::conflicts::resolve;
-use crate::launch::{End, Seen};
+use crate::launch::{End, Limit, Seen};
 use crate::places::Places;
 use crate::plan::Turn;
 use crate::session::{AT_BIRTH, Trial, plan_name};
@@ -122,9 +122,11 @@ fn tune_within(budget: Option<Duration>, made: &Made, store: &Path, last: usize)
         settings: Settings::default(),
         started,
         budget,
+        only_whole_runs: true,
+        first_entries: None,
         stop: &stop,
         say: &|_| (),
-        run: &|plan: Option<&Plan>, _: &Places, limit: Option<Duration>| {
+        run: &|plan: Option<&Plan>, _: &Places, limit: Limit| {
             let mut seen = made.run(plan);
             if let Some(budget) = budget.filter(|_| plan.is_some_and(|plan| plan.turns.is_some())) {
                 std::thread::sleep(budget.saturating_sub(started.elapsed()));
@@ -135,7 +137,7 @@ fn tune_within(budget: Option<Duration>, made: &Made, store: &Path, last: usize)
             } else {
                 left.set(left.get() - 1);
                 *ran.borrow_mut().entry(plan_name(plan)).or_default() += 1;
-                if limit.is_some_and(|limit| seen.seconds > limit.as_secs_f64()) {
+                if limit.time.is_some_and(|limit| seen.seconds > limit.as_secs_f64()) {
                     seen.end = End::TooLong;
                 }
             }
@@ -203,7 +205,10 @@ fn the_final_choice_is_the_one_that_brute_force_finds() {
         assert!((found / least - 1.0).abs() < 1e-9, "seed {seed}: {found} s, not {least} s");
         // Without one no other seats promise anything.
         let one_by_one = tuned.outcome().one_by_one.as_ref();
-        by_region += usize::from(one_by_one.is_some_and(|all| all.chosen.is_some()));
+        let is_by_region = one_by_one.is_some_and(|all| all.chosen.is_some());
+        by_region += usize::from(is_by_region);
+        let in_regions: f64 = apart::regions(tuned.outcome()).iter().map(|region| region.tuned_s).sum();
+        assert!((SERIAL_S + in_regions - found).abs() < 1e-6, "seed {seed}: times are those of what was chosen");
         in_conflict += usize::from(tuned.has_noted("with its pages elsewhere"));
         assert_eq!(tuned.has_noted("within 0.0 %"), one_by_one.is_some(), "what was predicted is so");
     }
@@ -265,11 +270,27 @@ fn a_region_is_measured_in_one_run_in_several_or_by_whole_runs_as_its_entries_al
         let tuned = tuned(&made);
         let predictions = tuned.one_by_one().predictions();
         assert!(!predictions.is_empty() && predictions.iter().all(|one| one.way == way), "{predictions:?}");
+        let of_one_region = predictions.iter().filter(|one| one.plan.matches("; ").count() == 1).count();
+        assert_eq!(of_one_region == 0, way == "whole runs", "that is what it was measured by: {predictions:?}");
+        assert_eq!(tuned.has_noted("a was measured in place"), way != "whole runs", "{:?}", tuned.outcome().notes);
         assert_eq!(tuned.has_noted("it is entered 2 times a run, too seldom for turns"), way == "whole runs");
         let least = brute_force_s(&made, &machine(2, 4));
         let found = tuned.outcome().plan().unwrap().1.median().unwrap();
         assert!((found / least - 1.0).abs() < 1e-9, "{way}: {found} s, not {least} s");
     }
+}
+
+#[test]
+fn the_five_best_predicted_plans_run_though_they_promise_nothing() {
+    let all_on_two = |seats: &RegionSeats| seats.threads == 8 && seats.thread_placement == Scatter;
+    let seconds =
+        |_: &str, seats: &RegionSeats, _: &Configuration, _: usize| if all_on_two(seats) { 1e-3 } else { 1.3e-3 };
+    let tuned = tuned(&Made::of(&seconds));
+    let predictions = tuned.one_by_one().predictions();
+    assert_eq!((predictions.len(), tuned.one_by_one().chosen), (5, None), "{predictions:?}");
+    let as_predicted =
+        |one: &Prediction| one.real_s.is_some_and(|real_s| (one.predicted_s / real_s - 1.0).abs() < 1e-9);
+    assert!(predictions.iter().all(as_predicted), "{predictions:?}");
 }
 
 #[test]

@@ -48,6 +48,8 @@ pub struct Job {
     pub plan: Option<Plan>,
     /// After how long it is stopped, in s.
     pub limit_s: Option<f64>,
+    /// After how many entries of its parallel regions.
+    pub last_entry: Option<u64>,
     /// What worker and asker must agree about: other machines and programs are not comparable.
     pub subject: Subject,
 }

@@ -206,6 +206,44 @@ fn the_first_run_takes_no_longer_than_the_budget() {
     );
 }
 
+/// Of a run of three seconds one of 47 has a share of 100 seconds.
+#[test]
+fn of_runs_that_do_not_fit_the_budget_the_beginning_is_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    let of = |store: &str, entries: u64, only_whole_runs: bool| {
+        BUDGET.set(Some(Duration::from_secs(100)));
+        ENTRIES.set(Some((entries, only_whole_runs)));
+        let run = session(&directory.path().join(store), &four_are_best, 10_000);
+        BUDGET.set(None);
+        ENTRIES.set(None);
+        run
+    };
+    let run = of("part", 3000, false);
+    let outcome = run.outcome.unwrap().unwrap();
+    let entries = outcome.first_entries.unwrap();
+    assert!((2000..2400).contains(&entries), "{entries}");
+    let as_it_is_s = outcome.found.runs[0].median().unwrap();
+    assert!((as_it_is_s - 3.0 * entries as f64 / 3000.0).abs() < 1e-9, "{as_it_is_s}");
+    assert_eq!(outcome.best().unwrap().0.threads, 4);
+    let note = format!("each is ended after {entries} entries of its parallel regions");
+    assert!(outcome.notes.iter().chain(&run.said).filter(|words| words.contains(&note)).count() == 2, "said and noted");
+    let tuned = crate::tuned::Tuned::new(crate::subject::tests::subject(), &outcome);
+    assert_eq!(tuned.evidence.as_ref().unwrap().first_entries, Some(entries));
+    assert!(tuned.in_words().contains(&format!(" s until its regions were entered {entries} times, as it is ")));
+    let again = of("part", 3000, false);
+    assert_eq!(
+        (again.ran.len(), again.outcome.unwrap().unwrap().found),
+        (0, outcome.found),
+        "nothing is measured twice"
+    );
+    for (store, entries, only_whole_runs) in [("seldom", 10, false), ("whole", 3000, true)] {
+        let run = of(store, entries, only_whole_runs);
+        let outcome = run.outcome.unwrap().unwrap();
+        assert_eq!((outcome.first_entries, outcome.found.runs[0].median()), (None, Some(3.0)), "{store}");
+        assert_eq!(run.said.iter().any(|said| said.contains("too seldom to tell")), store == "seldom");
+    }
+}
+
 #[test]
 fn a_lottery_is_told_and_what_ends_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -247,6 +285,12 @@ fn a_program_placed_by_chance_gets_its_main_thread_bound_where_it_is_fast() {
     assert!(run.said.iter().any(|said| said.starts_with("as it is, main thread first on node 1: 1.000 s")));
     let again = of("lucky", 1.5, 1.0);
     assert_eq!((again.ran.len(), again.outcome.unwrap().unwrap().bimodal), (0, outcome.bimodal), "all is known");
+    NOT_SET_UP.set(Some(0));
+    let run = of("unbound", 1.5, 1.0);
+    NOT_SET_UP.set(None);
+    let bimodal = run.outcome.unwrap().unwrap().bimodal.unwrap();
+    assert_eq!((bimodal.remedy, bimodal.bound_s), (Remedy::None, None), "it cannot be bound, and the session goes on");
+    assert!(run.said.iter().any(|said| said.ends_with("on node 1: it could not be run: no seat is left")));
     // A configuration that is faster binds the main thread anyway: its first seat is on node 0.
     let outcome = of("slow", 1.5, 5.0).outcome.unwrap().unwrap();
     let bimodal = outcome.bimodal.unwrap();
@@ -347,7 +391,7 @@ fn places_are_those_of_the_configuration() {
     let all = Space::of(&topology, 4, &ALL).configurations(&topology);
     assert!(ALL.iter().all(|&placement| all.iter().any(|one| one.page_placement == placement)), "{all:?}");
     for one in &all {
-        let places = places(&(*one).into(), &topology);
+        let places = Places::of(&(*one).into(), &topology);
         assert_eq!((places.threads, places.seats.len()), (Some(one.threads), one.threads));
         let bound = one.page_placement == PagePlacement::Interleave;
         assert_eq!(places.page_nodes, if bound { (0..one.page_nodes as u32).collect() } else { vec![] });
@@ -364,7 +408,7 @@ fn pages_of_one_node_are_there_from_the_start_whatever_their_rule() {
     for placement in [PagePlacement::Balance, PagePlacement::Mix, PagePlacement::Dataset] {
         let all = Space::of(&topology, 4, &[placement]).configurations(&topology);
         let (on_one, on_two): (Vec<&Configuration>, Vec<_>) = all.iter().partition(|one| one.page_nodes == 1);
-        let placed = |one: &Configuration| places(&(*one).into(), &topology);
+        let placed = |one: &Configuration| Places::of(&(*one).into(), &topology);
         assert!(on_one.iter().all(|one| !one.needs_moving() && placed(one).page_nodes == [0]));
         assert!(on_two.iter().all(|one| placed(one).page_nodes.is_empty()));
         assert!(on_two.iter().all(|one| one.needs_moving() != (placement == PagePlacement::Dataset)));

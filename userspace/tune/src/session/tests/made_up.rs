@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Sessions with a made-up program.
 
+use tandem_policies::model::NodeIndex;
+
 use super::*;
+use crate::seat::CpuSet;
 
 /// A made-up program on two nodes of four CPUs: seconds and threads by configuration.
 pub type Program<'a> = &'a dyn Fn(Option<&Configuration>) -> (End, f64, usize);
@@ -41,12 +44,14 @@ pub fn session_with(
 thread_local! {
     /// Whether pages can be moved where there is no map, and what tells who uses which page; no maps if none.
     pub static PROFILED: RefCell<Option<(bool, Profiled)>> = const { RefCell::new(None) };
-    /// With how many threads a run cannot be set up.
+    /// With how many threads a run cannot be set up; 0: that with the main thread alone bound.
     pub static NOT_SET_UP: Cell<Option<usize>> = const { Cell::new(None) };
     /// How long sessions may take.
     pub static BUDGET: Cell<Option<Duration>> = const { Cell::new(None) };
     /// What becomes of maps.
     pub static MAP_USE: RefCell<MapUse> = RefCell::default();
+    /// How many entries of a region a whole run has, and whether only whole runs are wanted.
+    pub static ENTRIES: Cell<Option<(u64, bool)>> = const { Cell::new(None) };
     /// How many runs as they are began on each node of those that are placed by chance, and by how much the other one is slower.
     pub static DRAWS: Cell<Option<(u32, f64)>> = const { Cell::new(None) };
 }
@@ -58,6 +63,21 @@ fn main_thread(one: Option<&Configuration>, seconds: f64, bound: Option<u32>) ->
     DRAWS.set(Some((draws + u32::from(bound.is_none()), factor)));
     let first_touch = FirstTouch { main_cpu: 0, pages: [(node, 300), (1 - node, 20)].into() };
     (if node == 0 { factor * seconds } else { seconds }, Some(first_touch))
+}
+
+/// The same of a program that enters a region so often in equal distances.
+fn with_entries(seen: Seen, entries: u64, limit: Limit) -> Seen {
+    let whole_s = seen.seconds;
+    let by_time = limit.time.map_or(1.0, |time| time.as_secs_f64() / whole_s);
+    let by_entry = limit.entries.map_or(1.0, |last| last as f64 / entries as f64);
+    let (part, end) = match seen.end {
+        _ if by_entry < by_time.min(1.0) => (by_entry, End::Measured),
+        _ if by_time < 1.0 => (by_time, End::TooLong),
+        end => (1.0, end),
+    };
+    let (seconds, had) = (part * whole_s, (part * entries as f64).round() as u64);
+    let region = Region { name: "step".into(), entries: had, seconds, ..Region::default() };
+    Seen { end, seconds, regions: vec![region], ..seen }
 }
 
 /// What runs the made-up program.
@@ -73,10 +93,11 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    fn run(&self, plan: Option<&Plan>, places: &Places, limit: Option<Duration>) -> Result<Ran> {
+    fn run(&self, plan: Option<&Plan>, places: &Places, limit: Limit) -> Result<Ran> {
         let one = plan.map(|plan| &plan.base);
         assert_eq!(places.seats.len(), one.map_or(0, |one| one.threads));
-        if one.is_some_and(|one| Some(one.threads) == NOT_SET_UP.get()) {
+        let threads = if places.main.is_some() { Some(0) } else { one.map(|one| one.threads) };
+        if threads.is_some() && threads == NOT_SET_UP.get() {
             return Ok(Err("no seat is left".to_owned()));
         }
         if self.left.get() == 0 {
@@ -92,29 +113,33 @@ impl Runner<'_> {
     }
 
     /// What is seen of a run that there is.
-    fn seen(&self, one: Option<&Configuration>, places: &Places, limit: Option<Duration>) -> Seen {
+    fn seen(&self, one: Option<&Configuration>, places: &Places, limit: Limit) -> Seen {
         let (end, seconds, threads) = (self.program)(one);
         let first_node = CpuSet::of_node(self.topology, NodeIndex(0));
         let bound = places.main.as_ref().map(|cpus| u32::from(*cpus != first_node));
         let (seconds, first_touch) = main_thread(one, seconds, bound);
-        let late = limit.is_some_and(|limit| seconds > limit.as_secs_f64());
+        let late = limit.time.is_some_and(|limit| seconds > limit.as_secs_f64());
         let map_use = places.page_map.as_ref().map(|map| {
             self.maps.borrow_mut().insert(name(one), map.as_ref().clone());
             MAP_USE.with_borrow(Clone::clone)
         });
-        Seen { threads, first_touch, map_use, ..Seen::of(if late { End::TooLong } else { end }, seconds) }
+        let seen = Seen { threads, first_touch, map_use, ..Seen::of(if late { End::TooLong } else { end }, seconds) };
+        match ENTRIES.get() {
+            Some((entries, _)) => with_entries(seen, entries, limit),
+            None => seen,
+        }
     }
 
     /// A round at once, last run first.
     fn run_round(
         &self,
         plans: &[Option<Plan>],
-        limit: Option<Duration>,
+        limit: Limit,
         ended: &mut dyn FnMut(usize, Ran) -> Result<()>,
     ) -> Result<()> {
         (0..plans.len()).rev().try_for_each(|at| {
             let one = plans[at].as_ref();
-            let places = one.map_or_else(Places::default, |one| places(one, self.topology));
+            let places = one.map_or_else(Places::default, |one| Places::of(one, self.topology));
             ended(at, self.run(one, &places, limit)?)
         })
     }
@@ -144,12 +169,12 @@ pub fn session_on(
     };
     let many = rounds.map(|rounds| {
         let runner = &runner;
-        move |plans: &[Option<Plan>], limit: Option<Duration>, ended: &mut dyn FnMut(usize, Ran) -> Result<()>| {
+        move |plans: &[Option<Plan>], limit: Limit, ended: &mut dyn FnMut(usize, Ran) -> Result<()>| {
             rounds.borrow_mut().push(plans.len());
             runner.run_round(plans, limit, ended)
         }
     });
-    let profiler = |plan: &Plan, places: &Places, _: Option<Duration>| {
+    let profiler = |plan: &Plan, places: &Places, _: Limit| {
         assert_eq!(places.seats.len(), plan.base.threads);
         profiles.borrow_mut().push(plan.base.threads);
         Ok(PROFILED.with_borrow(|profiled| profiled.as_ref().expect("there are maps").1.clone()))
@@ -167,9 +192,11 @@ pub fn session_on(
         settings: Settings::default(),
         started: Instant::now(),
         budget: BUDGET.get(),
+        only_whole_runs: ENTRIES.get().is_some_and(|known| known.1),
+        first_entries: None,
         stop: &stop,
         say: &|sentence: &str| said.borrow_mut().push(sentence.to_owned()),
-        run: &|plan: Option<&Plan>, places: &Places, limit: Option<Duration>| runner.run(plan, places, limit),
+        run: &|plan: Option<&Plan>, places: &Places, limit: Limit| runner.run(plan, places, limit),
         mapping: mapping.as_ref(),
         run_many: many.as_ref().map(|many| many as &ManyRunner<'_>),
     }

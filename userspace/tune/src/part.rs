@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Programs that run for hours: tuned on the beginning of their runs.
+//!
+//! Problem: a search needs tens of runs, and has minutes. Mechanism: most such programs do the same again and again, and how
+//! far one is, the number of entries of its parallel regions tells, whatever it is run under. So if the runs that the
+//! search is expected to need do not fit the budget, the program as it is runs for its share of that once; each trial ends at the entry it came to
+//! then, and its time until there counts. A program without regions, or with few entries by then, is run to its end.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::search::{Reading, expected_runs};
+use crate::session::{Session, in_words};
+use crate::space::Space;
+
+/// Starting a program would be much of less.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// One entry more or less should not matter.
+const FEWEST_ENTRIES: u64 = 20;
+
+impl<'a> Session<'a> {
+    /// The same session, or the one that measures beginnings if whole runs would not fit its budget; `None`: the user stopped.
+    ///
+    /// # Errors
+    /// The program cannot be run, or the store not be used.
+    pub(crate) fn within_budget(&self) -> Result<Option<Session<'a>>> {
+        let whole = Some(*self);
+        let Some(budget) = self.budget.filter(|_| !self.only_whole_runs && !self.settings.exhaustive) else {
+            return Ok(whole);
+        };
+        let all = Space::of(self.topology, self.cores, self.page_placements).configurations(self.topology).len();
+        let share = budget.div_f64(expected_runs(all + 1, &self.settings) as f64).max(SHORTEST).min(budget);
+        let Some(row) = self.row(None, 0, Some(share.as_secs_f64()))? else { return Ok(None) };
+        let entries: u64 = row.regions.iter().map(|region| region.entries).sum();
+        match row.reading {
+            Reading::SlowerThan(_) if entries >= FEWEST_ENTRIES => {
+                let session = Session { first_entries: Some(entries), ..*self };
+                session.note_of_part().iter().for_each(|note| (self.say)(note));
+                Ok(Some(session))
+            }
+            Reading::SlowerThan(seconds) => {
+                (self.say)(&format!(
+                    "it entered parallel regions {entries} times in {}, too seldom to tell by that how far it is: each run \
+                     is a whole one",
+                    in_words(seconds)
+                ));
+                Ok(whole)
+            }
+            _ => Ok(whole),
+        }
+    }
+
+    /// What is to be said of times that are those of beginnings.
+    pub(crate) fn note_of_part(&self) -> Option<String> {
+        let entries = self.first_entries?;
+        Some(format!(
+            "whole runs would not fit --budget: each is ended after {entries} entries of its parallel regions, and times are \
+             those until then"
+        ))
+    }
+
+    /// After how many entries of regions a run is ended.
+    pub(crate) fn entries_of(&self, plan: Option<&crate::plan::Plan>) -> Option<u64> {
+        // What takes turns ends when each was measured often enough.
+        self.first_entries.filter(|_| plan.is_none_or(|plan| plan.turns.is_none()))
+    }
+}
