@@ -165,6 +165,36 @@ fn seats_of_single_regions_in_a_result_are_applied() {
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(5), "few 1\nmany 2\n"), "{output:?}");
 }
 
+/// A region of 4 ms, again and again.
+const ENDLESS: &str = r#"
+#include <unistd.h>
+int main(void)
+{
+	for (;;)
+		#pragma omp parallel
+		usleep(4000);
+}
+"#;
+
+#[test]
+fn a_program_that_never_ends_is_tuned_on_the_beginning_of_its_runs_and_only_if_that_is_wanted() {
+    let bench = Bench::new("");
+    fs::write(bench.path("endless.c"), ENDLESS).unwrap();
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O1", "-fopenmp", "-o", "endless", "endless.c"]).current_dir(bench.directory.path());
+    assert!(gcc.status().unwrap().success());
+    let output = bench.tandem(&["tune", "--budget", "30s", "--repeats", "4", "--json", "--", "./endless"]);
+    let said = text(&output.stderr);
+    assert!(output.status.success() && said.contains("each is ended after "), "{said}");
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let as_it_is = result["measured"].as_array().unwrap().iter().find(|one| one["configuration"] == "as it is").unwrap();
+    // A whole number of entries, in the time that they came to in the first second.
+    assert!((0.8..1.5).contains(&as_it_is["median_s"].as_f64().unwrap()), "{as_it_is}");
+    let refused = bench.tandem(&["tune", "--budget", "1s", "--whole", "--store", "other", "--", "./endless"]);
+    let said = text(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && said.contains("one run of the program takes longer than"), "{said}");
+}
+
 #[test]
 fn checkpoints_are_refused_with_what_criu_says() {
     let bench = Bench::new("");

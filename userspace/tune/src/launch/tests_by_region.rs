@@ -270,7 +270,7 @@ fn a_run_ends_after_as_many_entries_of_regions_as_are_asked_for_however_short_th
     let directory = tempfile::tempdir().unwrap();
     let short = LINEAR.replace("pass(100.0 / omp_get_num_threads())", "pass(0)").replace("pass(2)", "pass(0)");
     let places = Places { threads: Some(2), ..Places::default() };
-    for (compiler, source, entries) in [("gcc", LINEAR, 12), ("clang-19", LINEAR, 12), ("gcc", &short, 700)] {
+    for (compiler, source, entries) in [("gcc", LINEAR, 12), ("clang-19", LINEAR, 12), ("gcc", &short, 1400)] {
         let program = program(build_by(compiler, directory.path(), source), "/dev/null".as_ref());
         let limit = Limit { entries: Some(entries), ..Limit::default() };
         let seen = run(&program, &places, limit, &Stop::default(), |_| ()).unwrap();
