@@ -263,7 +263,10 @@ impl Session<'_> {
                 bail!("the program fails as it is: {why}. If it reads its standard input, give that with --stdin FILE")
             }
             _ => {
-                bail!("one run of the program takes longer than --budget: give it more time, or the program less to do")
+                bail!(
+                    "one run of the program takes longer than --budget: give it more time, the program less to do, or the \
+                     name of a function that it calls again and again (--region), by which its beginning can be told"
+                )
             }
         }
     }
