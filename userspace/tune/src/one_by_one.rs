@@ -4,9 +4,10 @@
 //! Problem: every region may want another number of threads and other places, and to run the program for each combination
 //! takes too long. Mechanism: pages are those of a configuration that the search for the whole program found, the *base*.
 //! Each region takes the seats that promise something in turns while the program runs under the base: *in place*. What
-//! each gains there, times its entries, predicts the time of any combination; the best predicted ones are run as whole
-//! programs, and only these runs decide. A region that is entered too seldom for turns, or whose entries differ much among
-//! themselves, is measured by runs of the whole program, one choice each.
+//! each gains there from one entry to the next (what other regions lose when they get their threads back is in that), times
+//! the entries, predicts the time of any combination; the best predicted ones are run as whole programs, and only these runs
+//! decide. A region that is entered too seldom for turns, or whose entries differ much among themselves, is measured by
+//! runs of the whole program, one choice each.
 //!
 //! Regions whose own best configurations place pages differently (`placed`) are in *conflict*: there is a base for each of these
 //! configurations then, and the regions are measured under all of them.
@@ -141,9 +142,9 @@ struct Base {
 struct Table {
     region: String,
     entries: u64,
-    /// Of an entry with the base's seats.
+    /// From an entry to the next one, with the base's seats.
     base_s: f64,
-    /// Of an entry, by choice.
+    /// The same by choice.
     choices: Vec<(RegionSeats, f64)>,
     way: String,
 }
@@ -154,13 +155,13 @@ impl Table {
         self.entries as f64 * (self.base_s - self.choices[choice].1)
     }
 
-    /// What an entry takes, the best choice first.
+    /// What they take, the best choice first.
     fn in_words(&self) -> String {
         let mut choices: Vec<&(RegionSeats, f64)> = self.choices.iter().collect();
         choices.sort_by(|one, other| one.1.total_cmp(&other.1));
         let choices: Vec<String> =
             choices.into_iter().map(|(seats, seconds)| format!("{seats} {:.3} ms", 1e3 * seconds)).collect();
-        format!("{} was measured {}: an entry takes with {}", self.region, self.way, choices.join(", "))
+        format!("{} was measured {}: from one entry to the next with {}", self.region, self.way, choices.join(", "))
     }
 }
 

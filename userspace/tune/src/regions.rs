@@ -47,7 +47,8 @@ pub struct Region {
     /// The number of threads that the program itself gave it last, against what it was told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_threads: Option<usize>,
-    /// If it took seats in turns, by choice: seconds of each entry that was measured.
+    /// If it took seats in turns, by choice: seconds from each entry that was measured to the next one. Other regions are in that:
+    /// they have to get their threads back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<Vec<f64>>,
 }
@@ -100,8 +101,6 @@ struct Open {
     /// The stack at its entry.
     stack: u64,
     start: Instant,
-    /// The choice that is measured.
-    choice: Option<usize>,
 }
 
 /// All entries of a region.
@@ -111,6 +110,19 @@ struct Times {
     time: Duration,
     own_threads: Option<usize>,
     samples: Vec<Vec<f64>>,
+    /// When it was entered last, and which choice that measures.
+    last: Option<(Instant, Option<usize>)>,
+}
+
+impl Times {
+    /// It is entered again, and nothing was done for that yet.
+    fn comes_round(&mut self, now: Instant) {
+        if let Some((since, Some(choice))) = self.last {
+            self.samples.resize(self.samples.len().max(choice + 1), Vec::new());
+            self.samples[choice].push((now - since).as_secs_f64());
+        }
+        self.last = Some((now, None));
+    }
 }
 
 /// A call that is on its way in the main thread, which stands at the entry of a region.
@@ -246,6 +258,7 @@ impl Regions {
             point.step_over(thread)?;
             return Ok(());
         }
+        self.times.entry(function(meaning, stand)).or_default().comes_round(Instant::now());
         let own = self.own_number(meaning, stand, places);
         let wanted = places.is_by_region().then(|| self.wanted(meaning, stand, places).0.threads);
         if let Some(wanted) = wanted.filter(|&wanted| own.is_none() && Some(wanted) != places.threads) {
@@ -281,11 +294,12 @@ impl Regions {
         }
         let times = self.times.entry(function).or_default();
         times.own_threads = own.or(times.own_threads);
+        times.last = times.last.map(|(since, _)| (since, choice));
         // At the first instruction of a function its return address is on top of the stack.
         if let Ok(back) = ptrace::read(thread, stand.stack as AddressType) {
             let end = Breakpoint::set(thread, back as u64);
             let start = Instant::now();
-            self.open = end.map(|end| Open { function, end, stack: stand.stack, start, choice });
+            self.open = end.map(|end| Open { function, end, stack: stand.stack, start });
         }
         point.step_over(thread)?;
         if let Some(open) = self.open.as_mut() {
@@ -356,10 +370,6 @@ impl Regions {
         let times = self.times.entry(open.function).or_default();
         times.entries += 1;
         times.time += took;
-        if let Some(choice) = open.choice {
-            times.samples.resize(times.samples.len().max(choice + 1), Vec::new());
-            times.samples[choice].push(took.as_secs_f64());
-        }
         open.end.remove(thread)?;
         if !self.stays && self.are_too_short() {
             self.take_out(thread)?;

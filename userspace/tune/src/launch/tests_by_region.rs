@@ -265,6 +265,40 @@ fn a_region_in_turns_tells_what_each_choice_takes_and_then_ends_the_run() {
     }
 }
 
+/// With two threads in `half` two of libgomp's four end, and are born anew for `all`, where each one's first work takes longer.
+#[test]
+fn what_a_choice_costs_other_regions_is_part_of_what_it_takes() {
+    let source = r#"
+#include <omp.h>
+#include <unistd.h>
+static __thread int is_warm;
+__attribute__((noinline)) void half(void) {
+	#pragma omp parallel
+	usleep(2000);
+}
+__attribute__((noinline)) void all(void) {
+	#pragma omp parallel num_threads(4)
+	{
+		usleep(is_warm ? 2000 : 30000);
+		is_warm = 1;
+	}
+}
+int main(void) {
+	for (int i = 0; i < 1000; i++)
+		half(), all();
+}
+"#;
+    let directory = tempfile::tempdir().unwrap();
+    let program = program(build(directory.path(), source), "/dev/null".as_ref());
+    let choices = [4, 2].map(|threads| seating(threads, &[0, 1])).to_vec();
+    let turns = Some(InTurns { region: "half._omp_fn.0".into(), choices, first: 0 });
+    let by_region = Some(ByRegion { home: seating(4, &[0, 1]), regions: BTreeMap::new(), turns });
+    let seen = launch(&program, &Places { threads: Some(4), by_region, ..Places::default() });
+    let half = seen.regions.iter().find(|region| region.name.starts_with("half")).unwrap();
+    let least: Vec<f64> = half.samples.iter().map(|all| all.iter().copied().fold(f64::INFINITY, f64::min)).collect();
+    assert!(least[0] < 0.02 && least[1] > 0.03, "{least:?}");
+}
+
 #[test]
 fn a_run_ends_after_as_many_entries_of_regions_as_are_asked_for_however_short_these_are() {
     let directory = tempfile::tempdir().unwrap();
