@@ -2,7 +2,7 @@
 //! The search: which of many configurations is the fastest, with as few runs as possible.
 //!
 //! Problem: hundreds of configurations, each run takes as long as the program, and runs differ by chance. Mechanism:
-//! successive halving. Everybody runs once; the best quarter runs again, the best quarter of these as often again, and so on,
+//! successive halving. Everybody runs once; the best fifth runs again, the best fifth of these as often again, and so on,
 //! up to [`Settings::repeats`] runs each. A run is stopped when it takes [`Settings::patience`] times the best median.
 //! From four runs on intervals decide too: who is worse than the best with 95 % confidence runs no more, and when all that
 //! are left are within [`Settings::near`] of the best, with confidence, it is over. Few configurations
@@ -14,7 +14,7 @@ use anyhow::Result;
 use tandem_ab::statistics::{Better, Comparison, Sample, Verdict};
 
 /// One of so many goes on to the next round.
-const ONE_OF: usize = 4;
+const ONE_OF: usize = 5;
 
 /// Runs of each side from which on an interval decides: of two and two equal ones, every third pair is disjoint.
 const FEWEST: usize = 4;
