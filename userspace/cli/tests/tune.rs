@@ -190,7 +190,7 @@ fn a_program_that_never_ends_is_tuned_on_the_beginning_of_its_runs_and_only_if_t
     let as_it_is =
         result["measured"].as_array().unwrap().iter().find(|one| one["configuration"] == "as it is").unwrap();
     // Some of half a minute.
-    assert!((0.8..10.0).contains(&as_it_is["median_s"].as_f64().unwrap()), "{as_it_is}");
+    assert!((0.2..10.0).contains(&as_it_is["median_s"].as_f64().unwrap()), "{as_it_is}");
     let refused = bench.tandem(&["tune", "--budget", "1s", "--whole", "--store", "other", "--", "./endless"]);
     let said = text(&refused.stderr);
     assert!(refused.status.code() == Some(2) && said.contains("one run of the program takes longer than"), "{said}");

@@ -15,7 +15,7 @@ use crate::session::{Session, in_words};
 use crate::space::Space;
 
 /// Starting a program would be much of less.
-const SHORTEST: Duration = Duration::from_secs(1);
+const SHORTEST: Duration = Duration::from_millis(250);
 
 /// One entry more or less should not matter.
 const FEWEST_ENTRIES: u64 = 20;
