@@ -446,8 +446,9 @@ fn are_of_one_kind(samples: &[f64]) -> bool {
 }
 
 /// The plans with the least predicted time under a base, exactly, the best first; the base itself is one of them. Those that
-/// promise nothing are there too: they tell as well as others what predictions are worth.
+/// promise nothing are there too, unless they are known: they tell as well as others what predictions are worth.
 fn predicted(base: &Base, tables: &[Table]) -> Vec<Contender> {
+    let known: usize = tables.iter().filter(|table| table.way == WHOLE).map(|table| table.choices.len()).sum();
     // (gain in s, choice by table); gains add up, so only the best sums of the first tables can be part of the best of all.
     let mut sums: Vec<(f64, Vec<Option<usize>>)> = vec![(0.0, Vec::new())];
     for table in tables {
@@ -459,8 +460,8 @@ fn predicted(base: &Base, tables: &[Table]) -> Vec<Contender> {
         };
         sums = sums.iter().flat_map(longer).collect();
         sums.sort_by(|one, other| other.0.total_cmp(&one.0));
-        // The base itself may be one of those that are run, and is no plan of its own.
-        sums.truncate(RUN + 1);
+        // The base itself may be one of those that are run, and is no plan of its own; nor do those that are known take a place.
+        sums.truncate(RUN + 1 + known);
     }
     let contender = |(gain, chosen): (f64, Vec<Option<usize>>)| {
         let taken = tables.iter().zip(&chosen).filter_map(|(table, choice)| Some((table, (*choice)?)));
@@ -469,20 +470,26 @@ fn predicted(base: &Base, tables: &[Table]) -> Vec<Contender> {
         ways.sort();
         ways.dedup();
         let plan = Plan { regions, ..base.configuration.into() };
-        Contender { plan: Some(plan), predicted_s: Some(base.seconds - gain), way: ways.join(", ") }
+        let one = Contender { plan: Some(plan), predicted_s: Some(base.seconds - gain), way: ways.join(", ") };
+        (gain > 0.0 || !one.is_known()).then_some(one)
     };
-    sums.into_iter().map(contender).collect()
+    sums.into_iter().filter_map(contender).collect()
 }
 
-/// Of plans of all bases those that are run: the ones that must be, and the best predicted ones. A plan without regions is
-/// a configuration of the whole program, whose time is known.
+/// Of plans of all bases those that are run: the ones that must be, the best predicted ones, and of those that are known
+/// the best that gain something. A plan without regions is a configuration of the whole program, whose time is known.
 fn chosen_to_run(plans: Vec<(bool, Contender)>) -> Vec<Contender> {
     let mut plans: Vec<(bool, Contender)> =
         plans.into_iter().filter(|(_, one)| one.plan.as_ref().is_some_and(Plan::is_by_region)).collect();
     let key = |one: &Contender| one.predicted_s.unwrap_or(f64::INFINITY);
     plans.sort_by(|one, other| key(&one.1).total_cmp(&key(&other.1)));
-    let run = plans.into_iter().enumerate().filter(|(place, (must, _))| *must || *place < RUN);
-    run.map(|(_, (_, one))| if one.is_known() { Contender { predicted_s: None, ..one } } else { one }).collect()
+    let mut places = [0; 2];
+    let run = plans.into_iter().filter(|(must, one)| {
+        let place = &mut places[usize::from(one.is_known())];
+        *place += 1;
+        *must || *place <= RUN
+    });
+    run.map(|(_, one)| if one.is_known() { Contender { predicted_s: None, ..one } } else { one }).collect()
 }
 
 #[cfg(test)]

@@ -246,6 +246,23 @@ fn the_best_predicted_plan_is_what_branch_and_bound_finds_under_the_rule_that_pa
     }
 }
 
+/// `a` is known by whole runs, and gains a little with seven of its choices; each choice of `b` loses.
+#[test]
+fn plans_that_are_known_do_not_keep_predicted_ones_from_running() {
+    let topology = machine(2, 4);
+    let (all, configurations) = (RegionSeats::all(&[2, 4, 8], &topology), Space::of(&topology, 8, AT_BIRTH));
+    let table = |region: &str, way: &str, step: f64| {
+        let choices = all.iter().enumerate().map(|(at, seats)| (*seats, 1.0 + step * at as f64)).collect();
+        Table { region: region.into(), entries: 1, base_s: 1.0, choices, way: way.into() }
+    };
+    let base = Base { configuration: configurations.configurations(&topology)[0], seconds: 8.0, regions: vec![] };
+    let tables = [table("a", WHOLE, -1e-6), table("b", "in place", 0.1)];
+    let run = chosen_to_run(predicted(&base, &tables).into_iter().map(|one| (false, one)).collect());
+    let (known, foretold): (Vec<&Contender>, Vec<_>) = run.iter().partition(|one| one.predicted_s.is_none());
+    assert_eq!((known.len(), foretold.len()), (all.len().min(RUN + 1) - 1, RUN), "{run:?}");
+    assert!(foretold.iter().all(|one| one.plan.as_ref().unwrap().regions.contains_key("b")));
+}
+
 #[test]
 fn what_runs_show_decides_and_not_what_was_predicted() {
     let seconds = table(1);
