@@ -58,8 +58,8 @@ const RANKED: &str = "Dots: runs. Tick: median. The line from top to bottom is t
 const CHANCE: &str = "Runs of the program as it is, by the node on which most of the memory was that the main thread had touched before its \
     other threads began. Tick: median. The line from top to bottom is the median with the main thread bound, if that was measured.";
 
-const AXES: &str = "For each value of an axis, the best configuration that has it. Weight: how many times slower the best \
-    configuration is with the axis' worst value.";
+const AXES: &str = "For each value of an axis, the best configuration that has it; at most, where all that have it were stopped. \
+    Weight: how many times slower the best configuration is with the axis' worst value.";
 
 const SPEED_UPS: &str = "For each value of an axis, how many times as fast as the program as it is the best configuration is \
     that has it. The line from top to bottom is the program as it is.";
