@@ -183,14 +183,18 @@ fn a_program_that_never_ends_is_tuned_on_the_beginning_of_its_runs_and_only_if_t
     let mut gcc = Command::new("gcc");
     gcc.args(["-O1", "-fopenmp", "-o", "endless", "endless.c"]).current_dir(bench.directory.path());
     assert!(gcc.status().unwrap().success());
-    let output = bench.tandem(&["tune", "--budget", "30s", "--repeats", "4", "--json", "--", "./endless"]);
-    let said = text(&output.stderr);
-    assert!(output.status.success() && said.contains("each is ended after "), "{said}");
-    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let as_it_is =
-        result["measured"].as_array().unwrap().iter().find(|one| one["configuration"] == "as it is").unwrap();
-    // Some of half a minute.
-    assert!((0.2..10.0).contains(&as_it_is["median_s"].as_f64().unwrap()), "{as_it_is}");
+    let ssh = fake_ssh(&bench, "", "");
+    let elsewhere = ["--store", "elsewhere", "--executor", "ssh-hosts", "--hosts", "a", "--ssh", &ssh];
+    for place in [&[][..], &elsewhere[..]] {
+        let output = bench.tandem(&[&["tune", "--budget", "15s", "--json"], place, &["--", "./endless"]].concat());
+        let said = text(&output.stderr);
+        assert!(output.status.success() && said.contains("each is ended after "), "{said}");
+        let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let all = result["measured"].as_array().unwrap();
+        let as_it_is = all.iter().find(|one| one["configuration"] == "as it is").unwrap();
+        // Some of a quarter of a minute.
+        assert!((0.2..5.0).contains(&as_it_is["median_s"].as_f64().unwrap()), "{as_it_is}");
+    }
     let refused = bench.tandem(&["tune", "--budget", "1s", "--whole", "--store", "other", "--", "./endless"]);
     let said = text(&refused.stderr);
     assert!(refused.status.code() == Some(2) && said.contains("one run of the program takes longer than"), "{said}");
