@@ -355,6 +355,8 @@ impl Session<'_> {
             Some(Some(Err(why))) => return Ok(Some(self.not_run(one, &why))),
             Some(None) => return Ok(None),
         };
+        // One that does not come so far this time would run for hours.
+        let limit_s = limit_s.or_else(|| self.first_entries.and(self.left()).map(|left| left.as_secs_f64()));
         let limit = Limit { time: limit_s.map(Duration::from_secs_f64), entries: self.entries_of(one) };
         let ran = (self.run)(one, &places, limit)?;
         self.take(one, attempt, limit_s, ran)

@@ -244,6 +244,26 @@ fn of_runs_that_do_not_fit_the_budget_the_beginning_is_measured() {
     }
 }
 
+/// As it is, its third run would take for ever.
+#[test]
+fn a_run_that_does_not_come_to_the_last_entry_ends_with_the_budget() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = Cell::new(0);
+    let program = |one: Option<&Configuration>| {
+        runs.set(runs.get() + u32::from(one.is_none()));
+        let is_stuck = one.is_none() && runs.get() == 3;
+        ENTRIES.set(Some((if is_stuck { 10 } else { 3000 }, false)));
+        let (end, seconds, threads) = four_are_best(one);
+        (end, if is_stuck { 1e6 } else { seconds }, threads)
+    };
+    BUDGET.set(Some(Duration::from_secs(100)));
+    let run = session(&directory.path().join("s"), &program, 10_000);
+    BUDGET.set(None);
+    ENTRIES.set(None);
+    let seconds = &run.outcome.unwrap().unwrap().found.runs[0].seconds;
+    assert!(runs.get() > 3 && seconds.iter().all(|&seconds| seconds <= 100.0), "{seconds:?}");
+}
+
 #[test]
 fn a_lottery_is_told_and_what_ends_it() {
     let directory = tempfile::tempdir().unwrap();
