@@ -139,11 +139,11 @@ One boot an arm yet (two of `queue`), so that a percent or two are chance.
 - Missed: `redis`, `phases`. Causes that were found and removed: server and
   clients of `redis` were on different nodes (32 million lines a run went across, 0.08 under stock, and it took 4.09 s): partners by pipes and sockets come to one node now, and the joint policy
   weighs their wake-ups. Then what the kernel writes to enqueue a thread was written by the CPU that woke it: wake-ups are passed on to idle
-  CPUs now, as under stock, and 54 million lines a run travel within the node instead of 65 (stock: 47), 1.06 of the best stock arm instead of 1.14. What is left, 5 % as many instructions more, is
+  CPUs now, as under stock, and 54 million lines a run travel within the node instead of 65 (stock: 47), 1.06 of the best stock arm instead of 1.14. What is left, 6 % as many instructions more, is
   what the scheduler's own code takes at 226,000 wake-ups: 3,000 each, the kernel's part of it included. 2.5 % of them
   went through a queue, their threads still leaving their CPUs when they were woken: these get an idle CPU at once since, and what a wake-up reads of a
   thread lies apart from what is written at every switch. In a run of 4,000 requests (one boot, not the table's) 0.41 million lines more travel than under stock instead of
-  0.87 million, and it takes 1.02 of stock's time instead of 1.05. The table's row is of the build before. And threads without an assignment drifted from node to node until the first plan, each time that one
+  0.87 million, and it takes 1.02 of stock's time instead of 1.05; the table's run takes 1.04 instead of 1.06 since (1.027 of stock with balancing). And threads without an assignment drifted from node to node until the first plan, each time that one
   made way for the agent: they keep their homes now, and `interactive`, which took 3.41 s, takes 2.77 s (oracle 2.77 s, the best stock arm 2.84 s). `queue` took one of two times, as it does under stock
   (1.39 and 0.78 s in two boots, with balancing 0.79 and 1.14): 1.24 s where both of its programs began on one node, else 0.82 s. Two causes were found and removed. Who makes threads claims a CPU of
   their node, as the agent does, so the last threads began elsewhere and stayed until the first plan; and of two processes that start together the first one sleeps, and claims nothing, when the second one
