@@ -123,11 +123,6 @@ class Predictions(unittest.TestCase):
         self.assertIn("| `sp` | 2node | 2 | 1 to 4 | -20.0% | -20.0% | one configuration |", text)
         self.assertIn("Within 10 % of the real time: 2 of 4.", text)
 
-    def test_a_plan_that_was_run_to_measure_its_only_region_foretells_nothing(self):
-        known = {"plan": "base; f: seats", "predicted_s": 1.0, "real_s": 1.0, "runs": 3, "way": "whole runs"}
-        added_up = {**known, "plan": "base; f: seats; g: seats", "real_s": 1.25}
-        self.assertIn("| `cg` | 2node | 1 | 3 | -20.0% |", self.written({"prediction": [known, added_up]}))
-
     def test_without_plans_there_is_a_line_and_without_results_nothing(self):
         self.assertIn("| `cg` | 2node | 0 | | | | none |", self.written({}))
         self.assertEqual(self.written(), "")

@@ -273,10 +273,8 @@ def error(one):
 
 
 def foretold(kept):
-    """Plans that ran and whose time was not known: a single region that was measured by whole runs was so by those of its plan."""
-    def is_its_own(one):
-        return one["way"] == "whole runs" and one["plan"].count(";") == 1
-    return [one for one in kept["predictions"] if one.get("real_s") and not is_its_own(one)]
+    """Plans that ran."""
+    return [one for one in kept["predictions"] if one.get("real_s")]
 
 
 def prediction_line(kept):

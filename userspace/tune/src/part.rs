@@ -3,13 +3,15 @@
 //!
 //! Problem: a search needs tens of runs, and has minutes. Mechanism: most such programs do the same again and again, and how
 //! far one is, the number of entries of its parallel regions tells, whatever it is run under. So if the runs that the
-//! search is expected to need do not fit the budget, the program as it is runs for its share of that once; each trial ends at the entry it came to
-//! then, and its time until there counts. A program without regions, or with few entries by then, is run to its end.
+//! search is expected to need do not fit the budget, the program as it is runs for its share of that once; each trial ends
+//! at the entry it came to then, and its time until there counts. A program without regions, or with few entries by then,
+//! is run to its end.
 
 use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::plan::Plan;
 use crate::search::{Reading, expected_runs};
 use crate::session::{Session, in_words};
 use crate::space::Space;
@@ -62,7 +64,7 @@ impl<'a> Session<'a> {
     }
 
     /// After how many entries of regions a run is ended.
-    pub(crate) fn entries_of(&self, plan: Option<&crate::plan::Plan>) -> Option<u64> {
+    pub(crate) fn entries_of(&self, plan: Option<&Plan>) -> Option<u64> {
         // What takes turns ends when each was measured often enough.
         self.first_entries.filter(|_| plan.is_none_or(|plan| plan.turns.is_none()))
     }

@@ -50,7 +50,8 @@ fn open() -> Result<Box<dyn Sampler>> {
 /// It cannot be run, or the sampler cannot go on.
 pub fn profile(what: &What, plan: &Plan, places: &Places, limit: Limit, stop: &Stop) -> Result<Profiled> {
     let streams = Streams::Files { input: what.input.map(std::path::Path::to_owned), output: "/dev/null".into() };
-    let program = Program { command: words(what.command, Some(plan)), streams, functions: Vec::new() };
+    let functions = what.functions.to_vec();
+    let program = Program { command: words(what.command, Some(plan)), streams, functions };
     let Places { threads, seats, .. } = places.clone();
     let places = Places { threads, seats, tells_allocations: true, ..Places::default() };
     let sampler = match open() {
@@ -162,9 +163,28 @@ int main(void)
     }
 
     fn profiled(command: &[&str]) -> Profiled {
+        profiled_to(Limit::default(), command)
+    }
+
+    /// Of a program in which calls of `step` count as regions.
+    fn profiled_to(limit: Limit, command: &[&str]) -> Profiled {
         let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
-        let what = What { command: &command, input: None, functions: &[] };
-        profile(&what, &Plan::from(one()), &Places::default(), Limit::default(), &Stop::default()).unwrap()
+        let what = What { command: &command, input: None, functions: &["step".to_owned()] };
+        profile(&what, &Plan::from(one()), &Places::default(), limit, &Stop::default()).unwrap()
+    }
+
+    #[test]
+    fn of_a_program_that_never_ends_the_beginning_tells_by_named_functions_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, program) = (directory.path().join("endless.c"), directory.path().join("endless"));
+        let endless = "#include <unistd.h>\n__attribute__((noinline)) void step(void) { usleep(5000); }\n\
+            int main(void) { for (;;) step(); }\n";
+        std::fs::write(&file, endless).unwrap();
+        let mut gcc = std::process::Command::new("gcc");
+        assert!(gcc.args(["-O1", "-o"]).arg(&program).arg(&file).status().unwrap().success());
+        let limit = Limit { time: Some(Duration::from_secs(20)), entries: Some(40) };
+        let Profiled::Impossible(why) = profiled_to(limit, &[program.to_str().unwrap()]) else { panic!("no memory") };
+        assert!(!why.contains("the time was over"), "{why}");
     }
 
     #[test]
