@@ -14,18 +14,25 @@
 
 /* Points after which threads meet: so many that the bandwidth of one node matters as much as
  * meeting does, and so few that eight threads on four small nodes lose by that what they gain. */
-#define BLOCK 512
-#define POINTS (640 * BLOCK)
+#define BLOCK 64
+#define POINTS (1260 * BLOCK)
+#define DIMENSIONS 4
 #define RANGE 1024
 #define MOST_THREADS 256
 #define MOST_CLUSTERS 23
 /* What a cluster costs. */
-#define OPENING (1L << 32)
+#define OPENING (1L << 31)
 
-/* A line: what is spent is memory, not arithmetic. */
-struct point {
+/*
+ * Where a point is along one dimension, the square of how far its cluster's centre is away, and
+ * what it would save. A line: what is spent is memory, not arithmetic.
+ */
+struct coordinate {
 	int at, away, saving, cluster, rest[12];
 };
+
+/* Its cluster is noted with the first of them. */
+typedef struct coordinate point[DIMENSIONS];
 
 /*
  * What a thread has found: lines of its own, in two turns, as one is read while the other is
@@ -38,45 +45,69 @@ struct part {
 
 static struct part parts[2][MOST_THREADS] __attribute__((aligned(64)));
 
-static struct point *points;
+static point *points;
+/* Where the candidate is: a line that nobody writes while others read it. */
+static int centre[DIMENSIONS] __attribute__((aligned(64)));
 static int is_open[MOST_CLUSTERS], clusters;
 
-static int distance(const struct point *one, int at)
+static int square(int side)
 {
-	return (one->at - at) * (one->at - at);
+	return side * side;
 }
 
 static void make(void)
 {
 	for (long i = 0; i < POINTS; i++)
-		points[i].at = mix(i) % RANGE;
+		for (int d = 0; d < DIMENSIONS; d++)
+			points[i][d].at = mix(i * DIMENSIONS + d) % RANGE;
+}
+
+static void look_from(const point at)
+{
+	for (int d = 0; d < DIMENSIONS; d++)
+		centre[d] = at[d].at;
 }
 
 /* All points belong to the first cluster. */
-static void begin_with(int at)
+static void join_the_first(void)
 {
 	is_open[clusters++] = 1;
 #pragma omp parallel
-	for (struct point *block = points; block < points + POINTS; block += BLOCK) {
+	for (point *block = points; block < points + POINTS; block += BLOCK) {
 #pragma omp for schedule(static)
 		for (long i = 0; i < BLOCK; i++)
-			block[i].away = distance(block + i, at);
+			for (int d = 0; d < DIMENSIONS; d++)
+				block[i][d].away = square(block[i][d].at - centre[d]);
 	}
 }
 
-/* A thread's own points of a block. */
-static void look_at(struct point *block, int at, struct part *found)
+/*
+ * A thread's own points of a block. What goes by a point's cluster comes behind them: there a load
+ * waits for another one, and what memory is asked for after it would wait as well.
+ */
+static void look_at(point *block, struct part *found)
 {
-	*found = (struct part){};
+	int savings[BLOCK], cluster[BLOCK], seen = 0;
+
 #pragma omp for schedule(static) nowait
 	for (long i = 0; i < BLOCK; i++) {
-		int less = block[i].away - distance(block + i, at);
+		int saving = 0;
 
-		block[i].saving = less;
-		if (less > 0)
-			found->saved += less;
+		for (int d = 0; d < DIMENSIONS; d++) {
+			struct coordinate *one = &block[i][d];
+
+			one->saving = one->away - square(one->at - centre[d]);
+			saving += one->saving;
+		}
+		savings[seen] = saving;
+		cluster[seen++] = block[i]->cluster;
+	}
+	*found = (struct part){};
+	for (int i = 0; i < seen; i++) {
+		if (savings[i] > 0)
+			found->saved += savings[i];
 		else
-			found->closing[block[i].cluster] -= less;
+			found->closing[cluster[i]] -= savings[i];
 	}
 }
 
@@ -90,7 +121,7 @@ static void add_up(struct part *all, const struct part *found, int threads)
 }
 
 /* What a cluster would save its points, and closing each of the others would lose. */
-static struct part gain(int at)
+static struct part gain(void)
 {
 	struct part all = {};
 
@@ -98,8 +129,8 @@ static struct part gain(int at)
 	{
 		int thread = omp_get_thread_num(), threads = omp_get_num_threads(), turn = 0;
 
-		for (struct point *block = points; block < points + POINTS; block += BLOCK) {
-			look_at(block, at, &parts[turn][thread]);
+		for (point *block = points; block < points + POINTS; block += BLOCK) {
+			look_at(block, &parts[turn][thread]);
 #pragma omp barrier
 #pragma omp master
 			add_up(&all, parts[turn], threads);
@@ -125,13 +156,18 @@ static long decide(const struct part *all, int *closed)
 static void open_it(const int *closed)
 {
 #pragma omp parallel
-	for (struct point *block = points; block < points + POINTS; block += BLOCK) {
+	for (point *block = points; block < points + POINTS; block += BLOCK) {
 #pragma omp for schedule(static)
 		for (long i = 0; i < BLOCK; i++) {
-			if (block[i].saving <= 0 && !closed[block[i].cluster])
+			int saving = 0;
+
+			for (int d = 0; d < DIMENSIONS; d++)
+				saving += block[i][d].saving;
+			if (saving <= 0 && !closed[block[i]->cluster])
 				continue;
-			block[i].away -= block[i].saving;
-			block[i].cluster = clusters;
+			for (int d = 0; d < DIMENSIONS; d++)
+				block[i][d].away -= block[i][d].saving;
+			block[i]->cluster = clusters;
 		}
 	}
 	for (int i = 0; i < clusters; i++)
@@ -144,10 +180,11 @@ static long cost(void)
 	long sum = 0;
 
 #pragma omp parallel reduction(+ : sum)
-	for (struct point *block = points; block < points + POINTS; block += BLOCK) {
+	for (point *block = points; block < points + POINTS; block += BLOCK) {
 #pragma omp for schedule(static)
 		for (long i = 0; i < BLOCK; i++)
-			sum += block[i].away;
+			for (int d = 0; d < DIMENSIONS; d++)
+				sum += block[i][d].away;
 	}
 	for (int i = 0; i < clusters; i++)
 		sum += is_open[i] ? OPENING : 0;
@@ -163,13 +200,17 @@ int main(int argc, char **argv)
 		give_up("more threads than this program has room for: set OMP_NUM_THREADS");
 	points = array(sizeof(*points) * POINTS);
 	make();
-	begin_with(points[0].at);
+	look_from(points[0]);
+	join_the_first();
 	before = cost();
 	for (long i = 1; i <= candidates && clusters < MOST_CLUSTERS; i++) {
-		struct part all = gain(points[i].at);
 		int closed[MOST_CLUSTERS];
-		long saved = decide(&all, closed);
+		struct part all;
+		long saved;
 
+		look_from(points[i]);
+		all = gain();
+		saved = decide(&all, closed);
 		if (saved <= 0)
 			continue;
 		open_it(closed);
