@@ -4,9 +4,9 @@
  * thread makes all points before the first region; then, for one candidate after the other, all
  * threads together note for each point what it would save to belong to a cluster there, and add up
  * what it would cost to close each of the clusters that there are. Points are dealt with block by
- * block, as a stream brings them: threads meet after each, and the first adds up what all have
- * found. So all memory is read and written wherever it is, and meeting costs more the more threads
- * there are and the farther they are apart.
+ * block, as a stream brings them, and in turns: threads meet after each block, and the first adds
+ * up what all have found. So no page belongs to anybody, all memory is read and written wherever it
+ * is, and meeting costs more the more threads there are and the farther they are apart.
  *
  * usage: tandem-omp-streamcluster [CANDIDATES]
  */
@@ -14,8 +14,10 @@
 
 /* Points after which threads meet: so many that the bandwidth of one node matters as much as
  * meeting does, and so few that eight threads on four small nodes lose by that what they gain. */
-#define BLOCK 64
-#define POINTS (1260 * BLOCK)
+#define BLOCK 128
+#define POINTS (630 * BLOCK)
+/* An odd number of pages: interleaved, those that a block needs are on different nodes. */
+#define ROW (POINTS + 64)
 #define DIMENSIONS 4
 #define RANGE 1024
 #define MOST_THREADS 256
@@ -28,11 +30,9 @@
  * what it would save. A line: what is spent is memory, not arithmetic.
  */
 struct coordinate {
+	/* The cluster in the first dimension only. */
 	int at, away, saving, cluster, rest[12];
 };
-
-/* Its cluster is noted with the first of them. */
-typedef struct coordinate point[DIMENSIONS];
 
 /*
  * What a thread has found: lines of its own, in two turns, as one is read while the other is
@@ -45,7 +45,7 @@ struct part {
 
 static struct part parts[2][MOST_THREADS] __attribute__((aligned(64)));
 
-static point *points;
+static struct coordinate (*points)[ROW];
 /* Where the candidate is: a line that nobody writes while others read it. */
 static int centre[DIMENSIONS] __attribute__((aligned(64)));
 static int is_open[MOST_CLUSTERS], clusters;
@@ -57,15 +57,15 @@ static int square(int side)
 
 static void make(void)
 {
-	for (long i = 0; i < POINTS; i++)
-		for (int d = 0; d < DIMENSIONS; d++)
-			points[i][d].at = mix(i * DIMENSIONS + d) % RANGE;
+	for (int d = 0; d < DIMENSIONS; d++)
+		for (long i = 0; i < POINTS; i++)
+			points[d][i].at = mix(i * DIMENSIONS + d) % RANGE;
 }
 
-static void look_from(const point at)
+static void look_from(long point)
 {
 	for (int d = 0; d < DIMENSIONS; d++)
-		centre[d] = at[d].at;
+		centre[d] = points[d][point].at;
 }
 
 /* All points belong to the first cluster. */
@@ -73,11 +73,11 @@ static void join_the_first(void)
 {
 	is_open[clusters++] = 1;
 #pragma omp parallel
-	for (point *block = points; block < points + POINTS; block += BLOCK) {
-#pragma omp for schedule(static)
-		for (long i = 0; i < BLOCK; i++)
+	for (long block = 0; block < POINTS; block += BLOCK) {
+#pragma omp for schedule(static, 1)
+		for (long i = block; i < block + BLOCK; i++)
 			for (int d = 0; d < DIMENSIONS; d++)
-				block[i][d].away = square(block[i][d].at - centre[d]);
+				points[d][i].away = square(points[d][i].at - centre[d]);
 	}
 }
 
@@ -85,22 +85,22 @@ static void join_the_first(void)
  * A thread's own points of a block. What goes by a point's cluster comes behind them: there a load
  * waits for another one, and what memory is asked for after it would wait as well.
  */
-static void look_at(point *block, struct part *found)
+static void look_at(long block, struct part *found)
 {
 	int savings[BLOCK], cluster[BLOCK], seen = 0;
 
-#pragma omp for schedule(static) nowait
-	for (long i = 0; i < BLOCK; i++) {
+#pragma omp for schedule(static, 1) nowait
+	for (long i = block; i < block + BLOCK; i++) {
 		int saving = 0;
 
 		for (int d = 0; d < DIMENSIONS; d++) {
-			struct coordinate *one = &block[i][d];
+			struct coordinate *one = &points[d][i];
 
 			one->saving = one->away - square(one->at - centre[d]);
 			saving += one->saving;
 		}
 		savings[seen] = saving;
-		cluster[seen++] = block[i]->cluster;
+		cluster[seen++] = points[0][i].cluster;
 	}
 	*found = (struct part){};
 	for (int i = 0; i < seen; i++) {
@@ -129,7 +129,7 @@ static struct part gain(void)
 	{
 		int thread = omp_get_thread_num(), threads = omp_get_num_threads(), turn = 0;
 
-		for (point *block = points; block < points + POINTS; block += BLOCK) {
+		for (long block = 0; block < POINTS; block += BLOCK) {
 			look_at(block, &parts[turn][thread]);
 #pragma omp barrier
 #pragma omp master
@@ -156,18 +156,18 @@ static long decide(const struct part *all, int *closed)
 static void open_it(const int *closed)
 {
 #pragma omp parallel
-	for (point *block = points; block < points + POINTS; block += BLOCK) {
-#pragma omp for schedule(static)
-		for (long i = 0; i < BLOCK; i++) {
+	for (long block = 0; block < POINTS; block += BLOCK) {
+#pragma omp for schedule(static, 1)
+		for (long i = block; i < block + BLOCK; i++) {
 			int saving = 0;
 
 			for (int d = 0; d < DIMENSIONS; d++)
-				saving += block[i][d].saving;
-			if (saving <= 0 && !closed[block[i]->cluster])
+				saving += points[d][i].saving;
+			if (saving <= 0 && !closed[points[0][i].cluster])
 				continue;
 			for (int d = 0; d < DIMENSIONS; d++)
-				block[i][d].away -= block[i][d].saving;
-			block[i]->cluster = clusters;
+				points[d][i].away -= points[d][i].saving;
+			points[0][i].cluster = clusters;
 		}
 	}
 	for (int i = 0; i < clusters; i++)
@@ -180,11 +180,11 @@ static long cost(void)
 	long sum = 0;
 
 #pragma omp parallel reduction(+ : sum)
-	for (point *block = points; block < points + POINTS; block += BLOCK) {
-#pragma omp for schedule(static)
-		for (long i = 0; i < BLOCK; i++)
+	for (long block = 0; block < POINTS; block += BLOCK) {
+#pragma omp for schedule(static, 1)
+		for (long i = block; i < block + BLOCK; i++)
 			for (int d = 0; d < DIMENSIONS; d++)
-				sum += block[i][d].away;
+				sum += points[d][i].away;
 	}
 	for (int i = 0; i < clusters; i++)
 		sum += is_open[i] ? OPENING : 0;
@@ -198,9 +198,9 @@ int main(int argc, char **argv)
 
 	if (omp_get_max_threads() > MOST_THREADS)
 		give_up("more threads than this program has room for: set OMP_NUM_THREADS");
-	points = array(sizeof(*points) * POINTS);
+	points = array(sizeof(*points) * DIMENSIONS);
 	make();
-	look_from(points[0]);
+	look_from(0);
 	join_the_first();
 	before = cost();
 	for (long i = 1; i <= candidates && clusters < MOST_CLUSTERS; i++) {
@@ -208,7 +208,7 @@ int main(int argc, char **argv)
 		struct part all;
 		long saved;
 
-		look_from(points[i]);
+		look_from(i);
 		all = gain();
 		saved = decide(&all, closed);
 		if (saved <= 0)
