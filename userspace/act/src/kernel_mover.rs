@@ -290,6 +290,10 @@ impl<S: MovePages, A: Attention> PageMover for KernelMover<S, A> {
         self.log.forget_before(generation);
     }
 
+    fn lost_undo_runs(&self) -> u64 {
+        self.log.dropped()
+    }
+
     fn is_held(&self, group: GroupId, bytes: u64, now_ns: u64) -> bool {
         self.log.is_range_held(group, bytes, now_ns)
     }

@@ -8,6 +8,7 @@
 mod batch;
 mod bucket;
 mod job;
+mod price;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,7 +19,12 @@ use crate::{
 use batch::{Order, Settled};
 use bucket::Bucket;
 use job::{BATCH_PAGES, Job};
+use price::Price;
 use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES};
+
+/// Pages that tell what one costs, and full calls of which the price is.
+const PRICED_PAGES: u64 = 64;
+const PRICED_CALLS: u64 = 8;
 
 /// Seconds for which unused call time is saved.
 const SAVED_S: u64 = 30;
@@ -77,8 +83,8 @@ pub struct Mover<S> {
     pages: Bucket,
     call_ns: Bucket,
     last_run_ns: Option<u64>,
-    cost_ns_per_page: Option<f64>,
-    cost_ns_per_huge_page: Option<f64>,
+    page_price: Price,
+    huge_page_price: Price,
     log: UndoLog,
     paused: bool,
     /// Of all nodes, as far as it is known.
@@ -206,15 +212,19 @@ impl<S: MovePages> PageMover for Mover<S> {
     }
 
     fn cost_ns_per_page(&self) -> Option<f64> {
-        self.cost_ns_per_page
+        self.page_price.known()
     }
 
     fn cost_ns_per_huge_page(&self) -> Option<f64> {
-        self.cost_ns_per_huge_page
+        self.huge_page_price.known()
     }
 
     fn forget_before(&mut self, generation: Generation) {
         self.log.forget_before(generation);
+    }
+
+    fn lost_undo_runs(&self) -> u64 {
+        self.log.dropped()
     }
 
     fn is_held(&self, group: GroupId, bytes: u64, now_ns: u64) -> bool {
@@ -242,8 +252,8 @@ impl<S: MovePages> Mover<S> {
             pages: Bucket::new(config.pages_per_s, config.pages_per_s.max(BATCH_PAGES)),
             call_ns: Bucket::new(config.call_ns_per_s, config.call_ns_per_s.saturating_mul(SAVED_S).max(1)),
             last_run_ns: None,
-            cost_ns_per_page: None,
-            cost_ns_per_huge_page: None,
+            page_price: Price::new(PRICED_PAGES, PRICED_CALLS * BATCH_PAGES),
+            huge_page_price: Price::new(1, PRICED_CALLS),
             log: UndoLog::new(config.undo_runs),
             paused: false,
             room: None,
@@ -369,11 +379,10 @@ impl<S: MovePages> Mover<S> {
         if let Some(room) = &mut self.room {
             room.take(job.outcome.to, moved, settled.huge);
         }
-        let time_ns = settled.time_ns as f64;
         if settled.huge {
-            learn(&mut self.cost_ns_per_huge_page, time_ns);
-        } else if moved > 0 {
-            learn(&mut self.cost_ns_per_page, time_ns / moved as f64);
+            self.huge_page_price.learn(1, settled.time_ns);
+        } else {
+            self.page_price.learn(moved, settled.time_ns);
         }
         match settled.result {
             _ if full => Err(Ended::TargetFull),
@@ -401,11 +410,6 @@ impl<S: MovePages> Mover<S> {
             status => job.outcome.count_unmoved(status, 1),
         }
     }
-}
-
-/// What lately took `known_ns` took `now_ns` now.
-fn learn(known_ns: &mut Option<f64>, now_ns: f64) {
-    *known_ns = Some(known_ns.map_or(now_ns, |old_ns| old_ns + (now_ns - old_ns) / 8.0));
 }
 
 #[cfg(test)]

@@ -93,7 +93,7 @@ pub trait PageMover {
     /// The groups of the plan `generation` that have not ended, with where they go.
     fn queued_of(&self, generation: Generation) -> Vec<(GroupId, NodeId)>;
 
-    /// Call time per page that moved by itself, aged over past calls; `None` until one did.
+    /// Call time per page that moved by itself, over those that moved lately; `None` until some did.
     fn cost_ns_per_page(&self) -> Option<f64>;
 
     /// The same of huge pages of 2 MiB that moved whole.
@@ -101,6 +101,9 @@ pub trait PageMover {
 
     /// Forgets how to undo every generation before `generation`: these plans paid.
     fn forget_before(&mut self, generation: Generation);
+
+    /// Runs of moved pages that were forgotten for lack of room: they stay where they are if their plan is undone.
+    fn lost_undo_runs(&self) -> u64;
 
     /// Whether any of the group's `bytes` went back so recently that a move of it would be refused.
     fn is_held(&self, group: GroupId, bytes: u64, now_ns: u64) -> bool;

@@ -6,6 +6,9 @@
 //! makes things worse lasts longer than three intervals, however long its pages take. What memory pressure holds up is given
 //! up, and the plan is judged by what it did.
 //!
+//! A plan may expect a higher latency and gain by something else, CPUs mostly: threads leave a crowded node and their memory stays.
+//! It has made things worse if the latency rose beyond what it expected, not by that. Whether it gained its CPUs is not judged.
+//!
 //! The latency is [`tandem_policies::stall::latency_ns`]. Where it rose, that may be the plan's doing, or the program does something
 //! else by now. So what it would be without the plan, for what the program does now, must be lower too
 //! ([`tandem_policies::stall::latency_without_ns`]): else there is nothing to be had from undoing it. Both must be so beyond what
@@ -28,6 +31,8 @@ pub struct Trial {
     pub generation: Generation,
     /// Latency when it was decided.
     pub before_ns: Option<f64>,
+    /// The higher one that it expects for a gain elsewhere, if it does.
+    accepted_ns: Option<f64>,
     /// What it changed.
     pub changed: Changed,
     /// Whether it stays whatever it brings: its policy tries things out ([`tandem_policies::registry::Policy::explores`]).
@@ -95,7 +100,13 @@ pub enum Verdict {
 impl Trial {
     /// Watches a plan from now on; one of a policy that explores stays whatever it brings.
     pub fn new(generation: Generation, before_ns: Option<f64>, changed: Changed, explores: bool) -> Self {
-        Self { generation, before_ns, changed, explores, intervals: 0, settled_intervals: 0 }
+        Self { generation, before_ns, accepted_ns: None, changed, explores, intervals: 0, settled_intervals: 0 }
+    }
+
+    /// The same for a plan that expects this latency, and to save so much in all: if that is positive though the latency is
+    /// higher than before, it counts on something else.
+    pub fn expecting(self, expected_ns: Option<f64>, gain_ns_per_s: Option<f64>) -> Self {
+        Self { accepted_ns: expected_ns.filter(|_| gain_ns_per_s.is_some_and(|gain| gain > 0.0)), ..self }
     }
 
     /// One interval later: how far its `moves` are, and whether threads `turned` to other memory. Without a signal before or
@@ -123,7 +134,8 @@ impl Trial {
     fn made_worse(&self, after_ns: f64, seen: &Seen) -> bool {
         let noise_ns = |lower_ns: f64| (NOISE * lower_ns).max(ERRORS * seen.error_ns);
         let rose_from = |lower_ns: f64| after_ns > lower_ns + noise_ns(lower_ns);
-        !self.explores && self.before_ns.is_some_and(rose_from) && seen.without_ns.is_some_and(rose_from)
+        let before_ns = self.before_ns.map(|before_ns| self.accepted_ns.map_or(before_ns, |ns| ns.max(before_ns)));
+        !self.explores && before_ns.is_some_and(rose_from) && seen.without_ns.is_some_and(rose_from)
     }
 }
 
@@ -179,6 +191,25 @@ mod tests {
     fn a_plan_of_a_policy_that_explores_stays_whatever_it_brings() {
         let trial = Trial::new(Generation(1), Some(100.0), Changed::default(), true);
         assert_eq!(judge(trial, Some(300.0), Some(100.0)), Verdict::Keep { after_ns: Some(300.0) });
+    }
+
+    /// From a run of `lubench`: a thread left a crowded node, and its memory stayed.
+    #[test]
+    fn a_plan_that_gains_cpus_goes_only_if_latency_rises_beyond_what_it_expected() {
+        let judged = |gain_ns_per_s, after_ns| {
+            let trial = Trial::new(Generation(1), Some(100.0), Changed::default(), false);
+            judge(trial.expecting(Some(125.6), gain_ns_per_s), Some(after_ns), Some(100.0))
+        };
+        assert_eq!(judged(Some(1.9e8), 125.9), Verdict::Keep { after_ns: Some(125.9) });
+        assert_eq!(judged(Some(1.9e8), 131.0), Verdict::Undo { after_ns: 131.0 });
+        assert_eq!(judged(Some(-1.9e8), 125.9), Verdict::Undo { after_ns: 125.9 }, "it gains nothing else");
+        assert_eq!(judged(None, 125.9), Verdict::Undo { after_ns: 125.9 }, "nobody knows");
+        let nearer = Trial::new(Generation(1), Some(100.0), Changed::default(), false).expecting(Some(80.0), Some(1.0));
+        assert_eq!(
+            judge(nearer, Some(101.0), Some(80.0)),
+            Verdict::Keep { after_ns: Some(101.0) },
+            "no better, and no worse"
+        );
     }
 
     #[test]

@@ -88,6 +88,7 @@ impl Status {
             Some(node) if node.busy_threads >= node.cpus => {
                 format!("that node has {} busy threads for its {} CPUs already", node.busy_threads, node.cpus)
             }
+            _ if thread.on_cooldown > 0 => "it was moved so recently that it may not be moved again yet".to_owned(),
             _ if thread.load_cpus < 0.01 => "it hardly runs, so that moving it would bring nothing".to_owned(),
             _ if self.thread_policy == self.page_policy => {
                 format!("{} has not found a move for it yet that is worth a trial", self.thread_policy)
@@ -206,6 +207,10 @@ mod tests {
         assert!(said(&status, &thread()).contains(&format!("{far}neither sma nor tmma has found a move")));
         let idle = ThreadView { load_cpus: 0.0, ..thread() };
         assert!(said(&status, &idle).contains(&format!("{far}it hardly runs")));
+        let resting = ThreadView { on_cooldown: 1, ..thread() };
+        assert!(
+            said(&status, &resting).contains(&format!("{far}it was moved so recently that it may not be moved again"))
+        );
         status.nodes[1].busy_threads = 2;
         assert!(said(&status, &thread()).contains(&format!("{far}that node has 2 busy threads for its 2 CPUs")));
         status.nodes[1].cpus = 0;

@@ -190,6 +190,8 @@ pub struct ThreadView {
     pub group: Maybe<u64>,
     #[stat(desc = "threads of that group")]
     pub group_threads: u64,
+    #[stat(desc = "1: moved, or moved back, so recently that no plan may move it")]
+    pub on_cooldown: u64,
     #[stat(desc = "when it was moved last [ns on CLOCK_MONOTONIC]")]
     pub moved_at_ns: Maybe<u64>,
     #[stat(desc = "why")]

@@ -121,6 +121,7 @@ fn thread_view(snapshot: &Snapshot, thread: &Thread, group: Option<(ThreadId, us
         allowed_nodes: allowed.map(|(node, _)| id(snapshot, node)).collect(),
         group: group.map(|(first, _)| u64::from(first.tid)).into(),
         group_threads: group.map_or(0, |(_, threads)| threads as u64),
+        on_cooldown: u64::from(thread.on_cooldown),
         moved_at_ns: Maybe(None),
         moved_why: String::new(),
     }

@@ -43,6 +43,7 @@ impl Agent {
         let before_ns = before.map(|before| before.latency_ns);
         let gains_ns_per_s: Option<f64> = plan.moves.iter().map(|planned| planned.gain_ns_per_s).sum();
         let waited = waited(snapshot);
+        let expected = locality_expected(snapshot, plan);
         report.plans.push(PlanResult {
             time_ns: now_ns,
             generation: generation.0,
@@ -50,12 +51,13 @@ impl Agent {
             predicted_gain_ns_per_s: gains_ns_per_s.map(|gains| (gains * waited.share).min(waited.ns_per_s)),
             waited_share: waited.share,
             before,
-            expected: locality_expected(snapshot, plan),
+            expected,
             after: None,
             verdict: PlanVerdict::Trial,
         });
         let changed = Changed { threads: moved, groups: places_of_moved(snapshot, plan) };
-        self.trial = Some(Trial::new(generation, before_ns, changed, explores));
+        let expected_ns = expected.map(|expected| expected.latency_ns);
+        self.trial = Some(Trial::new(generation, before_ns, changed, explores).expecting(expected_ns, gains_ns_per_s));
         Some(generation.0)
     }
 

@@ -76,6 +76,9 @@ impl Agent {
         report.mover.budget_call_ns_per_s = (self.config.mover_budget * 1e9) as u64;
         report.mover.cost_ns_per_page = self.mover.cost_ns_per_page();
         report.mover.cost_ns_per_huge_page = self.mover.cost_ns_per_huge_page();
+        let lost_undo_runs = self.mover.lost_undo_runs();
+        lost_in_words(report.mover.lost_undo_runs, lost_undo_runs).iter().for_each(|words| warn!("{words}"));
+        report.mover.lost_undo_runs = lost_undo_runs;
         report.sampler.busy_threads = busy(snapshot).count();
         report.sampler.covered_threads = busy(snapshot).filter(|thread| thread.accesses_per_s.is_some()).count();
         report.sampler.groups = snapshot.groups.len();
@@ -106,6 +109,16 @@ impl Agent {
     }
 }
 
+/// What is to be said, the first time, of pages of which it is not known any more where they came from.
+fn lost_in_words(known_runs: u64, lost_runs: u64) -> Option<String> {
+    (known_runs == 0 && lost_runs > 0).then(|| {
+        format!(
+            "a plan moves pages from more places than can be noted: {lost_runs} runs of pages so far stay where they are if it \
+             does not pay"
+        )
+    })
+}
+
 /// What is to be said, once for all of them, of pages that should have gone back and did not though their process is there: where they
 /// stay they slow it down.
 fn left_by_undo(outcomes: &[Outcome]) -> Option<String> {
@@ -129,6 +142,13 @@ mod tests {
 
     use super::*;
     use crate::testing::outcome;
+
+    #[test]
+    fn runs_that_cannot_go_back_any_more_are_told_once() {
+        assert_eq!(lost_in_words(0, 0), None);
+        assert!(lost_in_words(0, 3).unwrap().contains("3 runs of pages so far stay where they are"));
+        assert_eq!(lost_in_words(3, 4), None);
+    }
 
     #[test]
     fn pages_that_could_not_go_back_are_told() {
