@@ -32,7 +32,7 @@ PREDICTIONS = "predictions"
 DOCUMENT = ROOT / "docs/autotune.md"
 STORES = BUILD / "tuning"
 # By program, how often it repeats what it does: some tenths of a virtual second, several times what initialising takes.
-PROGRAMS = {"cg": 24, "sp": 9, "is": 12, "bandwidth": 42, "master-init": 48, "conflict": 48, "streamcluster": 48}
+PROGRAMS = {"cg": 24, "sp": 9, "is": 12, "bandwidth": 42, "master-init": 48, "conflict": 48, "streamcluster": 24}
 # By machine, the programs that are measured there unless others are named.
 MACHINES = {"2node": list(PROGRAMS), "ring4": list(PROGRAMS), "narrow4": ["streamcluster"]}
 # Where pages are matters little: threads have memory of their own that they touch first.
