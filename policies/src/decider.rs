@@ -43,6 +43,11 @@ impl PolicyChoice {
         self.policy.explores
     }
 
+    /// Whether the gain that it states counts CPUs as well as memory.
+    pub fn weighs_cpus(&self) -> bool {
+        self.policy.weighs_cpus
+    }
+
     /// Whether it may be asked after a short interval.
     pub fn is_quick(&self) -> bool {
         self.policy.quick

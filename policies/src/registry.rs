@@ -182,6 +182,8 @@ pub struct Policy {
     /// Whether its moves are trials: random ones, or such as it judges and takes back itself. Who carries them out must
     /// not undo them for what they brought.
     pub explores: bool,
+    /// Whether the gain that it states counts CPUs as well as memory, so that a plan of it may well expect accesses to take longer.
+    pub weighs_cpus: bool,
     /// Whether it may be asked after an interval of a tenth of a second: it weighs how much it knows.
     pub quick: bool,
     /// What it is doing, by what it remembers, in one line; `None` if there is nothing to say but its plans.
@@ -356,6 +358,7 @@ impl Policy {
         source: "",
         decide: |_| Ok(Plan::default()),
         explores: false,
+        weighs_cpus: false,
         quick: false,
         statement: |_| None,
     };

@@ -59,6 +59,7 @@ pub static POLICY: Policy = Policy {
     parameters: PARAMETERS,
     source: "ours: one objective for threads and pages",
     decide,
+    weighs_cpus: true,
     quick: true,
     ..Policy::PLAIN
 };

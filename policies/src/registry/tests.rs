@@ -182,6 +182,13 @@ fn policies_that_move_at_random_or_judge_themselves_explore() {
     assert_eq!(exploring, ["autopin", "cra", "imar2", "lbma", "rmma"]);
 }
 
+/// Others state what accesses save by distance alone: that is no reason to bear that they take longer.
+#[test]
+fn only_the_joint_policy_counts_cpus_into_its_gain() {
+    let weighing: Vec<&str> = policies().iter().filter(|policy| policy.weighs_cpus).map(|policy| policy.name).collect();
+    assert_eq!(weighing, ["tandem"]);
+}
+
 /// The examples themselves are tests, which `cargo test` runs.
 #[test]
 fn every_policy_has_an_example_on_its_page() {

@@ -6,7 +6,7 @@
 //! makes things worse lasts longer than three intervals, however long its pages take. What memory pressure holds up is given
 //! up, and the plan is judged by what it did.
 //!
-//! A plan may expect a higher latency and gain by something else, CPUs mostly: threads leave a crowded node and their memory stays.
+//! A plan of a policy that weighs CPUs may expect a higher latency: threads leave a crowded node and their memory stays.
 //! It has made things worse if the latency rose beyond what it expected, not by that. Whether it gained its CPUs is not judged.
 //!
 //! The latency is [`tandem_policies::stall::latency_ns`]. Where it rose, that may be the plan's doing, or the program does something
@@ -103,8 +103,8 @@ impl Trial {
         Self { generation, before_ns, accepted_ns: None, changed, explores, intervals: 0, settled_intervals: 0 }
     }
 
-    /// The same for a plan that expects this latency, and to save so much in all: if that is positive though the latency is
-    /// higher than before, it counts on something else.
+    /// The same for a plan that expects this latency, and to save so much in all, CPUs included (`None` if that is not told): if
+    /// this is positive though the latency is higher than before, it counts on CPUs.
     pub fn expecting(self, expected_ns: Option<f64>, gain_ns_per_s: Option<f64>) -> Self {
         Self { accepted_ns: expected_ns.filter(|_| gain_ns_per_s.is_some_and(|gain| gain > 0.0)), ..self }
     }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tandem_act::{Generation, PageMove};
+use tandem_policies::decider::PolicyChoice;
 use tandem_policies::model::{Action, GroupId, Move, NodeIndex, PerNode, Plan, Snapshot, ThreadId};
 use tandem_policies::stall::{Changed, locality, locality_expected, waited};
 use tandem_sense::monotonic_ns;
@@ -20,12 +21,12 @@ use crate::verify::Trial;
 impl Agent {
     /// Carries out the plan that was taken, if one was; returns its number, none if it was left.
     pub(super) fn carry_out(&mut self, snapshot: &Snapshot, decision: &Decision, report: &mut Report) -> Option<u64> {
-        let explores = self.decider.choices()[decision.taken?].explores();
-        self.act(snapshot, decision.plan()?, explores, report)
+        let choice = self.decider.choices()[decision.taken?].clone();
+        self.act(snapshot, decision.plan()?, &choice, report)
     }
 
     /// Carries out a plan; returns its number, none if it was left.
-    fn act(&mut self, snapshot: &Snapshot, plan: &Plan, explores: bool, report: &mut Report) -> Option<u64> {
+    fn act(&mut self, snapshot: &Snapshot, plan: &Plan, of: &PolicyChoice, report: &mut Report) -> Option<u64> {
         self.tell(snapshot, plan);
         if self.config.dry_run {
             return None;
@@ -57,7 +58,8 @@ impl Agent {
         });
         let changed = Changed { threads: moved, groups: places_of_moved(snapshot, plan) };
         let expected_ns = expected.map(|expected| expected.latency_ns);
-        self.trial = Some(Trial::new(generation, before_ns, changed, explores).expecting(expected_ns, gains_ns_per_s));
+        let trial = Trial::new(generation, before_ns, changed, of.explores());
+        self.trial = Some(trial.expecting(expected_ns, gains_ns_per_s.filter(|_| of.weighs_cpus())));
         Some(generation.0)
     }
 

@@ -77,7 +77,9 @@ impl Agent {
         report.mover.cost_ns_per_page = self.mover.cost_ns_per_page();
         report.mover.cost_ns_per_huge_page = self.mover.cost_ns_per_huge_page();
         let lost_undo_runs = self.mover.lost_undo_runs();
-        lost_in_words(report.mover.lost_undo_runs, lost_undo_runs).iter().for_each(|words| warn!("{words}"));
+        if let Some(words) = lost_in_words(report.mover.lost_undo_runs, lost_undo_runs) {
+            warn!("{words}");
+        }
         report.mover.lost_undo_runs = lost_undo_runs;
         report.sampler.busy_threads = busy(snapshot).count();
         report.sampler.covered_threads = busy(snapshot).filter(|thread| thread.accesses_per_s.is_some()).count();
