@@ -143,7 +143,7 @@ fn an_idle_cpu_handles_the_wake_up_itself() {
     };
     let trace = read(TRACE);
     let theirs: Vec<&str> = trace.lines().filter(is_of_theirs).collect();
-    let there = theirs.iter().copied().filter(|line| is_there(&line)).count();
+    let there = theirs.iter().copied().filter(|line| is_there(line)).count();
     assert!(
         there * 10 > theirs.len() * 9,
         "{there} of {} wake-ups where the thread runs, such as {}",
