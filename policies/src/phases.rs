@@ -7,8 +7,19 @@
 //!
 //! Ours, where the source is unclear: the first full window is a phase too. While the two windows differ it is one change
 //! and not one a slice; phases shorter than two windows are therefore not told apart.
+//!
+//! Ours, too: the same from threads that turned to other memory ([`threads_turned`]), which is known within a slice.
 
 use std::collections::VecDeque;
+
+/// Share of the threads at work that turn to other memory when a program goes on to its next phase, as a divisor: the memory of
+/// many is on the same node as before.
+const TURNING_DIVISOR: usize = 4;
+
+/// Whether so many of the threads at work turned to other memory that the program is in another phase.
+pub fn threads_turned(turned: usize, working: usize) -> bool {
+    turned > 0 && TURNING_DIVISOR * turned >= working
+}
 
 /// What a slice begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +90,12 @@ mod tests {
         let at = |what: Start| (0..40).filter(|&slice| starts[slice] == what).collect::<Vec<_>>();
         assert_eq!((at(Start::First), at(Start::Change)), (vec![4], vec![21]));
         assert_eq!(watch.mean(5), 3.0);
+    }
+
+    #[test]
+    fn a_quarter_of_the_threads_at_work_turns_to_another_phase_and_fewer_do_not() {
+        assert!(threads_turned(2, 8) && threads_turned(1, 4) && threads_turned(1, 1));
+        assert!(!threads_turned(1, 8) && !threads_turned(2, 9) && !threads_turned(0, 0) && !threads_turned(0, 4));
     }
 
     /// The formula divides by the later mean.

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use super::cold::Cold;
 use crate::model::{Action, NodeIndex, Plan, ProcessId, Snapshot, Thread, ThreadId};
+use crate::phases;
 use crate::registry::Parameters;
 
 /// What moved.
@@ -19,9 +20,6 @@ enum Mover {
     Pages(ProcessId, NodeIndex),
 }
 
-/// Share of the threads at work that turn when a program goes on to its next phase, as a divisor: the memory of many is on the same
-/// node as before.
-const TURNING_DIVISOR: usize = 4;
 /// Threads that turn within this time do so together.
 const TOGETHER_NS: u64 = 1_000_000_000;
 
@@ -71,7 +69,7 @@ impl History {
             || active.iter().filter_map(|thread| thread.turned_ns).filter(|&turned_ns| turned_ns > self.looked_ns);
         let (count, began_ns) = (turned().count(), turned().min()?);
         let together = began_ns.saturating_sub(self.phase_ns) < TOGETHER_NS;
-        if together || TURNING_DIVISOR * count < active.len() {
+        if together || !phases::threads_turned(count, active.len()) {
             return None;
         }
         Some(began_ns - std::mem::replace(&mut self.phase_ns, began_ns))

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! One generation and one cooldown for threads and pages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use tandem_policies::model::{GroupId, ThreadId};
+
+use crate::ranges::Ranges;
 
 /// Number of a plan that was acted on; later plans have higher numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -19,12 +21,6 @@ impl Generation {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct GroupCooldown {
-    end: u64,
-    expiry_ns: u64,
-}
-
 /// Who was moved recently. Times are CLOCK_MONOTONIC in ns, given by the caller.
 ///
 /// A group cools with all its bytes: a group that overlaps a cooling one is cooling too, so that cutting
@@ -33,50 +29,67 @@ struct GroupCooldown {
 #[derive(Debug)]
 pub struct Cooldowns {
     threads: BTreeMap<ThreadId, u64>,
-    /// Never overlapping each other, so that the last one that starts below an address is the only one to ask.
-    groups: BTreeMap<GroupId, GroupCooldown>,
+    groups: Ranges<u64>,
+    /// Both by when they expire, so that nobody looks at all of them to find the first.
+    thread_expiries: BTreeSet<(u64, ThreadId)>,
+    group_expiries: BTreeSet<(u64, GroupId)>,
     capacity: usize,
     dropped: u64,
-    earliest_expiry_ns: u64,
 }
 
 impl Cooldowns {
     /// No one is cooling; room for `capacity` (at least 1) threads and as many groups.
     pub fn new(capacity: usize) -> Self {
-        let capacity = capacity.max(1);
-        Self { threads: BTreeMap::new(), groups: BTreeMap::new(), capacity, dropped: 0, earliest_expiry_ns: u64::MAX }
+        Self {
+            threads: BTreeMap::new(),
+            groups: Ranges::default(),
+            thread_expiries: BTreeSet::new(),
+            group_expiries: BTreeSet::new(),
+            capacity: capacity.max(1),
+            dropped: 0,
+        }
     }
 
     /// The thread was moved at `now_ns` and rests for `cooldown_ns`. Never shortens a running cooldown.
     pub fn start_thread(&mut self, thread: ThreadId, now_ns: u64, cooldown_ns: u64) {
         self.clean(now_ns);
-        let expiry_ns = now_ns.saturating_add(cooldown_ns).max(self.threads.get(&thread).copied().unwrap_or(0));
-        if self.threads.len() >= self.capacity && !self.threads.contains_key(&thread) {
-            let first = self.threads.iter().min_by_key(|(_, expiry)| **expiry).map(|(id, _)| *id);
-            self.dropped += first.map_or(0, |id| u64::from(self.threads.remove(&id).is_some()));
+        let mut expiry_ns = now_ns.saturating_add(cooldown_ns);
+        if let Some(before_ns) = self.threads.remove(&thread) {
+            self.thread_expiries.remove(&(before_ns, thread));
+            expiry_ns = expiry_ns.max(before_ns);
+        }
+        if self.threads.len() >= self.capacity
+            && let Some((_, first)) = self.thread_expiries.pop_first()
+        {
+            self.threads.remove(&first);
+            self.dropped += 1;
         }
         self.threads.insert(thread, expiry_ns);
-        self.earliest_expiry_ns = self.earliest_expiry_ns.min(expiry_ns);
+        self.thread_expiries.insert((expiry_ns, thread));
     }
 
     /// Pages of the group's `bytes` were moved at `now_ns` and rest for `cooldown_ns`. Never shortens a running cooldown.
     pub fn start_group(&mut self, group: GroupId, bytes: u64, now_ns: u64, cooldown_ns: u64) {
         self.clean(now_ns);
-        let mut start = group.start;
-        let mut cooldown =
-            GroupCooldown { end: group.start.saturating_add(bytes), expiry_ns: now_ns.saturating_add(cooldown_ns) };
-        while let Some((old, other)) = self.overlapping(GroupId { start, ..group }, cooldown.end) {
-            self.groups.remove(&old);
-            start = start.min(old.start);
-            cooldown.end = cooldown.end.max(other.end);
-            cooldown.expiry_ns = cooldown.expiry_ns.max(other.expiry_ns);
+        let (mut start, mut end) = (group.start, group.start.saturating_add(bytes));
+        let mut expiry_ns = now_ns.saturating_add(cooldown_ns);
+        while let Some((other, its_end, its_expiry_ns)) = self.groups.last_overlapping(GroupId { start, ..group }, end)
+        {
+            self.groups.remove(other);
+            self.group_expiries.remove(&(its_expiry_ns, other));
+            start = start.min(other.start);
+            end = end.max(its_end);
+            expiry_ns = expiry_ns.max(its_expiry_ns);
         }
-        if self.groups.len() >= self.capacity {
-            let first = self.groups.iter().min_by_key(|(_, cooldown)| cooldown.expiry_ns).map(|(id, _)| *id);
-            self.dropped += first.map_or(0, |id| u64::from(self.groups.remove(&id).is_some()));
+        if self.groups.len() >= self.capacity
+            && let Some((_, first)) = self.group_expiries.pop_first()
+        {
+            self.groups.remove(first);
+            self.dropped += 1;
         }
-        self.groups.insert(GroupId { start, ..group }, cooldown);
-        self.earliest_expiry_ns = self.earliest_expiry_ns.min(cooldown.expiry_ns);
+        let merged = GroupId { start, ..group };
+        self.groups.insert(merged, end, expiry_ns);
+        self.group_expiries.insert((expiry_ns, merged));
     }
 
     /// Whether the thread was moved so recently that it must stay.
@@ -87,8 +100,8 @@ impl Cooldowns {
     /// Whether any of the group's `bytes` were moved so recently that they must stay.
     pub fn is_group_cooling(&self, group: GroupId, bytes: u64, now_ns: u64) -> bool {
         let mut end = group.start.saturating_add(bytes);
-        while let Some((other, cooldown)) = self.overlapping(group, end) {
-            if now_ns < cooldown.expiry_ns {
+        while let Some((other, _, expiry_ns)) = self.groups.last_overlapping(group, end) {
+            if now_ns < expiry_ns {
                 return true;
             }
             end = other.start;
@@ -111,21 +124,19 @@ impl Cooldowns {
         self.dropped
     }
 
-    /// The last entry of the process that overlaps [group.start, end).
-    fn overlapping(&self, group: GroupId, end: u64) -> Option<(GroupId, GroupCooldown)> {
-        let from = GroupId { start: 0, ..group };
-        let (id, cooldown) = self.groups.range(from..GroupId { start: end, ..group }).next_back()?;
-        (cooldown.end > group.start).then_some((*id, *cooldown))
-    }
-
     fn clean(&mut self, now_ns: u64) {
-        if now_ns < self.earliest_expiry_ns {
-            return;
+        while let Some(&(expiry_ns, thread)) = self.thread_expiries.first()
+            && expiry_ns <= now_ns
+        {
+            self.thread_expiries.pop_first();
+            self.threads.remove(&thread);
         }
-        self.threads.retain(|_, expiry_ns| now_ns < *expiry_ns);
-        self.groups.retain(|_, cooldown| now_ns < cooldown.expiry_ns);
-        let expiries = self.threads.values().copied().chain(self.groups.values().map(|group| group.expiry_ns));
-        self.earliest_expiry_ns = expiries.min().unwrap_or(u64::MAX);
+        while let Some(&(expiry_ns, group)) = self.group_expiries.first()
+            && expiry_ns <= now_ns
+        {
+            self.group_expiries.pop_first();
+            self.groups.remove(group);
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use tandem_bpf::{Lending, Loans};
-use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES, ProcessId};
+use tandem_policies::model::{GroupId, NodeId, ProcessId};
 
 use crate::{
     Cooldowns, Ended, Generation, MovePages, MoverConfig, Outcome, PageMove, PageMover, Purpose, Refused, Room, UndoLog,
@@ -104,7 +104,7 @@ impl<S: MovePages, A: Attention> KernelMover<S, A> {
             attention,
             most_groups: config.queue_groups.min(MOST_GROUPS),
             groups: BTreeMap::new(),
-            log: UndoLog::new(config.undo_runs),
+            log: UndoLog::new(config.undo_entries),
             paused: false,
         }
     }
@@ -208,13 +208,10 @@ impl<S: MovePages, A: Attention> PageMover for KernelMover<S, A> {
         let stopped = stopped.into_iter().map(|job| self.end(job, Ended::Cancelled, now_ns, &mut unused)).collect();
         // All pages of a group that came from one node are one group on their way back.
         let mut back: BTreeMap<_, (bool, Vec<(u64, u64)>)> = BTreeMap::new();
-        for entry in self.log.take(generation) {
-            let run = entry.run;
-            let bytes = (run.start + run.pages * PAGE_BYTES).saturating_sub(entry.group.start);
-            self.log.hold(entry.group, bytes, now_ns, hold_ns);
-            let of_node = back.entry((entry.group, run.from, entry.to)).or_default();
-            of_node.0 = run.huge;
-            of_node.1.push((run.start, run.pages));
+        for entry in self.log.take_and_hold(generation, now_ns, hold_ns) {
+            let of_node = back.entry((entry.group, entry.from, entry.to)).or_default();
+            of_node.0 = entry.huge;
+            of_node.1.extend(entry.pages.runs());
         }
         for ((group, home, from), (huge, runs)) in back {
             let pages = runs.iter().map(|run| run.1).sum();
@@ -290,12 +287,12 @@ impl<S: MovePages, A: Attention> PageMover for KernelMover<S, A> {
         self.log.forget_before(generation);
     }
 
-    fn lost_undo_runs(&self) -> u64 {
+    fn lost_undo_entries(&self) -> u64 {
         self.log.dropped()
     }
 
     fn is_held(&self, group: GroupId, bytes: u64, now_ns: u64) -> bool {
-        self.log.is_range_held(group, bytes, now_ns)
+        self.log.is_held(group, bytes, now_ns)
     }
 }
 

@@ -8,19 +8,22 @@
 mod batch;
 mod bucket;
 mod job;
+mod lane;
 mod price;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
+use crate::ranges::Ranges;
 use crate::{
-    CallError, Cooldowns, Ended, Generation, MovePages, NodeRun, Outcome, PageMove, PageMover, PageStatus, Purpose,
+    CallError, Cooldowns, Ended, Generation, MovePages, MovedPage, Outcome, PageMove, PageMover, PageStatus, Purpose,
     Refused, Room, UndoLog,
 };
 use batch::{Order, Settled};
 use bucket::Bucket;
 use job::{BATCH_PAGES, Job};
+use lane::Lane;
 use price::Price;
-use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES};
+use tandem_policies::model::{GroupId, NodeId};
 
 /// Pages that tell what one costs, and full calls of which the price is.
 const PRICED_PAGES: u64 = 64;
@@ -47,8 +50,8 @@ pub struct MoverConfig {
     pub retry_after_ns: u64,
     /// Groups queued at most; default 65536.
     pub queue_groups: usize,
-    /// Runs in the undo log at most; default 262144.
-    pub undo_runs: usize,
+    /// Entries in the undo log at most; default 131072, which is 256 GiB of memory of which each block was on one node.
+    pub undo_entries: usize,
     /// Moves wait while some task waits for memory in this share of the time, in percent; default 10.
     pub pressure_percent: u32,
 }
@@ -63,7 +66,7 @@ impl Default for MoverConfig {
             calls_per_node: 2,
             retry_after_ns: 50_000_000,
             queue_groups: 65536,
-            undo_runs: 262_144,
+            undo_entries: 131_072,
             pressure_percent: 10,
         }
     }
@@ -75,11 +78,11 @@ pub struct Mover<S> {
     system: S,
     config: MoverConfig,
     /// Work by the node that it goes to, in order.
-    lanes: BTreeMap<NodeId, VecDeque<Job>>,
+    lanes: BTreeMap<NodeId, Lane>,
     /// Jobs queued so far.
     queued: u64,
-    /// Groups that have been begun and not ended, with their bytes.
-    begun: Vec<(GroupId, u64)>,
+    /// What has been begun and not ended.
+    begun: Ranges<()>,
     pages: Bucket,
     call_ns: Bucket,
     last_run_ns: Option<u64>,
@@ -100,8 +103,6 @@ struct Run {
 
 /// A job that was taken out of its lane with what is to be done for it now.
 struct Taken {
-    /// Its place in the lane.
-    at: usize,
     job: Job,
     order: Order,
 }
@@ -116,10 +117,10 @@ impl<S: MovePages> PageMover for Mover<S> {
         if cooldowns.is_group_cooling(group, bytes, now_ns) {
             return Err(Refused::Cooldown);
         }
-        if self.log.is_range_held(group, bytes, now_ns) {
+        if self.log.is_held(group, bytes, now_ns) {
             return Err(Refused::Held);
         }
-        let mut job = Job::new(group, group.start, pages, to, generation, Purpose::Plan, cooldown_ns);
+        let mut job = Job::new(group, pages, to, generation, cooldown_ns);
         self.queued += 1;
         job.number = self.queued;
         job.huge = huge;
@@ -129,15 +130,8 @@ impl<S: MovePages> PageMover for Mover<S> {
 
     fn undo(&mut self, generation: Generation, now_ns: u64, hold_ns: u64) -> Vec<Outcome> {
         let stopped = self.take_plan(generation);
-        let entries = self.log.take(generation);
-        for entry in entries.iter().rev() {
-            let run = entry.run;
-            let bytes = (run.start + run.pages * PAGE_BYTES).saturating_sub(entry.group.start);
-            self.log.hold(entry.group, bytes, now_ns, hold_ns);
-            let purpose = Purpose::Undo { from: entry.to };
-            let mut job = Job::new(entry.group, run.start, run.pages, run.from, generation, purpose, hold_ns);
-            job.huge = run.huge;
-            self.lanes.entry(run.from).or_default().push_front(job);
+        for entry in self.log.take_and_hold(generation, now_ns, hold_ns).iter().rev() {
+            self.lanes.entry(entry.from).or_default().push_front(Job::back(entry, hold_ns));
         }
         stopped.into_iter().map(|job| job.finish(Ended::Cancelled)).collect()
     }
@@ -163,17 +157,14 @@ impl<S: MovePages> PageMover for Mover<S> {
             let settled = batch::carry_out(&self.system, &orders);
             took_ns += settled.iter().map(|one| one.time_ns).max().unwrap_or(0).max(1);
             let mut left = Vec::new();
-            for (Taken { at, mut job, .. }, settled) in round.into_iter().zip(settled) {
+            for (Taken { mut job, .. }, settled) in round.into_iter().zip(settled) {
                 match self.settle(&mut job, settled) {
                     Err(how) => self.end(job, how, now_ns, cooldowns, &mut run),
-                    Ok(()) => left.push((at, job)),
+                    Ok(()) => left.push(job),
                 }
             }
-            // The last one first: each place is that in the lane without those that were taken before.
-            for (at, job) in left.into_iter().rev() {
-                let lane = self.lanes.entry(job.outcome.to).or_default();
-                lane.insert(at.min(lane.len()), job);
-            }
+            // The last one first, so that each is where it was.
+            left.into_iter().rev().for_each(|job| self.lanes.entry(job.outcome.to).or_default().push_front(job));
         }
         self.lanes.retain(|_, lane| !lane.is_empty());
         run.ended
@@ -181,12 +172,12 @@ impl<S: MovePages> PageMover for Mover<S> {
 
     fn cancel_all(&mut self, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome> {
         self.begun.clear();
-        let jobs = std::mem::take(&mut self.lanes).into_values().flatten();
+        let jobs = std::mem::take(&mut self.lanes).into_values().flat_map(Lane::into_jobs);
         jobs.map(|job| job.cancel(now_ns, cooldowns)).collect()
     }
 
     fn is_ready(&self, now_ns: u64) -> bool {
-        let next = |lane: &VecDeque<Job>| lane.iter().find(|job| job.is_due(now_ns)).map(Job::next_batch);
+        let next = |lane: &Lane| lane.peek(now_ns).map(Job::next_batch);
         !self.paused && self.lanes.values().filter_map(next).any(|batch| self.has_budget(batch.len()))
     }
 
@@ -203,11 +194,11 @@ impl<S: MovePages> PageMover for Mover<S> {
     }
 
     fn queued_groups(&self) -> usize {
-        self.lanes.values().map(VecDeque::len).sum()
+        self.lanes.values().map(Lane::len).sum()
     }
 
     fn queued_of(&self, generation: Generation) -> Vec<(GroupId, NodeId)> {
-        let its = self.lanes.values().flatten().filter(|job| job.is_of_plan(generation));
+        let its = self.lanes.values().flat_map(Lane::iter).filter(|job| job.is_of_plan(generation));
         its.map(|job| (job.outcome.group, job.outcome.to)).collect()
     }
 
@@ -223,12 +214,12 @@ impl<S: MovePages> PageMover for Mover<S> {
         self.log.forget_before(generation);
     }
 
-    fn lost_undo_runs(&self) -> u64 {
+    fn lost_undo_entries(&self) -> u64 {
         self.log.dropped()
     }
 
     fn is_held(&self, group: GroupId, bytes: u64, now_ns: u64) -> bool {
-        self.log.is_range_held(group, bytes, now_ns)
+        self.log.is_held(group, bytes, now_ns)
     }
 }
 
@@ -248,13 +239,13 @@ impl<S: MovePages> Mover<S> {
             config,
             lanes: BTreeMap::new(),
             queued: 0,
-            begun: Vec::new(),
+            begun: Ranges::default(),
             pages: Bucket::new(config.pages_per_s, config.pages_per_s.max(BATCH_PAGES)),
             call_ns: Bucket::new(config.call_ns_per_s, config.call_ns_per_s.saturating_mul(SAVED_S).max(1)),
             last_run_ns: None,
             page_price: Price::new(PRICED_PAGES, PRICED_CALLS * BATCH_PAGES),
             huge_page_price: Price::new(1, PRICED_CALLS),
-            log: UndoLog::new(config.undo_runs),
+            log: UndoLog::new(config.undo_entries),
             paused: false,
             room: None,
         }
@@ -262,15 +253,10 @@ impl<S: MovePages> Mover<S> {
 
     /// Takes what is queued of a plan out of the lanes.
     fn take_plan(&mut self, generation: Generation) -> Vec<Job> {
-        let mut taken = Vec::new();
-        for lane in self.lanes.values_mut() {
-            let (its, others): (VecDeque<_>, _) =
-                std::mem::take(lane).into_iter().partition(|job| job.is_of_plan(generation));
-            *lane = others;
-            taken.extend(its);
-        }
-        for job in &taken {
-            self.begun.retain(|begun| *begun != job.range());
+        let its = |lane: &mut Lane| lane.take(|job| job.is_of_plan(generation));
+        let taken: Vec<Job> = self.lanes.values_mut().flat_map(its).collect();
+        for job in taken.iter().filter(|job| !job.is_fresh()) {
+            self.begun.remove(job.range().0);
         }
         taken
     }
@@ -278,8 +264,7 @@ impl<S: MovePages> Mover<S> {
     /// The next batches, for each node one and then another, as far as the budget goes. Jobs that have nothing left to do end.
     fn next_round(&mut self, now_ns: u64, cooldowns: &mut Cooldowns, run: &mut Run) -> Vec<Taken> {
         // Where two jobs have pages in common the first is the one that was queued first.
-        let first = |lane: &VecDeque<Job>| lane.front().map(|job| job.number);
-        let mut targets: Vec<(Option<u64>, NodeId)> = self.lanes.iter().map(|(to, lane)| (first(lane), *to)).collect();
+        let mut targets: Vec<_> = self.lanes.iter().map(|(to, lane)| (lane.first_number(), *to)).collect();
         targets.sort_unstable();
         let mut round: Vec<Taken> = Vec::new();
         for (_, to) in (0..self.config.calls_per_node).flat_map(|_| &targets) {
@@ -303,8 +288,7 @@ impl<S: MovePages> Mover<S> {
         let pages: usize = round.iter().map(|taken| taken.order.addresses.len()).sum();
         loop {
             let lane = self.lanes.get_mut(&to)?;
-            let at = lane.iter().position(|job| job.is_due(now_ns))?;
-            let job = &mut lane[at];
+            let job = lane.next(now_ns)?;
             let addresses = job.next_batch();
             // A page of the batch may be one of a huge page, which moves whole, but never of two.
             let room = self.room.as_ref();
@@ -320,26 +304,26 @@ impl<S: MovePages> Mover<S> {
                 room.is_some_and(|room| job.huge && !room.fits_huge(to, 1)).then_some(Ended::TargetFragmented)
             };
             if let Some(how) = over {
-                let job = lane.remove(at)?;
+                let job = lane.pop()?;
                 self.end(job, how, now_ns, cooldowns, run);
                 continue;
             }
             if addresses.is_empty() {
-                job.wait(now_ns.saturating_add(self.config.retry_after_ns.max(1)));
+                lane.put_off(now_ns.saturating_add(self.config.retry_after_ns.max(1)));
                 continue;
             }
-            let range = job.range();
-            let waits = job.is_fresh() && self.begun.iter().any(|&begun| job::overlap(begun, range));
+            let (start, end) = job.range();
+            let waits = job.is_fresh() && self.begun.last_overlapping(start, end).is_some();
             let fits = self.room.as_ref().is_none_or(|room| fits_beside(job, round, room));
             if waits || !fits || !self.has_budget(pages + addresses.len()) {
                 return None;
             }
-            let job = self.lanes.get_mut(&to)?.remove(at)?;
-            if job.is_fresh() {
-                self.begun.push(range);
+            let mut job = self.lanes.get_mut(&to)?.pop()?;
+            if job.begin() {
+                self.begun.insert(start, end, ());
             }
             let order = Order::of(&job, addresses);
-            return Some(Taken { at, job, order });
+            return Some(Taken { job, order });
         }
     }
 
@@ -347,7 +331,9 @@ impl<S: MovePages> Mover<S> {
         if how == Ended::TargetFull {
             run.full.insert(job.outcome.to);
         }
-        self.begun.retain(|begun| *begun != job.range());
+        if !job.is_fresh() {
+            self.begun.remove(job.range().0);
+        }
         job.start_cooldown(how, now_ns, cooldowns);
         run.ended.push(job.finish(how));
     }
@@ -366,7 +352,7 @@ impl<S: MovePages> Mover<S> {
         job.outcome.time_ns += settled.time_ns;
         self.call_ns.spend(settled.time_ns);
         settled.asked?;
-        job.advance(settled.unsent.len() + settled.sent.len());
+        job.advance();
         settled.unsent.iter().for_each(|&status| job.count_unsent(status));
         self.pages.spend(settled.sent.len() as u64);
         let moved_before = job.outcome.moved_pages;
@@ -397,7 +383,7 @@ impl<S: MovePages> Mover<S> {
             PageStatus::On(node) if node == to => {
                 job.outcome.moved_pages += 1;
                 if job.outcome.purpose == Purpose::Plan {
-                    let page = NodeRun { start: address, pages: 1, from, huge: job.huge };
+                    let page = MovedPage { address, from, huge: job.huge };
                     self.log.record(job.outcome.generation, job.outcome.group, page, to);
                 }
             }
@@ -414,6 +400,8 @@ impl<S: MovePages> Mover<S> {
 
 #[cfg(test)]
 mod fault_tests;
+#[cfg(test)]
+mod growth_tests;
 #[cfg(test)]
 mod memory_tests;
 #[cfg(test)]

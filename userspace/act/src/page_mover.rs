@@ -102,8 +102,8 @@ pub trait PageMover {
     /// Forgets how to undo every generation before `generation`: these plans paid.
     fn forget_before(&mut self, generation: Generation);
 
-    /// Runs of moved pages that were forgotten for lack of room: they stay where they are if their plan is undone.
-    fn lost_undo_runs(&self) -> u64;
+    /// Entries of moved pages that were forgotten for lack of room: they stay where they are if their plan is undone.
+    fn lost_undo_entries(&self) -> u64;
 
     /// Whether any of the group's `bytes` went back so recently that a move of it would be refused.
     fn is_held(&self, group: GroupId, bytes: u64, now_ns: u64) -> bool;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Where moved pages came from, so that a plan that did not pay can be rolled back.
+//!
+//! What a plan moved of a block of 2 MiB from one node to another is one entry, however its pages lay: memory that was interleaved
+//! over n nodes takes n entries a block, not one a page.
 
 use std::collections::VecDeque;
 
@@ -7,30 +10,110 @@ use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES};
 
 use crate::{Cooldowns, Generation};
 
-/// Contiguous pages that were on one node.
+/// Pages of a block: those of one huge page, and of one call.
+pub(crate) const BLOCK_PAGES: u64 = 512;
+const BLOCK_BYTES: u64 = BLOCK_PAGES * PAGE_BYTES;
+
+/// Pages of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NodeRun {
-    /// Address of the first page.
-    pub start: u64,
-    /// Base pages.
-    pub pages: u64,
-    /// Their node before the move.
+pub struct PageSet {
+    /// Address of the block.
+    block: u64,
+    /// A bit for each page.
+    pages: [u64; (BLOCK_PAGES / 64) as usize],
+}
+
+impl PageSet {
+    /// One page.
+    pub fn of(address: u64) -> Self {
+        let mut set = Self { block: address / BLOCK_BYTES * BLOCK_BYTES, pages: [0; _] };
+        set.insert(address);
+        set
+    }
+
+    /// Whether the page at this address is in the same block.
+    fn has_block_of(&self, address: u64) -> bool {
+        address / BLOCK_BYTES * BLOCK_BYTES == self.block
+    }
+
+    /// Adds a page of the same block.
+    fn insert(&mut self, address: u64) {
+        let page = (address - self.block) / PAGE_BYTES;
+        self.pages[(page / 64) as usize] |= 1 << (page % 64);
+    }
+
+    /// Addresses of the pages, in order.
+    pub fn addresses(&self) -> impl Iterator<Item = u64> + '_ {
+        let is_some = |word: u64| Some(word).filter(|word| *word != 0);
+        self.pages.iter().enumerate().flat_map(move |(at, &word)| {
+            let without_first = move |word: &u64| is_some(word & (word - 1));
+            let pages = std::iter::successors(is_some(word), without_first);
+            pages.map(move |rest| self.page(at, rest.trailing_zeros()))
+        })
+    }
+
+    /// Address of the page of a bit of a word.
+    fn page(&self, word: usize, bit: u32) -> u64 {
+        self.block + (64 * word as u64 + u64::from(bit)) * PAGE_BYTES
+    }
+
+    /// Runs of pages that follow each other: address of the first, and how many.
+    pub fn runs(&self) -> Vec<(u64, u64)> {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for address in self.addresses() {
+            match runs.last_mut() {
+                Some((start, pages)) if *start + *pages * PAGE_BYTES == address => *pages += 1,
+                _ => runs.push((address, 1)),
+            }
+        }
+        runs
+    }
+
+    /// How many pages there are.
+    pub fn len(&self) -> u64 {
+        self.pages.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// From the first page to the end of the last one.
+    pub fn span(&self) -> std::ops::Range<u64> {
+        let filled = |at: &usize| self.pages[*at] != 0;
+        let first = (0..self.pages.len()).find(filled).map(|at| self.page(at, self.pages[at].trailing_zeros()));
+        let last = (0..self.pages.len()).rfind(filled).map(|at| self.page(at, 63 - self.pages[at].leading_zeros()));
+        first.unwrap_or(self.block)..last.map_or(self.block, |last| last + PAGE_BYTES)
+    }
+}
+
+/// A page that moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MovedPage {
+    /// Its address.
+    pub address: u64,
+    /// Its node before the move.
     pub from: NodeId,
-    /// Whether they are in huge pages.
+    /// Whether it is in a huge page.
     pub huge: bool,
 }
 
-/// One run that a generation moved.
+/// Pages of one block that a generation moved from one node to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UndoEntry {
-    /// The plan that moved it.
+    /// The plan that moved them.
     pub generation: Generation,
-    /// The group it belongs to.
+    /// The group they belong to.
     pub group: GroupId,
-    /// The pages and where they were.
-    pub run: NodeRun,
+    /// The pages.
+    pub pages: PageSet,
+    /// Where they were.
+    pub from: NodeId,
     /// Where the plan put them.
     pub to: NodeId,
+    /// Whether they are in a huge page.
+    pub huge: bool,
 }
 
 /// The moves of past generations, newest last, and the groups whose moves were undone.
@@ -43,34 +126,42 @@ pub struct UndoLog {
 }
 
 impl UndoLog {
-    /// Room for `capacity` (at least 1) runs and as many held groups.
+    /// Room for `capacity` (at least 1) entries and as many held groups.
     pub fn new(capacity: usize) -> Self {
         let capacity = capacity.max(1);
         Self { entries: VecDeque::new(), capacity, dropped: 0, holds: Cooldowns::new(capacity) }
     }
 
-    /// Remembers pages that moved; those that follow each other in address and are alike in all else become one run.
-    /// At capacity the oldest run is dropped and counted.
-    pub fn record(&mut self, generation: Generation, group: GroupId, run: NodeRun, to: NodeId) {
-        if let Some(last) = self.entries.back_mut() {
-            let alike = NodeRun { start: last.run.start + last.run.pages * PAGE_BYTES, pages: run.pages, ..last.run };
-            if (last.generation, last.group, alike, last.to) == (generation, group, run, to) {
-                last.run.pages += run.pages;
-                return;
-            }
+    /// Remembers a page that moved, with those of its block that moved just before from the same node.
+    /// At capacity the oldest entry is dropped and counted.
+    pub fn record(&mut self, generation: Generation, group: GroupId, page: MovedPage, to: NodeId) {
+        let MovedPage { address, from, huge } = page;
+        // Pages of a block move one after the other: its entries, one for each node that they came from, are the last ones.
+        let of_block = |entry: &&mut UndoEntry| {
+            (entry.generation, entry.group) == (generation, group) && entry.pages.has_block_of(address)
+        };
+        let mut latest = self.entries.iter_mut().rev().take_while(of_block);
+        if let Some(entry) = latest.find(|entry| (entry.from, entry.to, entry.huge) == (from, to, huge)) {
+            entry.pages.insert(address);
+            return;
         }
         if self.entries.len() >= self.capacity {
             self.entries.pop_front();
             self.dropped += 1;
         }
-        self.entries.push_back(UndoEntry { generation, group, run, to });
+        self.entries.push_back(UndoEntry { generation, group, pages: PageSet::of(address), from, to, huge });
     }
 
-    /// Takes the runs of a generation out of the log, last moved first.
-    pub fn take(&mut self, generation: Generation) -> Vec<UndoEntry> {
+    /// Takes what a generation moved out of the log, last moved first, and holds its groups for `hold_ns`: they are not to be tried
+    /// again so soon.
+    pub fn take_and_hold(&mut self, generation: Generation, now_ns: u64, hold_ns: u64) -> Vec<UndoEntry> {
         let mut taken: Vec<_> = self.entries.iter().filter(|entry| entry.generation == generation).copied().collect();
         self.entries.retain(|entry| entry.generation != generation);
         taken.reverse();
+        for entry in &taken {
+            let bytes = entry.pages.span().end.saturating_sub(entry.group.start);
+            self.holds.start_group(entry.group, bytes, now_ns, hold_ns);
+        }
         taken
     }
 
@@ -79,22 +170,12 @@ impl UndoLog {
         self.entries.retain(|entry| entry.generation >= generation);
     }
 
-    /// Remembers that the pages of a group went back and are not to be tried again for `hold_ns`.
-    pub fn hold(&mut self, group: GroupId, bytes: u64, now_ns: u64, hold_ns: u64) {
-        self.holds.start_group(group, bytes, now_ns, hold_ns);
-    }
-
-    /// Whether a move of this group was undone so recently that it is not to be tried again.
-    pub fn is_held(&self, group: GroupId, now_ns: u64) -> bool {
-        self.holds.is_group_cooling(group, PAGE_BYTES, now_ns)
-    }
-
-    /// Whether any of the group's `bytes` went back so recently.
-    pub fn is_range_held(&self, group: GroupId, bytes: u64, now_ns: u64) -> bool {
+    /// Whether a move of any of the group's `bytes` was undone so recently that it is not to be tried again.
+    pub fn is_held(&self, group: GroupId, bytes: u64, now_ns: u64) -> bool {
         self.holds.is_group_cooling(group, bytes, now_ns)
     }
 
-    /// Runs held.
+    /// Entries held.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -104,7 +185,7 @@ impl UndoLog {
         self.entries.is_empty()
     }
 
-    /// Runs dropped for lack of room since the start: these can no longer be undone.
+    /// Entries dropped for lack of room since the start: these can no longer be undone.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -118,30 +199,66 @@ mod tests {
 
     const GROUP: GroupId = GroupId { process: ProcessId(9), start: 0 };
 
-    fn page(page: u64, from: u32, huge: bool) -> NodeRun {
-        NodeRun { start: page * PAGE_BYTES, pages: 1, from: NodeId(from), huge }
+    fn page(page: u64, from: u32) -> MovedPage {
+        MovedPage { address: page * PAGE_BYTES, from: NodeId(from), huge: false }
+    }
+
+    fn pages_of(entry: &UndoEntry) -> (u32, Vec<u64>) {
+        (entry.from.0, entry.pages.addresses().map(|address| address / PAGE_BYTES).collect())
     }
 
     #[test]
-    fn contiguous_pages_of_one_kind_from_one_node_are_one_run() {
+    fn pages_of_one_block_from_one_node_are_one_entry_however_they_lie() {
         let mut log = UndoLog::new(8);
-        for (at, from, huge) in [(0, 0, false), (1, 0, false), (2, 2, false), (4, 2, false), (5, 2, true), (6, 2, true)]
-        {
-            log.record(Generation(1), GROUP, page(at, from, huge), NodeId(1));
+        for at in [0, 1, 2, 511, 512, 513, 514] {
+            log.record(Generation(1), GROUP, page(at, at as u32 % 3), NodeId(1));
         }
-        let runs: Vec<_> = log.take(Generation(1)).iter().map(|e| (e.run.start / PAGE_BYTES, e.run.pages)).collect();
-        assert_eq!(runs, [(5, 2), (4, 1), (2, 1), (0, 2)], "last moved first");
+        let taken = log.take_and_hold(Generation(1), 0, 1);
+        let expected = [(1, vec![514]), (0, vec![513]), (2, vec![512]), (2, vec![2]), (1, vec![1, 511]), (0, vec![0])];
+        let found: Vec<_> = taken.iter().map(pages_of).collect();
+        assert_eq!(found, expected, "last moved first");
         assert!(log.is_empty());
     }
 
     #[test]
-    fn the_oldest_run_makes_room_and_is_counted() {
+    fn a_set_tells_its_pages_in_order_and_as_runs() {
+        let mut set = PageSet::of(5 << 30);
+        [511, 1, 63, 64].into_iter().for_each(|page| set.insert((5 << 30) + page * PAGE_BYTES));
+        let at = |page: u64| (5 << 30) + page * PAGE_BYTES;
+        assert_eq!(set.addresses().collect::<Vec<_>>(), [0, 1, 63, 64, 511].map(at));
+        assert_eq!(set.runs(), [(at(0), 2), (at(63), 2), (at(511), 1)]);
+        assert_eq!((set.len(), set.span()), (5, at(0)..at(512)));
+    }
+
+    #[test]
+    fn pages_that_differ_in_anything_else_are_entries_of_their_own() {
+        let mut log = UndoLog::new(8);
+        log.record(Generation(1), GROUP, page(0, 0), NodeId(1));
+        log.record(Generation(1), GROUP, page(1, 0), NodeId(2));
+        log.record(Generation(1), GROUP, MovedPage { huge: true, ..page(2, 0) }, NodeId(2));
+        log.record(Generation(2), GROUP, page(3, 0), NodeId(1));
+        log.record(Generation(2), GroupId { process: ProcessId(10), ..GROUP }, page(4, 0), NodeId(1));
+        assert_eq!(log.len(), 5);
+    }
+
+    #[test]
+    fn interleaved_memory_takes_an_entry_for_each_node_and_block() {
+        let mut log = UndoLog::new(64);
+        for at in 0..16 * BLOCK_PAGES {
+            let from = at as u32 % 4;
+            log.record(Generation(1), GROUP, page(at, if from == 1 { 4 } else { from }), NodeId(1));
+        }
+        assert_eq!((log.len(), log.dropped()), (64, 0));
+    }
+
+    #[test]
+    fn the_oldest_entry_makes_room_and_is_counted() {
         let mut log = UndoLog::new(2);
         for generation in 1..=3 {
-            log.record(Generation(generation), GROUP, page(0, 0, false), NodeId(1));
+            log.record(Generation(generation), GROUP, page(0, 0), NodeId(1));
         }
         assert_eq!((log.len(), log.dropped()), (2, 1));
-        assert!(log.take(Generation(1)).is_empty());
+        assert!(log.take_and_hold(Generation(1), 0, 1).is_empty());
         log.forget_before(Generation(3));
         assert_eq!(log.len(), 1);
     }
@@ -149,9 +266,11 @@ mod tests {
     #[test]
     fn an_undone_group_is_held_until_its_time() {
         let mut log = UndoLog::new(2);
-        log.hold(GROUP, PAGE_BYTES, 100, 50);
-        assert!(log.is_held(GROUP, 149));
-        assert!(!log.is_held(GROUP, 150));
-        assert!(!log.is_held(GroupId { start: PAGE_BYTES, ..GROUP }, 120));
+        log.record(Generation(1), GROUP, page(1, 0), NodeId(1));
+        log.take_and_hold(Generation(1), 100, 50);
+        assert!(log.is_held(GROUP, PAGE_BYTES, 149));
+        assert!(!log.is_held(GROUP, PAGE_BYTES, 150));
+        let behind = GroupId { start: 2 * PAGE_BYTES, ..GROUP };
+        assert!(!log.is_held(behind, PAGE_BYTES, 120));
     }
 }

@@ -169,8 +169,8 @@ pub struct MoverReport {
     pub cost_ns_per_huge_page: Option<f64>,
     /// Times that moves waited for memory pressure to end.
     pub pressure_pauses: u64,
-    /// Runs of moved pages that cannot go back any more if their plan is undone, as there was no room to note more.
-    pub lost_undo_runs: u64,
+    /// Blocks of 2 MiB of which pages that were moved cannot go back any more if their plan is undone, as there was no room to note more.
+    pub lost_undo_entries: u64,
 }
 
 /// Everything.

@@ -109,10 +109,10 @@ impl Trial {
         Self { accepted_ns: expected_ns.filter(|_| gain_ns_per_s.is_some_and(|gain| gain > 0.0)), ..self }
     }
 
-    /// One interval later: how far its `moves` are, and whether threads `turned` to other memory. Without a signal before or
-    /// after, nothing speaks against the plan. What is still on its way after a final verdict is the caller's to stop.
-    pub fn judge(&mut self, moves: Moves, turned: bool, seen: Seen) -> Verdict {
-        if turned {
+    /// One interval later: how far its `moves` are, and whether the program is in a `new_phase`. Without a signal before or after,
+    /// nothing speaks against the plan. What is still on its way after a final verdict is the caller's to stop.
+    pub fn judge(&mut self, moves: Moves, new_phase: bool, seen: Seen) -> Verdict {
+        if new_phase {
             return Verdict::Superseded;
         }
         self.intervals += 1;
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_whose_threads_turned_is_superseded_wherever_its_pages_are() {
+    fn a_plan_of_another_phase_is_superseded_wherever_its_pages_are() {
         let worse = seen(Some(300.0), Some(100.0));
         for moves in [Moves::UnderWay, Moves::HeldUp, Moves::Over] {
             let mut trial = Trial::new(Generation(1), Some(100.0), Changed::default(), false);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Moves 4 MiB of its own and of a child's memory between two real nodes and back, in base and in huge pages; and huge pages to
-//! a node whose free memory is in pieces; and pages with which the kernel does something else at the same time.
+//! a node whose free memory is in pieces; pages with which the kernel does something else at the same time; and pages that it will
+//! not move.
 
+mod faults;
 mod rivals;
 
 use std::path::Path;
@@ -37,7 +39,7 @@ fn main() {
         println!("ok: own memory, huge pages {huge}");
 
         let start = map(BYTES, huge);
-        let child = Child::that_touches(first, start);
+        let child = Child::that_touches(first, start, BYTES);
         there_and_back(ProcessId(child.0 as u32), start, huge, first, second);
         println!("ok: a child's memory, huge pages {huge}");
     }
@@ -47,6 +49,15 @@ fn main() {
     println!("ok: beside huge pages that come and go");
     rivals::moves_beside_damon([first, second]);
     println!("ok: beside DAMON");
+    faults::pages_under_io_stay([first, second]);
+    println!("ok: pages that I/O holds");
+    faults::pages_of_hugetlbfs_are_accounted_for([first, second]);
+    println!("ok: pages of hugetlbfs");
+    faults::a_process_exits_in_the_middle([first, second]);
+    println!("ok: a process that exits in the middle");
+    faults::a_node_fills_up_without_reclaim([first, second]);
+    println!("ok: a node that fills up");
+    // The last one: it leaves memory in pieces.
     stay_whole_where_memory_is_in_pieces(first, second);
     println!("ok: huge pages stay whole where memory is in pieces");
 }
@@ -85,7 +96,7 @@ fn touch_on(node: NodeId, start: u64, bytes: usize, policy: i32) {
 struct Child(libc::pid_t);
 
 impl Child {
-    fn that_touches(node: NodeId, start: u64) -> Self {
+    fn that_touches(node: NodeId, start: u64, bytes: usize) -> Self {
         let mut pipe = [0; 2];
         // SAFETY: the child makes system calls only until it is killed; the descriptors are ours.
         unsafe {
@@ -93,7 +104,7 @@ impl Child {
             let pid = libc::fork();
             assert!(pid >= 0);
             if pid == 0 {
-                touch_on(node, start, BYTES, MPOL_BIND);
+                touch_on(node, start, bytes, MPOL_BIND);
                 libc::write(pipe[1], [1u8].as_ptr().cast(), 1);
                 loop {
                     libc::pause();
@@ -119,13 +130,24 @@ impl Drop for Child {
     }
 }
 
-fn assert_all_on(process: ProcessId, start: u64, node: NodeId) {
-    let addresses: Vec<u64> = (0..PAGES).map(|page| start + page * PAGE_BYTES).collect();
+/// Where each page of some memory is.
+fn places(process: ProcessId, start: u64, bytes: usize) -> Vec<PageStatus> {
+    let addresses: Vec<u64> = (start..start + bytes as u64).step_by(PAGE_BYTES as usize).collect();
     let mut raw = vec![UNWRITTEN; addresses.len()];
-    assert_eq!(LinuxMovePages::default().call(process, &addresses, None, &mut raw).result, Ok(0));
-    for (page, raw) in raw.into_iter().enumerate() {
-        assert_eq!(PageStatus::from_raw(raw), PageStatus::On(node), "page {page}");
+    let asked = LinuxMovePages::default().call(process, &addresses, None, &mut raw).result;
+    if asked.is_err() {
+        return Vec::new();
     }
+    raw.into_iter().map(PageStatus::from_raw).collect()
+}
+
+/// How many pages of some memory are on a node; none if the process is gone.
+fn count_on(process: ProcessId, start: u64, bytes: usize, node: NodeId) -> u64 {
+    places(process, start, bytes).into_iter().filter(|&place| place == PageStatus::On(node)).count() as u64
+}
+
+fn assert_all_on(process: ProcessId, start: u64, node: NodeId) {
+    assert_eq!(count_on(process, start, BYTES, node), PAGES);
 }
 
 fn anon_huge_bytes(process: ProcessId, start: u64) -> u64 {
@@ -171,14 +193,17 @@ fn there_and_back(process: ProcessId, start: u64, huge: bool, first: NodeId, sec
     assert_eq!(anon_huge_bytes(process, start), huge_bytes, "huge pages stay whole on the way back");
 }
 
+/// Whether a node has so many pages to spare.
+fn has_room(node: NodeId, pages: u64) -> bool {
+    let text = std::fs::read_to_string("/proc/zoneinfo").expect("the kernel tells of zones");
+    Room::new(&ZoneRooms::parse(&text).expect("zones"), None).fits(node, pages)
+}
+
 /// Takes what the node has but for 8 MiB, and gives every other page back. What is left in large blocks is less than
 /// [`MANY_HUGE_BYTES`]; much is free in single pages.
 fn break_up(node: NodeId) {
     std::fs::write("/proc/sys/vm/compaction_proactiveness", "0").expect("a kernel that compacts memory");
-    let has_room = || {
-        let text = std::fs::read_to_string("/proc/zoneinfo").expect("the kernel tells of zones");
-        Room::new(&ZoneRooms::parse(&text).expect("zones"), None).fits(node, 2 * PAGES)
-    };
+    let has_room = || has_room(node, 2 * PAGES);
     let mut taken = Vec::new();
     while has_room() {
         let start = map(BYTES, false);

@@ -37,11 +37,11 @@ impl Drop for Setting {
     }
 }
 
-fn write(path: &Path, value: &str) {
+pub fn write(path: &Path, value: &str) {
     fs::write(path, value).unwrap_or_else(|error| panic!("{value} > {}: {error}", path.display()));
 }
 
-fn number(path: impl AsRef<Path>) -> u64 {
+pub fn number(path: impl AsRef<Path>) -> u64 {
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.as_ref().display()));
     text.trim().parse().unwrap_or_else(|_| panic!("{}: {text}", path.as_ref().display()))
 }
@@ -104,7 +104,7 @@ impl Numbered {
     }
 }
 
-fn all_pages(outcome: &Outcome) -> u64 {
+pub fn all_pages(outcome: &Outcome) -> u64 {
     let counts = [
         outcome.moved_pages,
         outcome.already_there_pages,

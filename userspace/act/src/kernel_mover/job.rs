@@ -4,7 +4,7 @@
 use tandem_policies::model::PAGE_BYTES;
 
 use crate::move_pages::UNWRITTEN;
-use crate::{CallError, Ended, Generation, MovePages, NodeRun, Outcome, PageStatus, Purpose};
+use crate::{CallError, Ended, Generation, MovePages, MovedPage, Outcome, PageStatus, Purpose};
 
 /// Rounds in which hardly anything came after which a group is given up, besides those of two scans: the first only arms.
 const IDLE_ROUNDS: u32 = 4;
@@ -118,7 +118,7 @@ impl Job {
     }
 
     /// What became of it, and the pages that went with where they were.
-    pub(super) fn finish(mut self, how: Ended, system: &impl MovePages) -> (Outcome, Vec<NodeRun>) {
+    pub(super) fn finish(mut self, how: Ended, system: &impl MovePages) -> (Outcome, Vec<MovedPage>) {
         let mut moved = Vec::new();
         if !self.before.is_empty() && how != Ended::ProcessGone {
             match self.ask(system, 1) {
@@ -132,7 +132,7 @@ impl Job {
     }
 
     /// Counts each page by where it was and is now; returns those that went.
-    fn count(&mut self, after: &[Run]) -> Vec<NodeRun> {
+    fn count(&mut self, after: &[Run]) -> Vec<MovedPage> {
         let each = |runs: &[Run]| -> Vec<PageStatus> {
             runs.iter().flat_map(|run| std::iter::repeat_n(run.status, run.pages as usize)).collect()
         };
@@ -140,11 +140,11 @@ impl Job {
         let of_part = |&(start, pages): &(u64, u64)| (0..pages).map(move |page| start + page * PAGE_BYTES);
         let addresses: Vec<u64> = self.parts.iter().flat_map(of_part).collect();
         let mut moved = Vec::new();
-        for ((&start, before), after) in addresses.iter().zip(before).zip(after) {
+        for ((&address, before), after) in addresses.iter().zip(before).zip(after) {
             match before {
                 PageStatus::On(from) if self.goes(before) && after == PageStatus::On(self.outcome.to) => {
                     self.outcome.moved_pages += 1;
-                    moved.push(NodeRun { start, pages: 1, from, huge: self.huge });
+                    moved.push(MovedPage { address, from, huge: self.huge });
                 }
                 PageStatus::On(_) if self.goes(before) => self.outcome.count_unmoved(after, 1),
                 PageStatus::On(node) if node != self.outcome.to => self.outcome.moved_on_pages += 1,

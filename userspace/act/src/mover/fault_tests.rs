@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Mutex;
 
-use tandem_policies::model::ProcessId;
+use tandem_policies::model::{PAGE_BYTES, ProcessId};
 
 use super::tests::{S, one_by_one, wanted};
 use super::*;

@@ -3,10 +3,11 @@
 
 use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES};
 
-use crate::{Cooldowns, Ended, Generation, Outcome, PageStatus, Purpose};
+use crate::undo::BLOCK_PAGES;
+use crate::{Cooldowns, Ended, Generation, Outcome, PageSet, PageStatus, Purpose, UndoEntry};
 
-/// Pages in one call: those of one 2 MiB huge page, whose end a call never straddles.
-pub(super) const BATCH_PAGES: u64 = 512;
+/// Pages in one call: those of one block, whose end a call never straddles.
+pub(super) const BATCH_PAGES: u64 = BLOCK_PAGES;
 /// Pages in one call of a retry: the kernel ends a call early at pages that stay busy.
 const RETRY_BATCH_PAGES: usize = 16;
 
@@ -19,6 +20,12 @@ pub(super) struct Job {
     cooldown_ns: u64,
     /// Whether its pages are in huge pages.
     pub(super) huge: bool,
+    /// Where its pages end.
+    end: u64,
+    /// The ones that are meant, if not all.
+    only: Option<PageSet>,
+    /// Whether any of it was tried.
+    begun: bool,
     next: u64,
     busy: Vec<u64>,
     /// Set once the busy pages wait for their second try.
@@ -26,26 +33,52 @@ pub(super) struct Job {
 }
 
 impl Job {
-    pub(super) fn new(
-        group: GroupId,
-        start: u64,
-        pages: u64,
-        to: NodeId,
-        generation: Generation,
-        purpose: Purpose,
-        cooldown_ns: u64,
-    ) -> Self {
-        let outcome = Outcome::new(group, start, pages, to, generation, purpose);
-        Self { outcome, number: 0, cooldown_ns, huge: false, next: start, busy: Vec::new(), retry_at_ns: None }
+    /// A move of a plan: all of these pages.
+    pub(super) fn new(group: GroupId, pages: u64, to: NodeId, generation: Generation, cooldown_ns: u64) -> Self {
+        let outcome = Outcome::new(group, group.start, pages, to, generation, Purpose::Plan);
+        Self::of(outcome, group.start + pages * PAGE_BYTES, cooldown_ns)
     }
 
-    /// What it covers: the start as a group's, and the bytes.
+    /// The way back of pages that a plan moved, before all others.
+    pub(super) fn back(entry: &UndoEntry, cooldown_ns: u64) -> Self {
+        let (span, purpose) = (entry.pages.span(), Purpose::Undo { from: entry.to });
+        let pages = entry.pages.len();
+        let outcome = Outcome::new(entry.group, span.start, pages, entry.from, entry.generation, purpose);
+        Self { huge: entry.huge, only: Some(entry.pages), ..Self::of(outcome, span.end, cooldown_ns) }
+    }
+
+    fn of(outcome: Outcome, end: u64, cooldown_ns: u64) -> Self {
+        let next = outcome.start;
+        Self {
+            outcome,
+            number: 0,
+            cooldown_ns,
+            huge: false,
+            end,
+            only: None,
+            begun: false,
+            next,
+            busy: Vec::new(),
+            retry_at_ns: None,
+        }
+    }
+
+    /// What it covers: the start as a group's, and the end.
     pub(super) fn range(&self) -> (GroupId, u64) {
-        (GroupId { start: self.outcome.start, ..self.outcome.group }, self.outcome.bytes)
+        (GroupId { start: self.outcome.start, ..self.outcome.group }, self.end)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.end - self.outcome.start
+    }
+
+    /// Takes it for begun; whether it was not before.
+    pub(super) fn begin(&mut self) -> bool {
+        !std::mem::replace(&mut self.begun, true)
     }
 
     pub(super) fn is_fresh(&self) -> bool {
-        self.next == self.outcome.start
+        !self.begun
     }
 
     /// Whether it may be worked on now.
@@ -64,8 +97,7 @@ impl Job {
     }
 
     pub(super) fn is_stopped_by(&self, cooldowns: &Cooldowns, now_ns: u64) -> bool {
-        let (range, bytes) = self.range();
-        self.outcome.purpose == Purpose::Plan && cooldowns.is_group_cooling(range, bytes, now_ns)
+        self.outcome.purpose == Purpose::Plan && cooldowns.is_group_cooling(self.range().0, self.bytes(), now_ns)
     }
 
     /// The addresses to be dealt with next; empty when all were.
@@ -73,18 +105,24 @@ impl Job {
         if self.retry_at_ns.is_some() {
             return self.busy.iter().take(RETRY_BATCH_PAGES).copied().collect();
         }
-        let huge_bytes = BATCH_PAGES * PAGE_BYTES;
-        let end = self.outcome.start + self.outcome.bytes;
-        let until = (self.next / huge_bytes + 1).saturating_mul(huge_bytes).min(end);
-        (self.next..until).step_by(PAGE_BYTES as usize).collect()
+        let all = (self.next..self.batch_end()).step_by(PAGE_BYTES as usize);
+        match &self.only {
+            None => all.collect(),
+            Some(meant) => meant.addresses().filter(|address| *address >= self.next).collect(),
+        }
     }
 
-    /// So many pages of the next batch have been dealt with.
-    pub(super) fn advance(&mut self, pages: usize) {
+    fn batch_end(&self) -> u64 {
+        let block_bytes = BATCH_PAGES * PAGE_BYTES;
+        (self.next / block_bytes + 1).saturating_mul(block_bytes).min(self.end)
+    }
+
+    /// The next batch has been dealt with.
+    pub(super) fn advance(&mut self) {
         if self.retry_at_ns.is_some() {
-            self.busy.drain(..pages);
+            self.busy.drain(..RETRY_BATCH_PAGES.min(self.busy.len()));
         } else {
-            self.next += pages as u64 * PAGE_BYTES;
+            self.next = self.batch_end();
         }
     }
 
@@ -108,8 +146,7 @@ impl Job {
     /// Lets what moved rest, and what did not because memory is in pieces there: that does not change soon.
     pub(super) fn start_cooldown(&self, how: Ended, now_ns: u64, cooldowns: &mut Cooldowns) {
         if self.outcome.moved_pages > 0 || how == Ended::TargetFragmented {
-            let (range, bytes) = self.range();
-            cooldowns.start_group(range, bytes, now_ns, self.cooldown_ns);
+            cooldowns.start_group(self.range().0, self.bytes(), now_ns, self.cooldown_ns);
         }
     }
 
@@ -130,11 +167,4 @@ impl Job {
         self.outcome.not_tried_pages = self.outcome.requested_pages - self.outcome.counted_pages();
         self.outcome
     }
-}
-
-/// Whether two ranges have memory in common.
-pub(super) fn overlap((one, one_bytes): (GroupId, u64), (other, other_bytes): (GroupId, u64)) -> bool {
-    one.process == other.process
-        && one.start < other.start.saturating_add(other_bytes)
-        && other.start < one.start.saturating_add(one_bytes)
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use tandem_policies::model::ProcessId;
+use tandem_policies::model::{PAGE_BYTES, ProcessId};
 
 use super::*;
 use crate::{Call, ZoneRooms};
@@ -366,10 +366,29 @@ fn undo_restores_every_page_and_holds_the_group() {
     let outcomes = mover.run(1, &mut cooldowns);
     assert_eq!(mover.system.lock().unwrap().pages, before);
     assert_eq!(outcomes.iter().map(|outcome| outcome.moved_pages).sum::<u64>(), 8);
-    assert!(mover.undo_log().is_held(group(0), 19 * S) && !mover.undo_log().is_held(group(0), 21 * S));
+    let is_held = |at_ns| mover.is_held(group(0), PAGE_BYTES, at_ns);
+    assert!(is_held(19 * S) && !is_held(21 * S));
     assert!(mover.undo_log().is_empty());
     let fresh = Cooldowns::new(1);
     assert_eq!(mover.enqueue(wanted(4, 4, 1, 8), S, &fresh), Err(Refused::Held));
+}
+
+#[test]
+fn interleaved_pages_go_back_in_one_call_a_node_and_block() {
+    let mut script = resident(2048, 0);
+    script.pages.iter_mut().for_each(|(address, node)| *node = (address / PAGE_BYTES % 4) as i32);
+    let before = script.pages.clone();
+    let (mut mover, mut cooldowns) = mover(script);
+    mover.enqueue(wanted(0, 2048, 1, 7), 0, &cooldowns).unwrap();
+    assert_eq!(mover.run(0, &mut cooldowns)[0].moved_pages, 1536);
+    mover.undo(Generation(7), 1, S);
+    assert_eq!(mover.queued_groups(), 12, "from three nodes, in four blocks");
+    let calls_before = mover.system.lock().unwrap().calls;
+    let outcomes = mover.run(1, &mut cooldowns);
+    let sum = |count: fn(&Outcome) -> u64| outcomes.iter().map(count).sum::<u64>();
+    assert_eq!((sum(|one| one.moved_pages), sum(|one| one.requested_pages)), (1536, 1536));
+    let script = mover.system.lock().unwrap();
+    assert_eq!((&script.pages, script.calls - calls_before), (&before, 24), "one asks, one sends");
 }
 
 #[test]

@@ -3,11 +3,13 @@
 
 use tandem_act::{Generation, PageMover};
 use tandem_policies::model::{GroupId, NodeIndex, Snapshot};
+use tandem_policies::phases;
 use tandem_sense::monotonic_ns;
 use tandem_view::PlanVerdict;
 use tracing::warn;
 
 use super::{Agent, HOLD_COOLDOWNS};
+use crate::leases::busy;
 use crate::reasons::UNDONE;
 use crate::report::{Report, ThreadMove};
 use crate::verify::{Moves, Seen, Trial, Verdict};
@@ -22,9 +24,10 @@ impl Agent {
             _ if self.mover.is_paused() => Moves::HeldUp,
             _ => Moves::UnderWay,
         };
-        let turned = self.pace.is_quick() && self.sensor.threads_turned() > 0;
+        let new_phase =
+            self.pace.is_quick() && phases::threads_turned(self.sensor.threads_turned(), busy(snapshot).count());
         let seen = Seen::of(snapshot, &trial.changed, &on_their_way);
-        let (verdict, after_ns) = match trial.judge(moves, turned, seen) {
+        let (verdict, after_ns) = match trial.judge(moves, new_phase, seen) {
             Verdict::Wait => return false,
             Verdict::Keep { after_ns } => (PlanVerdict::Kept, after_ns),
             Verdict::Undo { after_ns } => (PlanVerdict::Undone, Some(after_ns)),

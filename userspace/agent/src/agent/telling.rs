@@ -76,11 +76,11 @@ impl Agent {
         report.mover.budget_call_ns_per_s = (self.config.mover_budget * 1e9) as u64;
         report.mover.cost_ns_per_page = self.mover.cost_ns_per_page();
         report.mover.cost_ns_per_huge_page = self.mover.cost_ns_per_huge_page();
-        let lost_undo_runs = self.mover.lost_undo_runs();
-        if let Some(words) = lost_in_words(report.mover.lost_undo_runs, lost_undo_runs) {
+        let lost_undo_entries = self.mover.lost_undo_entries();
+        if let Some(words) = lost_in_words(report.mover.lost_undo_entries, lost_undo_entries) {
             warn!("{words}");
         }
-        report.mover.lost_undo_runs = lost_undo_runs;
+        report.mover.lost_undo_entries = lost_undo_entries;
         report.sampler.busy_threads = busy(snapshot).count();
         report.sampler.covered_threads = busy(snapshot).filter(|thread| thread.accesses_per_s.is_some()).count();
         report.sampler.groups = snapshot.groups.len();
@@ -112,10 +112,10 @@ impl Agent {
 }
 
 /// What is to be said, the first time, of pages of which it is not known any more where they came from.
-fn lost_in_words(known_runs: u64, lost_runs: u64) -> Option<String> {
-    (known_runs == 0 && lost_runs > 0).then(|| {
+fn lost_in_words(known: u64, lost: u64) -> Option<String> {
+    (known == 0 && lost > 0).then(|| {
         format!(
-            "a plan moves pages from more places than can be noted: {lost_runs} runs of pages so far stay where they are if it \
+            "a plan moves pages from more places than can be noted: pages in {lost} blocks so far stay where they are if it \
              does not pay"
         )
     })
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn runs_that_cannot_go_back_any_more_are_told_once() {
         assert_eq!(lost_in_words(0, 0), None);
-        assert!(lost_in_words(0, 3).unwrap().contains("3 runs of pages so far stay where they are"));
+        assert!(lost_in_words(0, 3).unwrap().contains("pages in 3 blocks so far stay where they are"));
         assert_eq!(lost_in_words(3, 4), None);
     }
 
