@@ -185,11 +185,15 @@ impl<'a> Planner<'a> {
             && memory >= lines
             && let Some(row) = &thread.accesses_per_s
         {
-            let share = (100.0 * row[NodeIndex(to)] / row.total()).round();
-            return format!(
-                "{share} % of its accesses go to node {}, from which it is nearer to the others too",
-                id(to)
-            );
+            return match (100.0 * row[NodeIndex(to)] / row.total()).round() {
+                0.0 => format!("node {} is nearer to the memory that it uses", id(to)),
+                share => {
+                    format!(
+                        "{share} % of its accesses go to node {}, from which it is nearer to the others too",
+                        id(to)
+                    )
+                }
+            };
         }
         if self.assumed_gain(at, from, to) > lines.max(0.0) {
             return format!("the memory of node {} has less to do, and it takes its own along", id(to));

@@ -74,6 +74,18 @@ fn a_thread_with_a_gigabyte_elsewhere_goes_to_it() {
     assert!(plan.moves[0].reason.contains("100 % of its accesses go to node 1"), "{}", plan.moves[0].reason);
 }
 
+#[test]
+fn a_thread_that_goes_near_its_memory_is_told_so_where_there_is_no_cpu_left() {
+    let threads = SnapshotBuilder::new(ring_of_four(1)).thread_with_memory_on(1, 2, 0).thread_with_memory_on(2, 0, 0);
+    let of_both = [(1, 1e6 / 512.0), (2, 1e6 / 512.0)];
+    let snapshot = (0..512).fold(threads, |all, _| all.group_used_by(&[ALL, 0, 0, 0], &of_both)).build();
+    let plan = planned(&snapshot);
+    let (threads, pages) = moves(&snapshot, &plan);
+    assert!(threads == [(1, 1)] || threads == [(1, 3)], "{plan:?}");
+    assert_eq!(pages, []);
+    assert!(plan.moves[0].reason.ends_with("is nearer to the memory that it uses"), "{}", plan.moves[0].reason);
+}
+
 /// Ten threads on a full node whose five groups are on the other, which is full as well.
 fn memory_elsewhere() -> Snapshot {
     let threads = (1..=10).fold(SnapshotBuilder::new(two_nodes(10)), |all, tid| all.thread_with_memory_on(tid, 0, 1));

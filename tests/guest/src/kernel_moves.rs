@@ -90,9 +90,7 @@ fn the_kernel_brings_pages_where_a_plan_wants_them() {
     let (scx, _class, worker, memory, away) = walk_from_afar(report);
     wait_until("the kernel brings the pages", || memory.pages_on(away) >= MOST_PAGES);
     wait_until("what was lent is taken back", || class_of(&worker) == SCHED_EXT && fs::metadata(NOTE).is_err());
-    assert!(scx.stop().success());
-    let report = fs::read_to_string(report).expect("it wrote its report");
-    let report: serde_json::Value = serde_json::from_str(&report).expect("the report is JSON");
+    let report = scx.stop_and_report(report);
     let moved = |one: &serde_json::Value| one["outcome"]["moved_pages"].as_u64().expect("each has its outcome");
     let moves = report["page_moves"].as_array().expect("moves are listed");
     assert!(moves.iter().map(moved).sum::<u64>() >= MOST_PAGES as u64, "{moves:?}");

@@ -96,13 +96,11 @@ fn limits_of_a_cpuset_keep_pages_from_a_node() {
     free.near();
     wait_until("the pages of the other come", || free.near() >= MOST_PAGES);
     assert_eq!(bound.near(), 0);
-    assert!(scx.stop().success());
-    let text = std::fs::read_to_string(report).expect("a report was asked for");
-    let report: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    let report = scx.stop_and_report(report);
     let moves = report["page_moves"].as_array().expect("moves are listed");
     let of = |visitor: &Visitor| moves.iter().filter(|one| one["process"] == visitor.process.id()).count();
-    assert!(of(&free) > 0, "{text}");
-    assert_eq!(of(&bound), 0, "they were not even tried: {text}");
+    assert!(of(&free) > 0, "{report}");
+    assert_eq!(of(&bound), 0, "they were not even tried: {report}");
     drop(bound);
 }
 

@@ -19,6 +19,7 @@ mod programs;
 mod real_time;
 mod recording;
 mod refusals;
+mod rest;
 mod scheduling;
 mod service;
 mod storms;
@@ -73,6 +74,7 @@ fn main() {
             dump::tests(),
             programs::tests(),
             agent::tests(),
+            rest::tests(),
             limits::tests(),
             faults::tests(),
             kernel_moves::tests(),

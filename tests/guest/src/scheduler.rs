@@ -112,6 +112,16 @@ impl Scx {
         self.child.wait().expect("a child can be waited for")
     }
 
+    /// Stops it in good order; what it reported in this file, for which it was asked.
+    ///
+    /// # Panics
+    /// If it fails, or there is no such report.
+    pub fn stop_and_report(self, file: &Path) -> serde_json::Value {
+        assert!(self.stop().success());
+        let text = fs::read_to_string(file).expect("a report was asked for");
+        serde_json::from_str(&text).expect("it is JSON")
+    }
+
     /// Kills it without any chance to clean up.
     ///
     /// # Panics
