@@ -43,6 +43,7 @@ impl Status {
         } else {
             format!("Of its memory {known} MiB are known by samples: {}.", by_node.join(", "))
         }];
+        said.extend(staying(process));
         let mut moves = self.moves.iter().filter(|one| one.pages > 0 && one.pid == Maybe(Some(process.pid)));
         let pages: u64 = moves.clone().map(|one| one.pages).sum();
         if let Some(last) = moves.next_back() {
@@ -130,6 +131,20 @@ impl Status {
     fn ago(&self, time_ns: u64) -> String {
         format!("{:.0} s ago", self.time_ns.saturating_sub(time_ns) as f64 / 1e9)
     }
+}
+
+/// What of a process's memory may not be moved, and why.
+fn staying(process: &ProcessView) -> Option<String> {
+    let all = [
+        (process.shared_mib, "that other processes map too"),
+        (process.pinned_mib, "that are locked or pinned, or of a kind that the kernel does not migrate"),
+        (process.bound_mib, "that the process binds to nodes itself, or of which it may not use other nodes"),
+        (process.hugetlb_mib, "in huge pages of hugetlbfs"),
+        (process.resting_mib, "that were moved, or moved back, so recently that they rest"),
+    ];
+    let some: Vec<String> =
+        all.iter().filter(|one| one.0 > 0).map(|(mib, which)| format!("{mib} MiB {which}")).collect();
+    (!some.is_empty()).then(|| format!("Of them stay: {}.", some.join("; ")))
 }
 
 /// What a plan promised and what was measured.
@@ -292,6 +307,17 @@ mod tests {
         let text = status.explain_memory(&process).join(" ");
         assert!(text.contains("12 MiB are known by samples: 12 MiB on node 2."), "{text}");
         assert!(text.contains("Of it 128 pages were moved lately, the last ones 1 s ago to node 2"), "{text}");
+    }
+
+    #[test]
+    fn memory_that_stays_is_told_with_why() {
+        let process = ProcessView { pid: 5, known_mib: vec![0, 12], ..ProcessView::default() };
+        assert!(!status().explain_memory(&process).join(" ").contains("stay"));
+        let process = ProcessView { shared_mib: 3, hugetlb_mib: 4, ..process };
+        let told =
+            "12 MiB on node 2. Of them stay: 3 MiB that other processes map too; 4 MiB in huge pages of hugetlbfs.";
+        let text = status().explain_memory(&process).join(" ");
+        assert!(text.contains(told), "{text}");
     }
 
     #[test]

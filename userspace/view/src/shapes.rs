@@ -157,6 +157,18 @@ pub struct ProcessView {
     pub local_share: Maybe<f64>,
     #[stat(desc = "known resident memory by node [MiB]")]
     pub known_mib: Vec<u64>,
+    #[stat(desc = "known memory that stays because other processes map it too [MiB]")]
+    pub shared_mib: u64,
+    #[stat(
+        desc = "known memory that stays because it is locked or pinned, or of a kind that the kernel does not migrate [MiB]"
+    )]
+    pub pinned_mib: u64,
+    #[stat(desc = "known memory that stays because the process binds it to nodes or may not use others [MiB]")]
+    pub bound_mib: u64,
+    #[stat(desc = "known memory that stays because it is in huge pages of hugetlbfs [MiB]")]
+    pub hugetlb_mib: u64,
+    #[stat(desc = "known memory that stays for a while because it was moved, or moved back, lately [MiB]")]
+    pub resting_mib: u64,
     #[stat(desc = "busy threads by node")]
     pub busy_threads: Vec<u64>,
 }

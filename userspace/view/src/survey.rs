@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use tandem_policies::model::{NodeIndex, PAGE_BYTES, Snapshot, Thread, ThreadId};
+use tandem_policies::model::{NodeIndex, PAGE_BYTES, PageGroup, Snapshot, Thread, ThreadId, Unmovable};
 
 use crate::{Maybe, NodeView, ProcessView, ThreadView};
 
@@ -145,19 +145,53 @@ fn process_views(snapshot: &Snapshot, views: &[ThreadView]) -> Vec<ProcessView> 
         process.busy_threads[thread.node.0] += u64::from(is_busy(snapshot, thread));
         *accesses = Accesses::sum([*accesses, Accesses::of(thread).unwrap_or_default()].into_iter());
     }
-    let mut pages: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    let mut pages: BTreeMap<u64, KnownPages> = BTreeMap::new();
     for group in &snapshot.groups {
-        let row = pages.entry(u64::from(group.id.process.0)).or_insert_with(|| vec![0; nodes]);
-        row.iter_mut().zip(group.resident_pages.values()).for_each(|(sum, pages)| *sum += pages);
+        pages.entry(u64::from(group.id.process.0)).or_insert_with(|| KnownPages::none(nodes)).add(group);
     }
     let finished = processes.into_iter().map(|(pid, (mut process, accesses))| {
         process.local_share = accesses.share();
-        if let Some(row) = pages.get(&pid) {
-            process.known_mib = row.iter().map(|&pages| mib(pages)).collect();
+        if let Some(known) = pages.get(&pid) {
+            known.tell(&mut process);
         }
         process
     });
     finished.collect()
+}
+
+/// Known resident pages of a process: by node, and those that stay by the reason.
+struct KnownPages {
+    by_node: Vec<u64>,
+    staying: Vec<(Unmovable, u64)>,
+}
+
+impl KnownPages {
+    fn none(nodes: usize) -> Self {
+        Self { by_node: vec![0; nodes], staying: Vec::new() }
+    }
+
+    fn add(&mut self, group: &PageGroup) {
+        self.by_node.iter_mut().zip(group.resident_pages.values()).for_each(|(sum, pages)| *sum += pages);
+        let Some(why) = group.unmovable else { return };
+        let pages: u64 = group.resident_pages.values().sum();
+        match self.staying.iter_mut().find(|known| known.0 == why) {
+            Some(known) => known.1 += pages,
+            None => self.staying.push((why, pages)),
+        }
+    }
+
+    fn tell(&self, process: &mut ProcessView) {
+        process.known_mib = self.by_node.iter().map(|&pages| mib(pages)).collect();
+        for &(why, pages) in &self.staying {
+            *match why {
+                Unmovable::Shared => &mut process.shared_mib,
+                Unmovable::Pinned => &mut process.pinned_mib,
+                Unmovable::Bound => &mut process.bound_mib,
+                Unmovable::HugeTlb => &mut process.hugetlb_mib,
+                Unmovable::Cooldown => &mut process.resting_mib,
+            } = mib(pages);
+        }
+    }
 }
 
 /// For each thread the lowest thread of its sharing group and the group's size; none for those that share with nobody.
@@ -300,6 +334,23 @@ mod tests {
         assert_eq!((node.memory_mib, node.free_mib, node.known_mib), (1024, 512, 2));
         assert_eq!((survey.processes[0].load_cpus, &survey.processes[0].known_mib[..]), (0.5, &[2, 2][..]));
         assert_eq!(node.accesses_per_s, Maybe(None), "nobody has a signal");
+    }
+
+    #[test]
+    fn memory_that_stays_is_told_by_its_reason() {
+        let because = |unmovable, pages| PageGroup { unmovable: Some(unmovable), ..group(1, pages) };
+        let groups = vec![
+            because(Unmovable::Shared, [256, 0]),
+            because(Unmovable::Shared, [512, 256]),
+            because(Unmovable::HugeTlb, [512, 0]),
+            because(Unmovable::Cooldown, [0, 256]),
+            PageGroup { id: GroupId { process: ProcessId(2), start: 0 }, ..because(Unmovable::Bound, [256, 0]) },
+            group(1, [256, 0]),
+        ];
+        let survey = survey(&snapshot(vec![thread(1, 1, 0, None, &[])], groups));
+        let process = &survey.processes[0];
+        assert_eq!((process.shared_mib, process.hugetlb_mib, process.resting_mib), (4, 2, 1));
+        assert_eq!((process.pinned_mib, process.bound_mib, process.known_mib.iter().sum::<u64>()), (0, 0, 8));
     }
 
     #[test]
