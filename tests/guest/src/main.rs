@@ -3,6 +3,7 @@
 
 mod agent;
 mod births;
+mod cold;
 mod configuration;
 mod counting;
 mod dump;
@@ -74,6 +75,7 @@ fn main() {
             dump::tests(),
             programs::tests(),
             agent::tests(),
+            cold::tests(&topology),
             rest::tests(),
             limits::tests(),
             faults::tests(),

@@ -60,3 +60,38 @@ fn a_group_that_is_used_again_is_not_cold_any_more() {
     assert_eq!([at(0, false), at(8, true), at(9, false)], [vec![], vec![], vec![]]);
     assert_eq!([at(18, false), at(19, false)], [vec![(2, 2)], vec![(1, 2), (2, 2)]]);
 }
+
+#[test]
+fn a_group_that_is_seen_no_more_is_cold_until_something_else_is_known_there() {
+    let parameters = POLICY.parameters(&BTreeMap::from([("cold_to_memory_only".to_owned(), 1.0)])).unwrap();
+    let snapshot = hot_and_cold(1000);
+    let planned_at = |change: fn(&mut Snapshot), seconds: &[u64]| -> Vec<Vec<u64>> {
+        let mut cold = Cold::default();
+        let mut at = |after_s: u64| {
+            let mut now = snapshot.clone();
+            now.time_ns += after_s * 1_000_000_000;
+            now.groups.iter_mut().for_each(|group| group.accesses_per_s[NodeIndex(0)] = 1e6);
+            if after_s > 0 {
+                change(&mut now);
+            }
+            cold.watch(&now);
+            let plan = cold.plan(&now, &parameters);
+            let start = |planned: &crate::model::Move| match planned.action {
+                Action::MovePages { group, to: NodeIndex(2), .. } => group.start,
+                ref other => panic!("{other:?}"),
+            };
+            plan.moves.iter().map(start).collect()
+        };
+        seconds.iter().map(|&after_s| at(after_s)).collect()
+    };
+    let [_, first, second] = [0, 1, 2].map(|at| snapshot.groups[at].id.start);
+    let forgets = |now: &mut Snapshot| now.groups.truncate(1);
+    assert_eq!(planned_at(forgets, &[0, 1, 10, 11, 12]), [vec![], vec![], vec![], vec![first, second], vec![]], "once");
+    assert_eq!(planned_at(|now| now.groups[1].id.start += 4096, &[0, 1, 11]), vec![Vec::<u64>::new(); 3], "cut anew");
+    let ends = |now: &mut Snapshot| {
+        now.groups.truncate(1);
+        now.groups[0].id.process = ProcessId(99);
+        now.threads[0].process = ProcessId(99);
+    };
+    assert_eq!(planned_at(ends, &[0, 1, 11]), vec![Vec::<u64>::new(); 3], "its process is gone");
+}
