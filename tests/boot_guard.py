@@ -12,7 +12,7 @@ import tempfile
 import unittest
 
 TANDEM = Path(__file__).resolve().parent.parent / "build" / "bin" / "tandem"
-STOCK, TESTED = "stock-nb1", "scx_tandem:--sampler device"
+STOCK, TESTED = "stock-nb1", "scx_tandem"
 # What it may take longer than the stock scheduler with NUMA balancing.
 MOST_SLOWER = 1.05
 # Of crossed's accesses, in the last half second of the run.
