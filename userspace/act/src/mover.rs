@@ -37,7 +37,7 @@ const SAVED_S: u64 = 30;
 pub struct MoverConfig {
     /// Pages moved per second at most; default 65536 (256 MiB/s).
     pub pages_per_s: u64,
-    /// Time inside system calls per second at most; default 100 ms. What was not used is saved for [`SAVED_S`]: the first
+    /// Time inside system calls per second at most; default 100 ms. What was not used is saved for 30 s: the first
     /// placement of a program needs much at once and little later.
     pub call_ns_per_s: u64,
     /// Time inside system calls after which one run ends, so that its caller can do other things; default 20 ms.
