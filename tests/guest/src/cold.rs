@@ -70,6 +70,6 @@ fn make_short(node: &Node) -> Vec<Memory> {
     while free_pages() * 100 >= node.memory_pages * (RESERVE_PERCENT + SHORT_PERCENT) {
         taken.push(Memory::on_node(node.id.0, PART_BYTES));
     }
-    println!("{} MiB taken, {} MiB left", taken.len() * PART_BYTES >> 20, (free_pages() * PAGE_BYTES) >> 20);
+    println!("{} MiB taken, {} MiB left", (taken.len() * PART_BYTES) >> 20, (free_pages() * PAGE_BYTES) >> 20);
     taken
 }

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use tandem_bpf::{Lending, Loans};
-use tandem_policies::model::{GroupId, NodeId, ProcessId};
+use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES, ProcessId};
 
 use crate::{
     Cooldowns, Ended, Generation, MovePages, MoverConfig, Outcome, PageMove, PageMover, Purpose, Refused, Room, UndoLog,
@@ -216,7 +216,9 @@ impl<S: MovePages, A: Attention> PageMover for KernelMover<S, A> {
         for ((group, home, from), (huge, runs)) in back {
             let pages = runs.iter().map(|run| run.1).sum();
             let start = runs.iter().map(|run| run.0).min().unwrap_or(group.start);
-            let outcome = Outcome::new(group, start, pages, home, generation, Purpose::Undo { from });
+            let end = runs.iter().map(|run| run.0 + run.1 * PAGE_BYTES).max().unwrap_or(start);
+            let mut outcome = Outcome::new(group, start, pages, home, generation, Purpose::Undo { from });
+            outcome.bytes = end - start;
             let its = self.groups.entry(group.process).or_default();
             its.seen.push_front(Job::new(outcome, runs, huge, hold_ns));
         }

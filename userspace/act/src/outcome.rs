@@ -71,7 +71,7 @@ pub struct Outcome {
     pub group: GroupId,
     /// First address of the pages; differs from the group's for an undo of some of its pages.
     pub start: u64,
-    /// Bytes from `start` on.
+    /// Bytes from `start` to the end of the last page; of an undo, other pages may lie between.
     pub bytes: u64,
     /// Target node.
     pub to: NodeId,

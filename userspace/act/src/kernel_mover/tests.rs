@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use tandem_policies::model::{NodeId, PAGE_BYTES};
+use tandem_policies::model::NodeId;
 
 use super::*;
 use crate::{Call, CallError};

@@ -20,8 +20,6 @@ pub(super) struct Job {
     cooldown_ns: u64,
     /// Whether its pages are in huge pages.
     pub(super) huge: bool,
-    /// Where its pages end.
-    end: u64,
     /// The ones that are meant, if not all.
     only: Option<PageSet>,
     /// Whether any of it was tried.
@@ -35,26 +33,25 @@ pub(super) struct Job {
 impl Job {
     /// A move of a plan: all of these pages.
     pub(super) fn new(group: GroupId, pages: u64, to: NodeId, generation: Generation, cooldown_ns: u64) -> Self {
-        let outcome = Outcome::new(group, group.start, pages, to, generation, Purpose::Plan);
-        Self::of(outcome, group.start + pages * PAGE_BYTES, cooldown_ns)
+        Self::of(Outcome::new(group, group.start, pages, to, generation, Purpose::Plan), cooldown_ns)
     }
 
     /// The way back of pages that a plan moved, before all others.
     pub(super) fn back(entry: &UndoEntry, cooldown_ns: u64) -> Self {
         let (span, purpose) = (entry.pages.span(), Purpose::Undo { from: entry.to });
         let pages = entry.pages.len();
-        let outcome = Outcome::new(entry.group, span.start, pages, entry.from, entry.generation, purpose);
-        Self { huge: entry.huge, only: Some(entry.pages), ..Self::of(outcome, span.end, cooldown_ns) }
+        let mut outcome = Outcome::new(entry.group, span.start, pages, entry.from, entry.generation, purpose);
+        outcome.bytes = span.end - span.start;
+        Self { huge: entry.huge, only: Some(entry.pages), ..Self::of(outcome, cooldown_ns) }
     }
 
-    fn of(outcome: Outcome, end: u64, cooldown_ns: u64) -> Self {
+    fn of(outcome: Outcome, cooldown_ns: u64) -> Self {
         let next = outcome.start;
         Self {
             outcome,
             number: 0,
             cooldown_ns,
             huge: false,
-            end,
             only: None,
             begun: false,
             next,
@@ -65,11 +62,7 @@ impl Job {
 
     /// What it covers: the start as a group's, and the end.
     pub(super) fn range(&self) -> (GroupId, u64) {
-        (GroupId { start: self.outcome.start, ..self.outcome.group }, self.end)
-    }
-
-    fn bytes(&self) -> u64 {
-        self.end - self.outcome.start
+        (GroupId { start: self.outcome.start, ..self.outcome.group }, self.outcome.start + self.outcome.bytes)
     }
 
     /// Takes it for begun; whether it was not before.
@@ -97,7 +90,7 @@ impl Job {
     }
 
     pub(super) fn is_stopped_by(&self, cooldowns: &Cooldowns, now_ns: u64) -> bool {
-        self.outcome.purpose == Purpose::Plan && cooldowns.is_group_cooling(self.range().0, self.bytes(), now_ns)
+        self.outcome.purpose == Purpose::Plan && cooldowns.is_group_cooling(self.range().0, self.outcome.bytes, now_ns)
     }
 
     /// The addresses to be dealt with next; empty when all were.
@@ -114,7 +107,7 @@ impl Job {
 
     fn batch_end(&self) -> u64 {
         let block_bytes = BATCH_PAGES * PAGE_BYTES;
-        (self.next / block_bytes + 1).saturating_mul(block_bytes).min(self.end)
+        (self.next / block_bytes + 1).saturating_mul(block_bytes).min(self.range().1)
     }
 
     /// The next batch has been dealt with.
@@ -146,7 +139,7 @@ impl Job {
     /// Lets what moved rest, and what did not because memory is in pieces there: that does not change soon.
     pub(super) fn start_cooldown(&self, how: Ended, now_ns: u64, cooldowns: &mut Cooldowns) {
         if self.outcome.moved_pages > 0 || how == Ended::TargetFragmented {
-            cooldowns.start_group(self.range().0, self.bytes(), now_ns, self.cooldown_ns);
+            cooldowns.start_group(self.range().0, self.outcome.bytes, now_ns, self.cooldown_ns);
         }
     }
 

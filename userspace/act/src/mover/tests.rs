@@ -284,6 +284,18 @@ fn busy_pages_are_tried_once_more_after_the_back_off() {
 }
 
 #[test]
+fn groups_that_waited_go_before_later_ones_in_their_order() {
+    let mut script = resident(4, 0);
+    script.busy = [(0, 1), (PAGE_BYTES, 1)].into();
+    let (mut mover, mut cooldowns) = (Mover::new(Mutex::new(script), one_by_one()), Cooldowns::new(64));
+    (0..3).for_each(|page| mover.enqueue(wanted(page, 1, 1, 1), 0, &cooldowns).unwrap());
+    assert_eq!(mover.run(0, &mut cooldowns)[0].group, group(2), "the first two wait");
+    mover.enqueue(wanted(3, 1, 1, 1), 0, &cooldowns).unwrap();
+    let outcomes = mover.run(S, &mut cooldowns);
+    assert_eq!(outcomes.iter().map(|one| one.group).collect::<Vec<_>>(), [0, 1, 3].map(group));
+}
+
+#[test]
 fn a_full_target_stops_all_moves_to_it_and_only_those() {
     let mut script = resident(12, 0);
     script.room = Some(2);
@@ -387,6 +399,8 @@ fn interleaved_pages_go_back_in_one_call_a_node_and_block() {
     let outcomes = mover.run(1, &mut cooldowns);
     let sum = |count: fn(&Outcome) -> u64| outcomes.iter().map(count).sum::<u64>();
     assert_eq!((sum(|one| one.moved_pages), sum(|one| one.requested_pages)), (1536, 1536));
+    let spans = outcomes.iter().map(|one| one.bytes / PAGE_BYTES).collect::<BTreeSet<_>>();
+    assert_eq!(spans, [509].into(), "from the first of every fourth page of 512 to the last");
     let script = mover.system.lock().unwrap();
     assert_eq!((&script.pages, script.calls - calls_before), (&before, 24), "one asks, one sends");
 }
