@@ -45,3 +45,57 @@ impl<V: Copy> Ranges<V> {
         self.0.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tandem_policies::model::ProcessId;
+
+    use super::*;
+
+    fn at(process: u32, start: u64) -> GroupId {
+        GroupId { process: ProcessId(process), start }
+    }
+
+    /// [10, 20) and [30, 40) of process 1, [15, 25) of process 2.
+    fn three() -> Ranges<char> {
+        let mut ranges = Ranges::default();
+        ranges.insert(at(1, 10), 20, 'a');
+        ranges.insert(at(1, 30), 40, 'b');
+        ranges.insert(at(2, 15), 25, 'c');
+        ranges
+    }
+
+    #[test]
+    fn ranges_overlap_that_have_a_byte_in_common() {
+        let ranges = three();
+        for (start, end, expected) in [
+            (0, 10, None),
+            (0, 11, Some((at(1, 10), 20, 'a'))),
+            (19, 20, Some((at(1, 10), 20, 'a'))),
+            (20, 30, None),
+            (39, 100, Some((at(1, 30), 40, 'b'))),
+            (40, 100, None),
+        ] {
+            assert_eq!(ranges.last_overlapping(at(1, start), end), expected, "[{start}, {end})");
+        }
+    }
+
+    #[test]
+    fn of_several_the_last_one_is_told_and_none_of_another_process() {
+        let ranges = three();
+        assert_eq!(ranges.last_overlapping(at(1, 0), 100), Some((at(1, 30), 40, 'b')));
+        assert_eq!(ranges.last_overlapping(at(2, 0), 100), Some((at(2, 15), 25, 'c')));
+        assert_eq!(ranges.last_overlapping(at(3, 0), 100), None);
+    }
+
+    #[test]
+    fn what_is_removed_makes_room() {
+        let mut ranges = three();
+        ranges.remove(at(1, 30));
+        ranges.remove(at(1, 11));
+        assert_eq!((ranges.last_overlapping(at(1, 0), 100), ranges.len()), (Some((at(1, 10), 20, 'a')), 2));
+        ranges.insert(at(1, 25), 50, 'd');
+        ranges.clear();
+        assert_eq!((ranges.last_overlapping(at(1, 0), 100), ranges.len()), (None, 0));
+    }
+}

@@ -225,7 +225,8 @@ impl Agent {
             report.cost.charge(Work::Verify);
             // What was undone is not in the snapshot: a plan made from it would bring it back.
             let mut decision = None;
-            let waits = self.pace.waits_for_more(self.sensor.threads_turned() > 0, just_began(&snapshot));
+            let hardly_seen = busy(&snapshot).any(|thread| self.sensor.is_hardly_seen_since_turn(thread.id));
+            let waits = self.pace.waits_for_more(hardly_seen, just_began(&snapshot));
             let knows_enough = self.knows_enough(&snapshot) && !waits;
             if !undone && self.trial.is_none() && knows_enough {
                 let decided = decision.insert(self.decide(&snapshot));

@@ -4,8 +4,8 @@
 //! A program that was just started is placed by chance, and until it is placed well each moment counts. Later little
 //! changes, and intervals may be long and cheap. So intervals are short from the moment on at which threads begin to work
 //! that were not there before, until nothing more has to be moved ([`Pace::note`]): only for policies that weigh how much
-//! they know, because a short interval shows little. When a thread has just
-//! turned to other memory or just began, one short interval more shows where to ([`Pace::waits_for_more`]). What short intervals take of a CPU is bounded: by its share of the
+//! they know, because a short interval shows little. When a thread just began, or turned to other memory and others of its process were
+//! hardly looked at since, one short interval more shows what they do ([`Pace::waits_for_more`]). What short intervals take of a CPU is bounded: by its share of the
 //! time, and because settling ends after a while and does not begin again soon.
 
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 const COST_DIVISOR: u64 = 20;
 /// The same for looking whether new threads work, and whether threads turned to other memory.
 const LOOK_DIVISOR: u64 = 100;
-/// Time in which samples show that a thread turned to other memory, where samples are many.
+/// Time in which samples show where a thread turned to, where samples are many.
 const TURN: Duration = Duration::from_millis(200);
 /// Intervals in a row in which threads that began are waited for.
 const MOST_BEGINNINGS: u32 = 4;
@@ -48,8 +48,8 @@ pub struct Pace {
     /// When settling began, and since when nothing was moved.
     settling: Option<(u64, u64)>,
     rests_until_ns: u64,
-    /// Threads turned to other memory in the last interval.
-    turning: bool,
+    /// Threads were hardly seen since a turn in the last interval.
+    hardly_seen: bool,
     /// Intervals in a row in which threads began and that were waited for.
     beginnings: u32,
     /// The next interval is waited for.
@@ -71,7 +71,7 @@ impl Pace {
             known,
             settling,
             rests_until_ns: 0,
-            turning: false,
+            hardly_seen: false,
             beginnings: 0,
             waited: false,
             cost_ns: 0,
@@ -96,7 +96,7 @@ impl Pace {
     /// The time from one look for threads that turned to the next; `None`: never.
     pub fn turn_look(&self) -> Option<Duration> {
         let dear = Duration::from_nanos(self.turn_cost_ns.saturating_mul(LOOK_DIVISOR));
-        Some(TURN.max(dear)).filter(|look| self.quick && *look < self.interval())
+        Some(SHORTEST.max(dear)).filter(|look| self.quick && *look < self.interval())
     }
 
     /// A look for threads that turned took so much CPU time.
@@ -104,13 +104,13 @@ impl Pace {
         self.turn_cost_ns = cost_ns;
     }
 
-    /// Whether to wait for one interval more, given whether threads `turned` to other memory or `began` in this one: little was
-    /// seen of what they do now. For turns not twice in a row and for beginnings, of which one makes others, not for longer than
+    /// Whether to wait for one interval more, given whether threads were `hardly_seen` since their process turned to other
+    /// memory, or `began` in this one. For turns not twice in a row and for beginnings, of which one makes others, not for longer than
     /// [`MOST_BEGINNINGS`], so that those that always do one of these do not hold up all others.
-    pub fn waits_for_more(&mut self, turned: bool, began: bool) -> bool {
+    pub fn waits_for_more(&mut self, hardly_seen: bool, began: bool) -> bool {
         let begins = began && self.beginnings < MOST_BEGINNINGS;
-        self.waited = self.quick && (begins || (turned && !self.turning));
-        self.turning = turned;
+        self.waited = self.quick && (begins || (hardly_seen && !self.hardly_seen));
+        self.hardly_seen = hardly_seen;
         self.beginnings = if begins { self.beginnings + 1 } else { 0 };
         self.waited
     }
@@ -133,6 +133,8 @@ impl Pace {
     /// it.
     pub fn note(&mut self, now_ns: u64, threads: impl Iterator<Item = (ThreadId, bool)>, step: Step, cost_ns: u64) {
         self.cost_ns = cost_ns;
+        // What was dear once is tried again.
+        self.turn_cost_ns -= self.turn_cost_ns / 8;
         let known = std::mem::take(&mut self.known);
         let mut came = false;
         for (thread, works) in threads {
@@ -217,13 +219,13 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_turned_is_waited_for_once() {
+    fn threads_that_were_hardly_seen_since_a_turn_are_waited_for_once() {
         let mut pace = pace();
-        let waits = |pace: &mut Pace, turned| pace.waits_for_more(turned, false);
+        let waits = |pace: &mut Pace, hardly_seen| pace.waits_for_more(hardly_seen, false);
         assert!(!waits(&mut pace, false));
         assert!(waits(&mut pace, true));
         assert_eq!(pace.interval(), TURN);
-        assert!(!waits(&mut pace, true), "it turned again");
+        assert!(!waits(&mut pace, true), "twice in a row");
         assert_eq!(pace.interval(), USUAL);
         assert!(!waits(&mut pace, true) && !waits(&mut pace, false) && waits(&mut pace, true));
         assert!(!Pace::new(USUAL, false).waits_for_more(true, true), "other policies have a whole interval");
@@ -250,16 +252,22 @@ mod tests {
     #[test]
     fn looks_for_threads_that_turned_are_as_rare_as_they_are_dear() {
         let mut pace = pace();
-        assert_eq!(pace.turn_look(), Some(TURN));
+        assert_eq!(pace.turn_look(), Some(SHORTEST));
         pace.note_turn_look(4 * MS);
         assert_eq!(pace.turn_look(), Some(Duration::from_millis(400)));
         pace.note_turn_look(10 * MS);
         assert_eq!(pace.turn_look(), None, "an interval's end is early enough");
+        (0..20).for_each(|_| pace.note(0, std::iter::empty(), Step::Quiet, MS));
+        assert!(pace.turn_look().is_some(), "it may have been dear by chance");
         pace.note_turn_look(MS);
         pace.note(0, threads(&[1]), Step::Moving, MS);
         assert_eq!(pace.turn_look(), None, "intervals are short");
         pace.note(MS, threads(&[1]), Step::Moving, 30 * MS);
-        assert_eq!((pace.interval(), pace.turn_look()), (Duration::from_millis(600), Some(TURN)), "or not that short");
+        assert_eq!(
+            (pace.interval(), pace.turn_look()),
+            (Duration::from_millis(600), Some(SHORTEST)),
+            "or not that short"
+        );
         assert_eq!(Pace::new(USUAL, false).turn_look(), None);
     }
 

@@ -128,6 +128,8 @@ pub struct Sensor {
     turned_ns: BTreeMap<ThreadId, u64>,
     /// Since when threads are known by the looks that told of their turn.
     known_ns: BTreeMap<ThreadId, u64>,
+    /// See [`Sensor::is_hardly_seen_since_turn`].
+    hardly_seen: BTreeSet<ThreadId>,
     counters: SensorCounters,
 }
 
@@ -172,6 +174,7 @@ impl Sensor {
             turned: 0,
             turned_ns: BTreeMap::new(),
             known_ns: BTreeMap::new(),
+            hardly_seen: BTreeSet::new(),
             counters: SensorCounters::default(),
             config,
         }
@@ -278,7 +281,7 @@ impl Sensor {
         }
         self.adapt_groups();
         let batch = std::mem::take(&mut self.pending);
-        let threads = accounts.iter().map(|account| (account.id.tid, account.id)).collect();
+        let threads: BTreeMap<u32, ThreadId> = accounts.iter().map(|account| (account.id.tid, account.id)).collect();
         let mut measures = self.take_in(&batch, &threads, topology, start_ns, now_ns);
         for counts in self.take_counts() {
             if let Some(&thread) = threads.get(&counts.tid) {
@@ -286,7 +289,7 @@ impl Sensor {
             }
         }
         self.read_homes(topology, now_ns);
-        self.start_anew(&batch.accesses, threads, topology, now_ns);
+        self.start_anew(&batch.accesses, &accounts, topology, now_ns);
         let parts = Parts {
             topology,
             table: &self.table,

@@ -87,8 +87,8 @@ impl Past {
 /// A thread's turn to memory on other nodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Turn {
-    /// What was seen from here on is of the new phase.
-    pub(crate) since_ns: u64,
+    /// What was seen from here on is of the new phase; `None`: nobody knows, all of the row.
+    pub(crate) since_ns: Option<u64>,
     /// Looks that had shown the phase before.
     pub(crate) past_looks: f64,
 }
@@ -131,7 +131,7 @@ impl Row {
 
     /// The thread's turn to memory on other nodes, if it has turned, given its past before this row.
     pub(crate) fn turned_from(&self, past: &Past) -> Option<Turn> {
-        let all = Turn { since_ns: 0, past_looks: past.looks };
+        let all = Turn { since_ns: None, past_looks: past.looks };
         let latest = || self.surprise(past, 0.0).unwrap_or(all);
         self.surprise(past, LEAST_SURPRISE).or_else(|| self.is_elsewhere(past).then(latest))
     }
@@ -170,7 +170,12 @@ impl Row {
             (surprise, since) = (0.0, None);
         }
         let since_ns = since.filter(|_| surprise >= least)? * STRETCH_NS;
-        Some(Turn { since_ns, past_looks: past.looks })
+        Some(Turn { since_ns: Some(since_ns), past_looks: past.looks })
+    }
+
+    /// Looks from `since_ns` on: a stretch counts as one.
+    pub(crate) fn looks_since(&self, since_ns: u64) -> usize {
+        self.stretches.range(since_ns / STRETCH_NS..).count()
     }
 
     /// What was seen from `since_ns` on, as a past: each stretch counts as one look.
@@ -211,7 +216,7 @@ mod tests {
         for (at, &node) in looks.iter().enumerate() {
             (0..20).for_each(|_| row.add(at as u64 * 1_000_000_000, 1.0, Memory::Node(NodeIndex(node))));
         }
-        row.turned_from(past).map(|turn| turn.since_ns / 1_000_000_000)
+        row.turned_from(past).map(|turn| turn.since_ns.expect("a surprise") / 1_000_000_000)
     }
 
     #[test]
@@ -275,7 +280,10 @@ mod tests {
         assert_eq!(surprised(&[0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1], &past(&[0.0, 0.0])), Some(8));
         let mut row = Row::new(2);
         (0..10).for_each(|at| row.add(at * STRETCH_NS, 1.0, Memory::Node(NodeIndex(usize::from(at > 5)))));
-        assert_eq!(row.turned_in_company(&hardly_known), Some(Turn { since_ns: 6 * STRETCH_NS, past_looks: 8.0 }));
+        assert_eq!(
+            row.turned_in_company(&hardly_known),
+            Some(Turn { since_ns: Some(6 * STRETCH_NS), past_looks: 8.0 })
+        );
         assert_eq!(surprised(&[0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 1, 1, 1], &hardly_known), None, "it goes there often");
     }
 

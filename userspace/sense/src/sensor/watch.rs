@@ -11,6 +11,7 @@ use crate::access::Access;
 use crate::affinity::page_weight;
 use crate::page_access::PageAccess;
 use crate::regions::RegionKind;
+use crate::snapshot::TaskAccount;
 use crate::touches::Seen;
 use crate::turning::{Memory, Past, Pasts, Row, Turn, WINDOW_NS};
 
@@ -23,6 +24,8 @@ const WINDOW_ENTRIES: usize = 4096;
 /// A thread that turned from what so many looks had shown is known by the few that told so. Of one that is just beginning to work
 /// they tell too little.
 const PAST_LOOKS: f64 = 8.0;
+/// Looks at a thread since one of its process turned: one tells whether it turned too, but one may have been just before it did.
+const LOOKS_SINCE_TURN: usize = 2;
 /// Threads of a process that turn within this time do so together.
 const TOGETHER_NS: u64 = 1_000_000_000;
 
@@ -79,8 +82,8 @@ impl Watch {
         }
     }
 
-    /// The threads that turned. Windows of others that tell begin anew, unless these may be turning.
-    fn turned(&mut self) -> BTreeMap<ThreadId, Turn> {
+    /// The threads that turned, and those that would have if others of their process did.
+    fn turned(&self) -> Turned {
         let by = |rule: fn(&Row, &Past) -> Option<Turn>| -> BTreeMap<ThreadId, Turn> {
             let turn =
                 |(thread, window): (&ThreadId, &Window)| Some((*thread, rule(&window.row, self.before.get(thread)?)?));
@@ -94,6 +97,11 @@ impl Watch {
                 turned.entry(*thread).or_insert(*turn);
             }
         }
+        Turned { turned, may_turn }
+    }
+
+    /// Windows that tell begin anew, unless their threads turned or may be turning.
+    fn begin_anew(&mut self, Turned { turned, may_turn }: &Turned) {
         let before = &mut self.before;
         self.windows.retain(|thread, window| {
             if turned.contains_key(thread) || may_turn.contains_key(thread) || !window.row.tells() {
@@ -104,8 +112,34 @@ impl Watch {
             }
             false
         });
-        turned
     }
+
+    /// Of `threads`, each with its process, those of which too few looks since a turn in it tell what they do now.
+    fn hardly_seen(
+        &self,
+        turned: &BTreeMap<ThreadId, Turn>,
+        threads: impl Iterator<Item = (ThreadId, ProcessId)>,
+    ) -> BTreeSet<ThreadId> {
+        let mut since_ns: BTreeMap<ProcessId, Option<u64>> = BTreeMap::new();
+        for (thread, turn) in turned {
+            let latest_ns = since_ns.entry(self.windows[thread].process).or_insert(turn.since_ns);
+            *latest_ns = latest_ns.zip(turn.since_ns).map(|(one, other)| one.max(other));
+        }
+        let is_hardly_seen = |&(thread, process): &(ThreadId, ProcessId)| {
+            let Some(since_ns) = since_ns.get(&process) else { return false };
+            let looks =
+                since_ns.zip(self.windows.get(&thread)).map_or(0, |(since, window)| window.row.looks_since(since));
+            self.before.contains_key(&thread) && looks < LOOKS_SINCE_TURN
+        };
+        threads.filter(is_hardly_seen).map(|(thread, _)| thread).collect()
+    }
+}
+
+/// What the windows tell.
+struct Turned {
+    turned: BTreeMap<ThreadId, Turn>,
+    /// Threads that turned if others of their process did.
+    may_turn: BTreeMap<ThreadId, Turn>,
 }
 
 impl Sensor {
@@ -120,9 +154,20 @@ impl Sensor {
             }
         }
         watch.from = self.pending.accesses.len();
-        let turned = watch.turned();
+        let told = watch.turned();
+        // The snapshot that is made of a turn looks at all windows.
+        let turned = !told.turned.is_empty();
+        if !turned {
+            watch.begin_anew(&told);
+        }
         self.watch = watch;
-        !turned.is_empty()
+        turned
+    }
+
+    /// Whether a thread of this one's process turned in the interval of the last snapshot, and too few looks at this one since tell
+    /// what it does now: one interval more shows it.
+    pub fn is_hardly_seen_since_turn(&self, thread: ThreadId) -> bool {
+        self.hardly_seen.contains(&thread)
     }
 
     /// Asks where memory is that was touched since the last call and never before: a program that goes on to its next
@@ -176,14 +221,19 @@ impl Sensor {
     pub(super) fn start_anew(
         &mut self,
         accesses: &[PageAccess],
-        threads: BTreeMap<u32, ThreadId>,
+        accounts: &[TaskAccount],
         topology: &Topology,
         now_ns: u64,
     ) {
+        let threads = accounts.iter().map(|account| (account.id.tid, account.id)).collect();
         let mut watch = self.windows_anew(accesses, threads, topology, now_ns);
         let all = self.pasts_of_all(topology.len());
         watch.before = all.iter().map(|(thread, all)| (*thread, without(all, watch.windows.get(thread)))).collect();
-        let turned = watch.turned();
+        let told = watch.turned();
+        self.hardly_seen =
+            watch.hardly_seen(&told.turned, accounts.iter().map(|account| (account.id, account.process)));
+        watch.begin_anew(&told);
+        let turned = told.turned;
         self.turned = turned.len();
         self.turned_ns.retain(|thread, _| all.contains_key(thread));
         self.turned_ns.extend(turned.keys().map(|&thread| (thread, now_ns)));
@@ -199,6 +249,7 @@ impl Sensor {
         }
         for (thread, Turn { since_ns, .. }) in turned {
             let Some(window) = watch.windows.remove(&thread) else { continue };
+            let since_ns = since_ns.unwrap_or(0);
             for PageAccess { access, times } in window.accesses.iter().filter(|seen| seen.access.time_ns >= since_ns) {
                 let region = self.regions.find(access.process, access.address);
                 let seen = Seen { time_ns: access.time_ns, weight: *times as f32 };

@@ -130,6 +130,43 @@ fn others_that_turn_with_it_are_told_by_one_look() {
     }
 }
 
+/// Whether too little is known of a thread that was looked at so often `before` another one turned, and `beside` that.
+fn is_hardly_seen(before: u64, beside: u64) -> bool {
+    let mut program = Program::new();
+    let home_ns = program.at_home(20);
+    for look in 0..before {
+        TIDS.iter().for_each(|&tid| program.look(tid, 0, home_ns + look * LOOK_NS));
+    }
+    let begin_ns = home_ns + before * LOOK_NS;
+    for look in 0..3 {
+        program.look(TIDS[0], 1, begin_ns + look * LOOK_NS);
+        if look < beside {
+            program.look(TIDS[1], 0, begin_ns + look * LOOK_NS);
+        }
+    }
+    let now_ns = begin_ns + 3 * LOOK_NS;
+    assert!(program.sensor.sees_turn(now_ns));
+    let snapshot = program.snapshot(now_ns);
+    assert!(!program.sensor.is_hardly_seen_since_turn(snapshot.threads[0].id), "three looks told that it turned");
+    program.sensor.is_hardly_seen_since_turn(snapshot.threads[1].id)
+}
+
+#[test]
+fn one_look_since_another_one_turned_does_not_tell_whether_a_thread_did_too() {
+    assert!(is_hardly_seen(0, 0) && is_hardly_seen(0, 1), "the one look may have been before it did");
+    assert!(is_hardly_seen(20, 1), "what it did before the turn says nothing");
+    assert!(!is_hardly_seen(0, 2));
+    assert!(!is_hardly_seen(20, 2), "what tells that it stayed is kept until the snapshot");
+}
+
+#[test]
+fn without_a_turn_nobody_is_hardly_seen_since_one() {
+    let mut program = Program::new();
+    let now_ns = program.at_home(20);
+    let snapshot = program.snapshot(now_ns + LOOK_NS);
+    assert!(snapshot.threads.iter().all(|thread| !program.sensor.is_hardly_seen_since_turn(thread.id)));
+}
+
 #[test]
 fn a_thread_that_just_began_is_not_known_by_its_turn() {
     for (looks, is_known) in [(5, false), (12, true)] {
