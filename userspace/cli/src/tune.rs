@@ -24,7 +24,7 @@ use tandem_tune::plan::Plan;
 use tandem_tune::remote::{Description, Executor};
 use tandem_tune::report;
 use tandem_tune::search::Settings;
-use tandem_tune::session::Session;
+use tandem_tune::session::{Outcome, Session};
 use tandem_tune::space::{ALL, PagePlacement};
 use tandem_tune::subject::Subject;
 use tandem_tune::tuned::Tuned;
@@ -188,10 +188,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     .tune();
     let subject = written::leave_out(&mut store, subject, &say)?;
     if let Some(outcome) = outcome? {
-        let tuned = Tuned::new(subject, &outcome);
-        write_whole(&output, tuned.text()?.as_bytes())?;
-        arguments.files.write(|| report::page(&tuned, &outcome))?;
-        show(arguments, &tuned, &output)?;
+        keep(arguments, &Tuned::new(subject, &outcome), &outcome, &output)?;
     }
     if stop.wished() {
         say("interrupted: every finished run is kept, the same command goes on");
@@ -246,6 +243,13 @@ impl Arguments {
         };
         (file(&self.output, "toml"), file(&self.store, "sqlite"))
     }
+}
+
+/// Writes the result and its reports, and shows it.
+fn keep(arguments: &Arguments, tuned: &Tuned, outcome: &Outcome, output: &Path) -> Result<()> {
+    write_whole(output, tuned.text()?.as_bytes())?;
+    arguments.files.write(|| report::page(tuned, outcome))?;
+    show(arguments, tuned, output)
 }
 
 fn show(arguments: &Arguments, tuned: &Tuned, output: &Path) -> Result<()> {

@@ -27,30 +27,10 @@ pub(super) fn checked(written: Written, path: &Path) -> Result<MachineFile, Wron
     let mut derived = Vec::new();
     let name = name(written.name, path, &mut derived)?;
     let cpus_per_node = cpus(&written.cpus_per_node, nodes)?;
-    let memory_mb = match written.memory_mb {
-        Some(value) => per_node("memory_mb", &value, nodes)?,
-        None => {
-            derived.push(format!("memory_mb is absent: {DEFAULT_MEMORY_MB} MB per node"));
-            vec![DEFAULT_MEMORY_MB; nodes]
-        }
-    };
-    if memory_mb[0] == 0 {
-        return Err(("memory_mb", "the first node has none: kernels boot from its memory".to_owned()));
-    }
-    // Bytes must fit, and so must their sum.
-    if memory_mb.iter().any(|&mb| mb > 1 << 34) {
-        return Err(("memory_mb", format!("a node has more than {} MB", 1_u64 << 34)));
-    }
+    let memory_mb = memory_sizes(written.memory_mb, nodes, &mut derived)?;
     let distance = match written.distance {
         Some(rows) => distances(rows, nodes)?,
-        None => {
-            if nodes > 1 {
-                derived
-                    .push(format!("distance is absent: {LOCAL_DISTANCE} locally, {DEFAULT_REMOTE_DISTANCE} elsewhere"));
-            }
-            let row = |i| (0..nodes).map(|j| if i == j { LOCAL_DISTANCE } else { DEFAULT_REMOTE_DISTANCE }).collect();
-            (0..nodes).map(row).collect()
-        }
+        None => usual_distances(nodes, &mut derived),
     };
     if written.latency_ns.is_none() {
         derived.push("latency_ns is absent: 100 ns locally, elsewhere in proportion to the distance".to_owned());
@@ -86,6 +66,34 @@ pub(super) fn checked(written: Written, path: &Path) -> Result<MachineFile, Wron
     };
     timings(&machine)?;
     Ok(machine)
+}
+
+/// Memory of each node, in MB.
+fn memory_sizes(written: Option<OneOrEach>, nodes: usize, derived: &mut Vec<String>) -> Result<Vec<u64>, Wrong> {
+    let memory_mb = match written {
+        Some(value) => per_node("memory_mb", &value, nodes)?,
+        None => {
+            derived.push(format!("memory_mb is absent: {DEFAULT_MEMORY_MB} MB per node"));
+            vec![DEFAULT_MEMORY_MB; nodes]
+        }
+    };
+    if memory_mb[0] == 0 {
+        return Err(("memory_mb", "the first node has none: kernels boot from its memory".to_owned()));
+    }
+    // Bytes must fit, and so must their sum.
+    if memory_mb.iter().any(|&mb| mb > 1 << 34) {
+        return Err(("memory_mb", format!("a node has more than {} MB", 1_u64 << 34)));
+    }
+    Ok(memory_mb)
+}
+
+/// Distances where none are written.
+fn usual_distances(nodes: usize, derived: &mut Vec<String>) -> Vec<Vec<u32>> {
+    if nodes > 1 {
+        derived.push(format!("distance is absent: {LOCAL_DISTANCE} locally, {DEFAULT_REMOTE_DISTANCE} elsewhere"));
+    }
+    let row = |i| (0..nodes).map(|j| if i == j { LOCAL_DISTANCE } else { DEFAULT_REMOTE_DISTANCE }).collect();
+    (0..nodes).map(row).collect()
 }
 
 fn name(name: Option<String>, path: &Path, derived: &mut Vec<String>) -> Result<String, Wrong> {

@@ -51,6 +51,25 @@ impl Thread {
             M::Dec => self.change(i, 0, |bytes, a| arithmetic::subtract(bytes, a, 1, false))?,
             M::Neg => self.change(i, 0, |bytes, a| arithmetic::subtract(bytes, 0, a, false))?,
             M::Not => self.change(i, 0, |bytes, a| (!a & mask(bytes), 0))?,
+            M::Imul if i.op_count() == 2 => self.join(i, 0, 1, arithmetic::multiply)?,
+            M::Imul if i.op_count() == 3 => self.join(i, 1, 2, arithmetic::multiply)?,
+            M::Imul | M::Mul => return self.multiply_wide(i),
+            M::Div | M::Idiv => return self.divide(i),
+            M::Cbw => self.extend(Register::AL, Register::AX),
+            M::Cwde => self.extend(Register::AX, Register::EAX),
+            M::Cdqe => self.extend(Register::EAX, Register::RAX),
+            M::Cwd => self.spread_sign(Register::AX, Register::DX),
+            M::Cdq => self.spread_sign(Register::EAX, Register::EDX),
+            M::Cqo => self.spread_sign(Register::RAX, Register::RDX),
+            _ => return self.handle_bits(i),
+        }
+        Ok(true)
+    }
+
+    /// The same for instructions that move, find and count bits.
+    fn handle_bits(&mut self, i: &Instruction) -> Result<bool, Halt> {
+        use Mnemonic as M;
+        match i.mnemonic() {
             // Of 16 bits it is undefined.
             M::Bswap if Self::bytes(i, 0) == 2 => return Ok(false),
             M::Bswap => self.change(i, 0, |bytes, a| (a.swap_bytes() >> (64 - bytes * 8), 0))?,
@@ -75,17 +94,16 @@ impl Thread {
             M::Sarx => self.shift_apart(i, Shift::Arithmetic)?,
             M::Rorx => self.shift_apart(i, Shift::RotateRight)?,
             M::Andn => self.join(i, 1, 2, |bytes, a, b| arithmetic::logic(bytes, !a & b))?,
-            M::Imul if i.op_count() == 2 => self.join(i, 0, 1, arithmetic::multiply)?,
-            M::Imul if i.op_count() == 3 => self.join(i, 1, 2, arithmetic::multiply)?,
-            M::Imul | M::Mul => return self.multiply_wide(i),
-            M::Div | M::Idiv => return self.divide(i),
-            M::Cbw => self.extend(Register::AL, Register::AX),
-            M::Cwde => self.extend(Register::AX, Register::EAX),
-            M::Cdqe => self.extend(Register::EAX, Register::RAX),
-            M::Cwd => self.spread_sign(Register::AX, Register::DX),
-            M::Cdq => self.spread_sign(Register::EAX, Register::EDX),
-            M::Cqo => self.spread_sign(Register::RAX, Register::RDX),
             M::Bt | M::Bts | M::Btr | M::Btc => return self.bit(i),
+            _ => return self.exchange_or_stack(i),
+        }
+        Ok(true)
+    }
+
+    /// The same for exchanges, the stack and flags.
+    fn exchange_or_stack(&mut self, i: &Instruction) -> Result<bool, Halt> {
+        use Mnemonic as M;
+        match i.mnemonic() {
             M::Xchg => self.exchange(i)?,
             M::Xadd => self.exchange_add(i)?,
             M::Cmpxchg => self.compare_exchange(i)?,
