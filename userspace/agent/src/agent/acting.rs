@@ -34,7 +34,8 @@ impl Agent {
         self.plans += 1;
         let generation = self.generation.advance();
         let now_ns = monotonic_ns();
-        let rest_ns = self.rest.of(plan, now_ns);
+        let turned_ns = |thread| snapshot.thread(thread).and_then(|known| known.turned_ns);
+        let rest_ns = self.rest.of(plan, turned_ns, now_ns);
         let moved = self.act_on_threads(snapshot, plan, generation, (now_ns, rest_ns), report);
         let queued = self.act_on_pages(snapshot, plan, generation, (now_ns, rest_ns));
         if moved.is_empty() && queued == 0 {
