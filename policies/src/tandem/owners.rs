@@ -30,7 +30,7 @@ const PART_OWNER_ERRORS: f64 = 4.0;
 /// Share of the accesses that owners should have.
 pub const OWNED_SHARE: f64 = 0.9;
 /// Share that they must have.
-const LEAST_SHARE: f64 = 0.5;
+pub const LEAST_SHARE: f64 = 0.5;
 /// Owners of a group at most.
 pub const MOST_OWNERS: usize = 4;
 

@@ -10,14 +10,27 @@
 //! ```text
 //! k_least - k_others >= RUN_ERRORS sqrt(k_least + k_others)
 //! ```
+//!
+//! Memory of one thread that all others go to as well has no such few users. Neighbours that the same thread uses most are a run
+//! of its own, and that thread owns it, if it has [`LEAST_SHARE`] of its samples and so many more than each of its users would have if
+//! they used it alike that chance does not explain it:
+//!
+//! ```text
+//! k_first - n / u >= FIRST_ERRORS sqrt(n / u (1 - 1 / u))        n: samples of the run, u: its users
+//! ```
 
-use super::owners::{MOST_OWNERS, NOBODY, Names, OWNED_SHARE, Rates, Seat};
+use super::owners::{LEAST_SHARE, MOST_OWNERS, NOBODY, Names, OWNED_SHARE, Rates, Seat};
 use crate::model::{PageGroup, ThreadId};
 use crate::signals::sound;
 use crate::users::Weighed;
 
 /// Standard errors between the rarest owner's samples and those of all others; nine samples of one thread alone.
 const RUN_ERRORS: f64 = 3.0;
+/// Standard errors between the first user's samples and its part if all used a run alike. Of all users the first one is always the one
+/// with the most, and of all runs some always have a first one.
+const FIRST_ERRORS: f64 = 5.0;
+/// Users of a run that are told apart; of more, all count as so many.
+const MOST_USERS: usize = 64;
 /// Memory between neighbours in which nobody was seen yet, at most.
 const RUN_GAP_BYTES: u64 = 8 << 20;
 
@@ -26,6 +39,8 @@ const RUN_GAP_BYTES: u64 = 8 << 20;
 pub struct Runs<'a> {
     /// Where it began, and what of its groups adds up.
     run: Option<(usize, Likely)>,
+    /// The run of groups that the same thread uses most.
+    first: Option<First>,
     previous: Option<&'a PageGroup>,
 }
 
@@ -33,23 +48,47 @@ impl<'a> Runs<'a> {
     /// Takes the next group, with the greatest rates of its users; `names` are the owners of those before it. If it is not of
     /// their run, that run's groups are given to its owners as far as they have none.
     pub fn next(&mut self, weighed: &Weighed<'a>, rates: &Rates, names: &mut [Option<Names>], seat: Seat) {
-        let likely = Likely::of(weighed, rates);
+        let most = most_frequent(weighed.group);
+        let likely = Likely::of(weighed, rates, &most);
         let is_near = self.previous.is_some_and(|previous| are_near(previous, weighed.group));
         self.previous = Some(weighed.group);
         match (&mut self.run, likely) {
             (Some((_, sum)), Some(likely)) if is_near && sum.are_the_users_of(&likely) => sum.add(&likely),
             (_, likely) => {
-                self.end(names, seat);
+                self.end_run(names, seat);
                 self.run = likely.map(|likely| (names.len(), likely));
             }
+        }
+        let (thread, per_s) = most[0];
+        let share = if weighed.load > 0.0 { per_s / weighed.load } else { 0.0 };
+        if !self.first.as_ref().is_some_and(|first| is_near && share > 0.0 && first.thread == thread) {
+            let users = self.end_first(names, seat);
+            self.first = (share > 0.0).then(|| First { start: names.len(), thread, of_it: 0.0, of_all: 0.0, users });
+        }
+        if let Some(first) = &mut self.first {
+            first.add(weighed.group, share);
         }
     }
 
     /// The same after the last group.
     pub fn end(&mut self, names: &mut [Option<Names>], seat: Seat) {
+        self.end_run(names, seat);
+        self.end_first(names, seat);
+    }
+
+    fn end_run(&mut self, names: &mut [Option<Names>], seat: Seat) {
         if let Some((start, sum)) = self.run.take() {
-            give(&mut names[start..], &sum, seat);
+            give(&mut names[start..], sum.owners(seat));
         }
+    }
+
+    /// Returns an empty list with room for the users of the next run.
+    fn end_first(&mut self, names: &mut [Option<Names>], seat: Seat) -> Vec<ThreadId> {
+        let Some(first) = self.first.take() else { return Vec::new() };
+        give(&mut names[first.start..], first.owner(seat));
+        let mut users = first.users;
+        users.clear();
+        users
     }
 }
 
@@ -58,9 +97,9 @@ fn are_near(previous: &PageGroup, next: &PageGroup) -> bool {
     previous.id.process == next.id.process && next.id.start.saturating_sub(end) <= RUN_GAP_BYTES
 }
 
-fn give(names: &mut [Option<Names>], likely: &Likely, seat: Seat) {
-    if let Some(owners) = likely.owners(seat) {
-        names.iter_mut().filter(|names| names.is_none()).for_each(|names| *names = Some(owners));
+fn give(names: &mut [Option<Names>], owners: Option<Names>) {
+    if owners.is_some() {
+        names.iter_mut().filter(|names| names.is_none()).for_each(|names| *names = owners);
     }
 }
 
@@ -91,7 +130,7 @@ struct Likely {
 
 impl Likely {
     /// Those of a group; `None` if nobody uses it, or too many do.
-    fn of(weighed: &Weighed, rates: &Rates) -> Option<Self> {
+    fn of(weighed: &Weighed, rates: &Rates, most: &[(ThreadId, f64); MOST_OWNERS]) -> Option<Self> {
         if weighed.load <= 0.0 {
             return None;
         }
@@ -104,7 +143,7 @@ impl Likely {
             count += 1;
         }
         let samples = sound(weighed.group.samples);
-        let mut users = most_frequent(weighed.group);
+        let mut users = *most;
         users[count..].fill((NO_THREAD, 0.0));
         users[..count].iter_mut().for_each(|user| user.1 = user.1 / weighed.load * samples);
         users[..count].sort_unstable_by_key(|user| user.0);
@@ -133,6 +172,41 @@ impl Likely {
             *slot = seat(user.0)?.0 as u32;
         }
         names.sort_unstable();
+        Some(names)
+    }
+}
+
+/// Who uses the groups from `start` on most, with its samples, those of all, and all users, ascending.
+#[derive(Debug)]
+struct First {
+    start: usize,
+    thread: ThreadId,
+    of_it: f64,
+    of_all: f64,
+    users: Vec<ThreadId>,
+}
+
+impl First {
+    /// Adds a group of which the thread has this share.
+    fn add(&mut self, group: &PageGroup, share: f64) {
+        let samples = sound(group.samples);
+        (self.of_it, self.of_all) = (self.of_it + share * samples, self.of_all + samples);
+        for (user, _) in &group.users {
+            if let Err(at) = self.users.binary_search(user)
+                && self.users.len() < MOST_USERS
+            {
+                self.users.insert(at, *user);
+            }
+        }
+    }
+
+    fn owner(&self, seat: Seat) -> Option<Names> {
+        let alike = 1.0 / self.users.len().max(2) as f64;
+        let by_chance = self.of_all * alike;
+        let is_owner = self.of_it >= LEAST_SHARE * self.of_all
+            && self.of_it - by_chance >= FIRST_ERRORS * libm::sqrt(by_chance * (1.0 - alike));
+        let mut names = [NOBODY; MOST_OWNERS];
+        names[0] = seat(self.thread).filter(|_| is_owner)?.0 as u32;
         Some(names)
     }
 }

@@ -36,11 +36,10 @@ fn a_group_with_too_few_samples_belongs_to_the_owner_of_the_one_next_to_it() {
     assert_eq!(Seen::of(&snapshot, &defaults).owners.of, [Some(Owner::Part(0)); 3]);
 }
 
-/// Owners of neighbouring groups of 2 MiB in which the threads 1, 2 and 3 were seen so often.
-fn owners_of(seen: &[[f64; 3]]) -> Vec<Owner> {
-    let threads = [1, 2, 3]
-        .into_iter()
-        .fold(SnapshotBuilder::new(two_nodes(2)), |all, tid| all.thread_with_memory_on(tid, tid as usize % 2, 0));
+/// Owners of neighbouring groups of 2 MiB in which the threads 1, 2, ... were seen so often.
+fn owners_of<const THREADS: usize>(seen: &[[f64; THREADS]]) -> Vec<Owner> {
+    let threads = (1..=THREADS as u32)
+        .fold(SnapshotBuilder::new(two_nodes(4)), |all, tid| all.thread_with_memory_on(tid, tid as usize % 2, 0));
     let snapshot = seen.iter().fold(threads, |all, seen| {
         let users = (1..).zip(seen).filter(|(_, samples)| **samples > 0.0).map(|(tid, samples)| (tid, 1e3 * samples));
         let users: Vec<(u32, f64)> = users.collect();
@@ -68,4 +67,20 @@ fn neighbours_in_which_the_same_few_threads_were_seen_belong_to_them() {
     assert_eq!(owners_of(&pair[..1]), [Owner::Common(0)]);
     let three = [[3.0, 2.0, 0.0], [0.0, 2.0, 3.0], [3.0, 0.0, 2.0]];
     assert_eq!(owners_of(&three), [Owner::Common(0); 3], "who is seen changes: all use all of it");
+}
+
+#[test]
+fn neighbours_that_one_thread_uses_most_belong_to_it_though_all_go_there() {
+    let part = [
+        [3.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0],
+        [4.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0],
+        [3.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0],
+    ];
+    assert_eq!(owners_of(&part), [Owner::Part(0); 3], "10 of 19 where 2.4 would be by chance");
+    assert_eq!(owners_of(&part[..2]), [Owner::Common(0); 2], "7 of 13: too few samples");
+    let less = [[27.0, 3.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0]];
+    assert_eq!(owners_of(&less), [Owner::Common(0)], "27 of 60: less than half of them");
+    let other = [part[0], [1.0, 4.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0], part[1], part[2]];
+    assert_eq!(owners_of(&other), [Owner::Common(0); 4], "another one between them");
+    assert_eq!(owners_of(&[[6.0, 2.0, 2.0]]), [Owner::Common(0)], "of three users one often has six of ten");
 }
