@@ -63,7 +63,7 @@ impl<'a> Runs<'a> {
         let share = if weighed.load > 0.0 { per_s / weighed.load } else { 0.0 };
         if !self.first.as_ref().is_some_and(|first| is_near && share > 0.0 && first.thread == thread) {
             let users = self.end_first(names, seat);
-            self.first = (share > 0.0).then(|| First { start: names.len(), thread, of_it: 0.0, of_all: 0.0, users });
+            self.first = (share > 0.0).then_some(First { start: names.len(), thread, of_it: 0.0, of_all: 0.0, users });
         }
         if let Some(first) = &mut self.first {
             first.add(weighed.group, share);
