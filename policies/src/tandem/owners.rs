@@ -10,7 +10,7 @@
 //!
 //! Owners are as few as have [`OWNED_SHARE`] of the accesses, at most [`MOST_OWNERS`]; if there are none such, those with
 //! the greatest share of at least [`LEAST_SHARE`], told by [`PART_OWNER_ERRORS`]. A group with too few samples belongs to the owners of the one before it, or
-//! behind it, if all users that were seen are among them. Neighbours with the same users are judged as one ([`super::runs`]). All
+//! behind it, if all users that were seen are among them. Neighbours with the same users, or the same first one, are judged as one ([`super::runs`]). All
 //! others belong to their process.
 //!
 //! Groups with the same owners and the same home are one [`Part`]: their samples add up, and they are placed together.

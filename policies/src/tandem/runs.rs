@@ -12,12 +12,15 @@
 //! ```
 //!
 //! Memory of one thread that all others go to as well has no such few users. Neighbours that the same thread uses most are a run
-//! of its own, and that thread owns it, if it has [`LEAST_SHARE`] of its samples and so many more than each of its users would have if
-//! they used it alike that chance does not explain it:
+//! of its own, and that thread owns it, if it has [`LEAST_SHARE`] of its samples, [`LEAST_SAMPLES`] of them, and so many
+//! more than if all used it alike that chance does not explain it:
 //!
 //! ```text
-//! k_first - n / u >= FIRST_ERRORS sqrt(n / u (1 - 1 / u))        n: samples of the run, u: its users
+//! k_first - n / u >= FIRST_ERRORS sqrt(n / u (1 - 1 / u))
 //! ```
+//!
+//! with `n` the samples of the run and `u` the number of its users: as many as would have the samples of all but the first, were they
+//! alike, `1 + (sum k)^2 / sum k^2`, and two at least. What few users own goes before what one uses most.
 
 use super::owners::{LEAST_SHARE, MOST_OWNERS, NOBODY, Names, OWNED_SHARE, Rates, Seat};
 use crate::model::{PageGroup, ThreadId};
@@ -26,10 +29,12 @@ use crate::users::Weighed;
 
 /// Standard errors between the rarest owner's samples and those of all others; nine samples of one thread alone.
 const RUN_ERRORS: f64 = 3.0;
-/// Standard errors between the first user's samples and its part if all used a run alike. Of all users the first one is always the one
-/// with the most, and of all runs some always have a first one.
-const FIRST_ERRORS: f64 = 5.0;
-/// Users of a run that are told apart; of more, all count as so many.
+/// Standard errors between the first user's samples and its part if all used a run alike. Of all users one always has the most, and of
+/// many runs some have one that stands out.
+const FIRST_ERRORS: f64 = 4.5;
+/// Samples that the first user must have: as many as where it is the only one.
+const LEAST_SAMPLES: f64 = RUN_ERRORS * RUN_ERRORS;
+/// Users of a run that are told apart; of more, the first to come count.
 const MOST_USERS: usize = 64;
 /// Memory between neighbours in which nobody was seen yet, at most.
 const RUN_GAP_BYTES: u64 = 8 << 20;
@@ -39,8 +44,9 @@ const RUN_GAP_BYTES: u64 = 8 << 20;
 pub struct Runs<'a> {
     /// Where it began, and what of its groups adds up.
     run: Option<(usize, Likely)>,
-    /// The run of groups that the same thread uses most.
+    /// The run of groups that the same thread uses most, and what such runs before it gave: first group, the one after the last, owner.
     first: Option<First>,
+    firsts: Vec<(usize, usize, Names)>,
     previous: Option<&'a PageGroup>,
 }
 
@@ -62,18 +68,21 @@ impl<'a> Runs<'a> {
         let (thread, per_s) = most[0];
         let share = if weighed.load > 0.0 { per_s / weighed.load } else { 0.0 };
         if !self.first.as_ref().is_some_and(|first| is_near && share > 0.0 && first.thread == thread) {
-            let users = self.end_first(names, seat);
-            self.first = (share > 0.0).then_some(First { start: names.len(), thread, of_it: 0.0, of_all: 0.0, users });
+            let users = self.end_first(names.len(), seat);
+            self.first = (share > 0.0).then_some(First { start: names.len(), thread, users });
         }
         if let Some(first) = &mut self.first {
-            first.add(weighed.group, share);
+            first.add(weighed);
         }
     }
 
     /// The same after the last group.
     pub fn end(&mut self, names: &mut [Option<Names>], seat: Seat) {
         self.end_run(names, seat);
-        self.end_first(names, seat);
+        self.end_first(names.len(), seat);
+        for (start, end, owner) in self.firsts.drain(..) {
+            give(&mut names[start..end], Some(owner));
+        }
     }
 
     fn end_run(&mut self, names: &mut [Option<Names>], seat: Seat) {
@@ -83,9 +92,9 @@ impl<'a> Runs<'a> {
     }
 
     /// Returns an empty list with room for the users of the next run.
-    fn end_first(&mut self, names: &mut [Option<Names>], seat: Seat) -> Vec<ThreadId> {
+    fn end_first(&mut self, end: usize, seat: Seat) -> Vec<(ThreadId, f64)> {
         let Some(first) = self.first.take() else { return Vec::new() };
-        give(&mut names[first.start..], first.owner(seat));
+        self.firsts.extend(first.owner(seat).map(|owner| (first.start, end, owner)));
         let mut users = first.users;
         users.clear();
         users
@@ -176,35 +185,37 @@ impl Likely {
     }
 }
 
-/// Who uses the groups from `start` on most, with its samples, those of all, and all users, ascending.
+/// Who uses the groups from `start` on most, and the samples of all users, ascending by id.
 #[derive(Debug)]
 struct First {
     start: usize,
     thread: ThreadId,
-    of_it: f64,
-    of_all: f64,
-    users: Vec<ThreadId>,
+    users: Vec<(ThreadId, f64)>,
 }
 
 impl First {
-    /// Adds a group of which the thread has this share.
-    fn add(&mut self, group: &PageGroup, share: f64) {
-        let samples = sound(group.samples);
-        (self.of_it, self.of_all) = (self.of_it + share * samples, self.of_all + samples);
-        for (user, _) in &group.users {
-            if let Err(at) = self.users.binary_search(user)
-                && self.users.len() < MOST_USERS
-            {
-                self.users.insert(at, *user);
+    /// Adds a group that somebody uses.
+    fn add(&mut self, weighed: &Weighed) {
+        let samples = sound(weighed.group.samples);
+        for &(user, per_s) in &weighed.group.users {
+            let seen = sound(per_s) / weighed.load * samples;
+            match self.users.binary_search_by_key(&user, |known| known.0) {
+                Ok(at) => self.users[at].1 += seen,
+                Err(at) if self.users.len() < MOST_USERS => self.users.insert(at, (user, seen)),
+                Err(_) => {}
             }
         }
     }
 
     fn owner(&self, seat: Seat) -> Option<Names> {
-        let alike = 1.0 / self.users.len().max(2) as f64;
-        let by_chance = self.of_all * alike;
-        let is_owner = self.of_it >= LEAST_SHARE * self.of_all
-            && self.of_it - by_chance >= FIRST_ERRORS * libm::sqrt(by_chance * (1.0 - alike));
+        let first = self.users.iter().find(|user| user.0 == self.thread)?.1;
+        let others = || self.users.iter().filter(|user| user.0 != self.thread).map(|user| user.1);
+        let (sum, squares): (f64, f64) = (others().sum(), others().map(|seen| seen * seen).sum());
+        let alike = if squares > 0.0 { 1.0 / (1.0 + sum * sum / squares) } else { 0.5 };
+        let by_chance = (first + sum) * alike;
+        let is_owner = first >= LEAST_SAMPLES
+            && first >= LEAST_SHARE * (first + sum)
+            && first - by_chance >= FIRST_ERRORS * libm::sqrt(by_chance * (1.0 - alike));
         let mut names = [NOBODY; MOST_OWNERS];
         names[0] = seat(self.thread).filter(|_| is_owner)?.0 as u32;
         Some(names)

@@ -328,7 +328,7 @@ impl Agent {
     fn sees_turn(&mut self) -> bool {
         let before_ns = thread_cpu_ns();
         let turned = self.sensor.sees_turn(monotonic_ns());
-        self.pace.note_turn_look(thread_cpu_ns() - before_ns);
+        self.pace.note_turn_look(thread_cpu_ns() - before_ns, turned);
         turned
     }
 

@@ -56,8 +56,11 @@ pub struct Pace {
     waited: bool,
     /// CPU time of the last interval's sensing and deciding.
     cost_ns: u64,
-    /// CPU time of the last look for threads that turned.
+    /// CPU time of a look for threads that turned: of the last one, and less if that was some intervals ago.
     turn_cost_ns: u64,
+    /// The last look saw a turn; and the last interval ended by one.
+    sees_turn: bool,
+    ended_by_turn: bool,
 }
 
 impl Pace {
@@ -76,6 +79,8 @@ impl Pace {
             waited: false,
             cost_ns: 0,
             turn_cost_ns: 0,
+            sees_turn: false,
+            ended_by_turn: false,
         }
     }
 
@@ -93,15 +98,17 @@ impl Pace {
         }
     }
 
-    /// The time from one look for threads that turned to the next; `None`: never.
+    /// The time from one look for threads that turned to the next; `None`: never. What is waited for is waited for to its end. Where
+    /// threads turn again and again their intervals are as rare as what they cost allows.
     pub fn turn_look(&self) -> Option<Duration> {
         let dear = Duration::from_nanos(self.turn_cost_ns.saturating_mul(LOOK_DIVISOR));
-        Some(SHORTEST.max(dear)).filter(|look| self.quick && *look < self.interval())
+        let least = if self.ended_by_turn { self.short(COST_DIVISOR) } else { SHORTEST };
+        Some(least.max(dear)).filter(|look| self.quick && !self.waited && *look < self.interval())
     }
 
-    /// A look for threads that turned took so much CPU time.
-    pub fn note_turn_look(&mut self, cost_ns: u64) {
-        self.turn_cost_ns = cost_ns;
+    /// A look for threads that turned took so much CPU time, and saw one or did not.
+    pub fn note_turn_look(&mut self, cost_ns: u64, turned: bool) {
+        (self.turn_cost_ns, self.sees_turn) = (cost_ns, turned);
     }
 
     /// Whether to wait for one interval more, given whether threads were `hardly_seen` since their process turned to other
@@ -133,6 +140,7 @@ impl Pace {
     /// it.
     pub fn note(&mut self, now_ns: u64, threads: impl Iterator<Item = (ThreadId, bool)>, step: Step, cost_ns: u64) {
         self.cost_ns = cost_ns;
+        self.ended_by_turn = std::mem::take(&mut self.sees_turn);
         // What was dear once is tried again.
         self.turn_cost_ns -= self.turn_cost_ns / 8;
         let known = std::mem::take(&mut self.known);
@@ -253,13 +261,13 @@ mod tests {
     fn looks_for_threads_that_turned_are_as_rare_as_they_are_dear() {
         let mut pace = pace();
         assert_eq!(pace.turn_look(), Some(SHORTEST));
-        pace.note_turn_look(4 * MS);
+        pace.note_turn_look(4 * MS, false);
         assert_eq!(pace.turn_look(), Some(Duration::from_millis(400)));
-        pace.note_turn_look(10 * MS);
+        pace.note_turn_look(10 * MS, false);
         assert_eq!(pace.turn_look(), None, "an interval's end is early enough");
         (0..20).for_each(|_| pace.note(0, std::iter::empty(), Step::Quiet, MS));
         assert!(pace.turn_look().is_some(), "it may have been dear by chance");
-        pace.note_turn_look(MS);
+        pace.note_turn_look(MS, false);
         pace.note(0, threads(&[1]), Step::Moving, MS);
         assert_eq!(pace.turn_look(), None, "intervals are short");
         pace.note(MS, threads(&[1]), Step::Moving, 30 * MS);
@@ -269,6 +277,24 @@ mod tests {
             "or not that short"
         );
         assert_eq!(Pace::new(USUAL, false).turn_look(), None);
+    }
+
+    #[test]
+    fn what_is_waited_for_is_not_ended_by_a_turn() {
+        let mut pace = pace();
+        assert!(pace.waits_for_more(true, false) && pace.turn_look().is_none());
+        assert!(!pace.waits_for_more(false, false) && pace.turn_look().is_some());
+    }
+
+    #[test]
+    fn intervals_that_turns_end_one_after_the_other_are_as_rare_as_what_they_cost_allows() {
+        let mut pace = pace();
+        pace.note_turn_look(MS / 10, true);
+        pace.note(0, std::iter::empty(), Step::Quiet, 30 * MS);
+        assert_eq!(pace.turn_look(), Some(Duration::from_millis(600)));
+        pace.note_turn_look(MS / 10, false);
+        pace.note(MS, std::iter::empty(), Step::Quiet, 30 * MS);
+        assert_eq!(pace.turn_look(), Some(SHORTEST), "the first one comes at once");
     }
 
     #[test]

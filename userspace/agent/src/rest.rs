@@ -4,9 +4,10 @@
 //! Problem: what is moved to and fro must rest long, or nothing is won but the cost of moving; but a program that goes on to
 //! its next phase after two seconds is lost for as long as its threads rest. Mechanism: a rest is short at first, and twice
 //! as long as the last one when most of a plan moves again what had hardly rested; it becomes shorter by half when nothing
-//! in a plan was moved lately. A thread that turned to other memory since the last plan does not go to and fro: it follows its
-//! program. One rest for all: plans are of one kind at a time.
+//! in a plan was moved lately. A thread that turned to other memory since it was moved does not go to and fro: it follows its
+//! program, and rests as long as before. One rest for all: plans are of one kind at a time.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tandem_act::Cooldowns;
@@ -21,10 +22,10 @@ pub struct Rest {
     first_ns: u64,
     longest_ns: u64,
     rest_ns: u64,
-    /// When the last plan was carried out.
-    planned_ns: u64,
     /// What was moved no longer ago than one and a half rests: it had hardly rested if it moves again.
     lately: Cooldowns,
+    /// When the threads among it moved.
+    moved_ns: BTreeMap<ThreadId, u64>,
 }
 
 impl Rest {
@@ -32,46 +33,54 @@ impl Rest {
     pub fn new(longest: Duration, quick: bool, capacity: usize) -> Self {
         let longest_ns = longest.as_nanos() as u64;
         let first_ns = if quick { longest_ns / FIRST_DIVISOR } else { longest_ns };
-        Self { first_ns, longest_ns, rest_ns: first_ns, planned_ns: 0, lately: Cooldowns::new(capacity) }
+        Self { first_ns, longest_ns, rest_ns: first_ns, lately: Cooldowns::new(capacity), moved_ns: BTreeMap::new() }
     }
 
     /// How long what `plan`, carried out at `now_ns`, moves is to rest, given when threads turned last.
     pub fn of(&mut self, plan: &Plan, turned_ns: impl Fn(ThreadId) -> Option<u64>, now_ns: u64) -> u64 {
-        let comes_again = |thread: ThreadId| {
-            self.lately.is_thread_cooling(thread, now_ns) && turned_ns(thread).is_none_or(|ns| ns <= self.planned_ns)
-        };
-        let (mut moves, mut again) = (0, 0);
+        let is_lately = |thread: ThreadId| self.lately.is_thread_cooling(thread, now_ns);
+        let follows = |thread: ThreadId| turned_ns(thread) > self.moved_ns.get(&thread).copied();
+        let (mut moves, mut lately, mut again) = (0, 0, 0);
         for planned in &plan.moves {
-            let known = match planned.action {
-                Action::MoveThread { thread, .. } => comes_again(thread),
-                Action::Interchange { first, second, .. } => comes_again(first) || comes_again(second),
-                Action::MovePages { group, bytes, .. } => self.lately.is_group_cooling(group, bytes, now_ns),
+            let (is_lately, comes_again) = match planned.action {
+                Action::MoveThread { thread, .. } => (is_lately(thread), is_lately(thread) && !follows(thread)),
+                Action::Interchange { first, second, .. } => {
+                    let comes_again = |thread| is_lately(thread) && !follows(thread);
+                    (is_lately(first) || is_lately(second), comes_again(first) || comes_again(second))
+                }
+                Action::MovePages { group, bytes, .. } => {
+                    let is_lately = self.lately.is_group_cooling(group, bytes, now_ns);
+                    (is_lately, is_lately)
+                }
             };
             moves += 1;
-            again += usize::from(known);
+            lately += usize::from(is_lately);
+            again += usize::from(comes_again);
         }
         if again > 0 && 2 * again >= moves {
             self.rest_ns = (2 * self.rest_ns).min(self.longest_ns);
-        } else if again == 0 && moves > 0 {
+        } else if lately == 0 && moves > 0 {
             self.rest_ns = (self.rest_ns / 2).max(self.first_ns);
         }
         self.remember(plan, now_ns);
-        self.planned_ns = now_ns;
         self.rest_ns
     }
 
     fn remember(&mut self, plan: &Plan, now_ns: u64) {
         let lately_ns = self.rest_ns + self.rest_ns / 2;
+        let mut moved = Vec::new();
         for planned in &plan.moves {
             match planned.action {
-                Action::MoveThread { thread, .. } => self.lately.start_thread(thread, now_ns, lately_ns),
-                Action::Interchange { first, second, .. } => {
-                    self.lately.start_thread(first, now_ns, lately_ns);
-                    self.lately.start_thread(second, now_ns, lately_ns);
-                }
+                Action::MoveThread { thread, .. } => moved.push(thread),
+                Action::Interchange { first, second, .. } => moved.extend([first, second]),
                 Action::MovePages { group, bytes, .. } => self.lately.start_group(group, bytes, now_ns, lately_ns),
             }
         }
+        for thread in moved {
+            self.lately.start_thread(thread, now_ns, lately_ns);
+            self.moved_ns.insert(thread, now_ns);
+        }
+        self.moved_ns.retain(|&thread, _| self.lately.is_thread_cooling(thread, now_ns));
     }
 }
 
@@ -128,16 +137,26 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_turned_since_the_last_plan_does_not_go_to_and_fro() {
+    fn a_thread_that_turned_since_it_was_moved_does_not_go_to_and_fro() {
         let mut rest = rest();
-        let follows = |turned_ns: u64| move |thread: ThreadId| Some(turned_ns).filter(|_| thread == id(1));
+        let turned = |at_ns: u64| move |thread: ThreadId| Some(at_ns).filter(|_| thread == id(1));
         assert_eq!(rest.of(&thread(1), nobody_turned, 2 * S), S);
-        assert_eq!(rest.of(&thread(1), follows(3 * S), 3 * S + S / 4), S);
-        assert_eq!(rest.of(&thread(1), follows(3 * S), 4 * S), 2 * S, "that turn was before the last plan");
+        assert_eq!(rest.of(&thread(1), turned(3 * S), 3 * S + S / 4), S);
+        assert_eq!(rest.of(&thread(1), turned(3 * S), 4 * S), 2 * S, "that turn was before it moved");
+        assert_eq!(rest.of(&thread(1), turned(5 * S), 5 * S), 2 * S, "no longer, and no shorter");
         let both =
             Action::Interchange { first: id(1), second: id(2), first_node: NodeIndex(0), second_node: NodeIndex(1) };
-        assert_eq!(rest.of(&plan([both.clone()]), follows(5 * S), 5 * S), S, "the other one was not moved lately");
-        assert_eq!(rest.of(&plan([both]), follows(6 * S), 6 * S), 2 * S, "now it was, and did not turn");
+        assert_eq!(rest.of(&plan([both.clone()]), turned(6 * S), 6 * S), 2 * S, "the other one was not moved lately");
+        assert_eq!(rest.of(&plan([both]), turned(7 * S), 7 * S), 4 * S, "now it was, and did not turn");
+    }
+
+    #[test]
+    fn plans_for_others_do_not_make_a_turn_old() {
+        let mut rest = rest();
+        let turned = |thread: ThreadId| Some(3 * S).filter(|_| thread == id(1));
+        rest.of(&thread(1), nobody_turned, 2 * S);
+        rest.of(&thread(2), nobody_turned, 3 * S + S / 10);
+        assert_eq!(rest.of(&thread(1), turned, 3 * S + S / 4), S);
     }
 
     #[test]

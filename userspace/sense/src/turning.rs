@@ -38,6 +38,11 @@ const LEAST_SURPRISE_IN_COMPANY: f64 = LEAST_SURPRISE / 3.0;
 /// Looks at the past that count at most: that something did not happen in more of them does not make it less likely.
 const MOST_PAST_LOOKS: f64 = 32.0;
 
+/// The number of the stretch that a time is in.
+pub(crate) fn stretch_of(time_ns: u64) -> u64 {
+    time_ns / STRETCH_NS
+}
+
 /// Where the memory of an access is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Memory<'a> {
@@ -115,7 +120,7 @@ impl Row {
             (self.looks, self.last_look_ns) = (self.looks + 1.0, Some(time_ns));
         }
         let nodes = self.weights.len();
-        let stretch = self.stretches.entry(time_ns / STRETCH_NS).or_insert_with(|| PerNode::filled(nodes, 0.0));
+        let stretch = self.stretches.entry(stretch_of(time_ns)).or_insert_with(|| PerNode::filled(nodes, 0.0));
         for row in [&mut self.weights, stretch] {
             match memory {
                 Memory::Node(node) => row[node] += weight,
@@ -173,15 +178,10 @@ impl Row {
         Some(Turn { since_ns: Some(since_ns), past_looks: past.looks })
     }
 
-    /// Looks from `since_ns` on: a stretch counts as one.
-    pub(crate) fn looks_since(&self, since_ns: u64) -> usize {
-        self.stretches.range(since_ns / STRETCH_NS..).count()
-    }
-
     /// What was seen from `since_ns` on, as a past: each stretch counts as one look.
     pub(crate) fn since(&self, since_ns: u64) -> Past {
         let mut past = Past { weights: PerNode::filled(self.weights.len(), 0.0), looks: 0.0 };
-        past.add_stretches(&self.stretches, since_ns / STRETCH_NS..);
+        past.add_stretches(&self.stretches, stretch_of(since_ns)..);
         past
     }
 }

@@ -76,11 +76,27 @@ fn neighbours_that_one_thread_uses_most_belong_to_it_though_all_go_there() {
         [4.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0],
         [3.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0],
     ];
-    assert_eq!(owners_of(&part), [Owner::Part(0); 3], "10 of 19 where 2.4 would be by chance");
+    assert_eq!(owners_of(&part), [Owner::Part(0); 3], "10 of 19 where 2.6 would be by chance");
     assert_eq!(owners_of(&part[..2]), [Owner::Common(0); 2], "7 of 13: too few samples");
     let less = [[27.0, 3.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0]];
     assert_eq!(owners_of(&less), [Owner::Common(0)], "27 of 60: less than half of them");
     let other = [part[0], [1.0, 4.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0], part[1], part[2]];
     assert_eq!(owners_of(&other), [Owner::Common(0); 4], "another one between them");
-    assert_eq!(owners_of(&[[6.0, 2.0, 2.0]]), [Owner::Common(0)], "of three users one often has six of ten");
+}
+
+#[test]
+fn who_uses_neighbours_most_by_chance_owns_nothing() {
+    assert_eq!(owners_of(&[[10.0, 3.0, 3.0]]), [Owner::Common(0)], "of three users one often has ten of sixteen");
+    let faint = [[6.0, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05]];
+    assert_eq!(owners_of(&faint), [Owner::Common(0)], "six samples, whoever else is hardly there");
+    let second = [[20.0, 9.0, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6]];
+    assert_eq!(owners_of(&second), [Owner::Common(0)], "another one uses it too");
+}
+
+#[test]
+fn what_two_threads_own_stays_theirs_where_one_of_them_is_seen_more() {
+    let of_both = |one: f64, other: f64| [one, other, 0.25, 0.25, 0.25, 0.25, 0.25, 0.25];
+    let most_of_one = of_both(10.0, 4.2);
+    let seen = [most_of_one, most_of_one, most_of_one, most_of_one, most_of_one, of_both(4.0, 10.0)];
+    assert_eq!(owners_of(&seen), [Owner::Part(0); 6]);
 }

@@ -13,7 +13,7 @@ use crate::page_access::PageAccess;
 use crate::regions::RegionKind;
 use crate::snapshot::TaskAccount;
 use crate::touches::Seen;
-use crate::turning::{Memory, Past, Pasts, Row, Turn, WINDOW_NS};
+use crate::turning::{Memory, Past, Pasts, Row, Turn, WINDOW_NS, stretch_of};
 
 /// Memory that was never seen is asked for by one page of so many bytes, in so many pages at each look.
 const CHUNK_BYTES: u64 = 2 << 20;
@@ -24,7 +24,8 @@ const WINDOW_ENTRIES: usize = 4096;
 /// A thread that turned from what so many looks had shown is known by the few that told so. Of one that is just beginning to work
 /// they tell too little.
 const PAST_LOOKS: f64 = 8.0;
-/// Looks at a thread since one of its process turned: one tells whether it turned too, but one may have been just before it did.
+/// Looks at a thread since one of its process turned: one tells whether it turned too, but one may have been just before it did. A
+/// stretch of time counts as one.
 const LOOKS_SINCE_TURN: usize = 2;
 /// Threads of a process that turn within this time do so together.
 const TOGETHER_NS: u64 = 1_000_000_000;
@@ -57,6 +58,8 @@ pub(super) struct Watch {
     threads: BTreeMap<u32, ThreadId>,
     nodes: Vec<NodeId>,
     windows: BTreeMap<ThreadId, Window>,
+    /// The stretches of the latest looks at each thread, the last one first: they outlast its window.
+    latest: BTreeMap<ThreadId, [Option<u64>; LOOKS_SINCE_TURN]>,
     /// Processes of which threads turned less than [`TOGETHER_NS`] ago, and when.
     turning: BTreeMap<ProcessId, u64>,
     /// What is known of threads from before the windows.
@@ -77,6 +80,11 @@ impl Watch {
         }
         window.accesses.push(*seen);
         if let Some(memory) = memory {
+            let (stretch, latest) = (Some(stretch_of(access.time_ns)), self.latest.entry(thread).or_default());
+            if stretch > latest[0] {
+                latest.rotate_right(1);
+                latest[0] = stretch;
+            }
             let age_s = now_ns.saturating_sub(access.time_ns) as f64 * 1e-9;
             window.row.add(access.time_ns, f64::from(*times) * page_weight(age_s), memory);
         }
@@ -120,16 +128,17 @@ impl Watch {
         turned: &BTreeMap<ThreadId, Turn>,
         threads: impl Iterator<Item = (ThreadId, ProcessId)>,
     ) -> BTreeSet<ThreadId> {
+        // Of a turn of which nobody knows when it was nobody knows what was seen since.
         let mut since_ns: BTreeMap<ProcessId, Option<u64>> = BTreeMap::new();
         for (thread, turn) in turned {
             let latest_ns = since_ns.entry(self.windows[thread].process).or_insert(turn.since_ns);
             *latest_ns = latest_ns.zip(turn.since_ns).map(|(one, other)| one.max(other));
         }
         let is_hardly_seen = |&(thread, process): &(ThreadId, ProcessId)| {
-            let Some(since_ns) = since_ns.get(&process) else { return false };
-            let looks =
-                since_ns.zip(self.windows.get(&thread)).map_or(0, |(since, window)| window.row.looks_since(since));
-            self.before.contains_key(&thread) && looks < LOOKS_SINCE_TURN
+            let Some(&of_process) = since_ns.get(&process) else { return false };
+            let since = turned.get(&thread).map_or(of_process, |turn| turn.since_ns).map(stretch_of);
+            let earliest = self.latest.get(&thread).and_then(|latest| latest[LOOKS_SINCE_TURN - 1]);
+            self.before.contains_key(&thread) && (since.is_none() || earliest < since)
         };
         threads.filter(is_hardly_seen).map(|(thread, _)| thread).collect()
     }
@@ -271,7 +280,9 @@ impl Sensor {
         let old = std::mem::take(&mut self.watch);
         let is_turning = |&(_, turned_ns): &(ProcessId, u64)| now_ns.saturating_sub(turned_ns) < TOGETHER_NS;
         let turning = old.turning.into_iter().filter(is_turning).collect();
-        let mut watch = Watch { threads, nodes: topology.node_ids(), turning, ..Watch::default() };
+        let is_there = |(id, _): &(ThreadId, _)| threads.get(&id.tid) == Some(id);
+        let latest = old.latest.into_iter().filter(is_there).collect();
+        let mut watch = Watch { threads, nodes: topology.node_ids(), turning, latest, ..Watch::default() };
         let is_recent = |seen: &&PageAccess| now_ns.saturating_sub(seen.access.time_ns) < WINDOW_NS;
         let in_windows = old.windows.values().flat_map(|window| &window.accesses).filter(is_recent);
         for seen in in_windows.chain(&accesses[old.from..]) {

@@ -139,16 +139,20 @@ fn is_hardly_seen(before: u64, beside: u64) -> bool {
     }
     let begin_ns = home_ns + before * LOOK_NS;
     for look in 0..3 {
-        program.look(TIDS[0], 1, begin_ns + look * LOOK_NS);
+        let now_ns = begin_ns + look * LOOK_NS;
+        program.look(TIDS[0], 1, now_ns);
         if look < beside {
-            program.look(TIDS[1], 0, begin_ns + look * LOOK_NS);
+            program.look(TIDS[1], 0, now_ns);
         }
+        assert_eq!(program.sensor.sees_turn(now_ns), look == 2, "look {look}");
     }
     let now_ns = begin_ns + 3 * LOOK_NS;
-    assert!(program.sensor.sees_turn(now_ns));
     let snapshot = program.snapshot(now_ns);
     assert!(!program.sensor.is_hardly_seen_since_turn(snapshot.threads[0].id), "three looks told that it turned");
-    program.sensor.is_hardly_seen_since_turn(snapshot.threads[1].id)
+    let is_hardly_seen = program.sensor.is_hardly_seen_since_turn(snapshot.threads[1].id);
+    let later = program.snapshot(now_ns + LOOK_NS);
+    assert!(later.threads.iter().all(|thread| !program.sensor.is_hardly_seen_since_turn(thread.id)), "no turn since");
+    is_hardly_seen
 }
 
 #[test]
