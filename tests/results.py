@@ -160,11 +160,11 @@ One boot an arm yet (three of `phases`, two of `queue`), so that a percent or tw
   after it. Missed is the 2 % there, by 8 (`device` just so): phases last 1.3 s, and a quarter of the time is lost until a plan. Stock with balancing takes 4.4 s, or 5.4 s by
   chance. Two causes were found and removed by a record of each interval: `scx_tandem` took 5.11 s and `device` 5.38 s before. After each turn one more interval was
   waited for, which, where samples are many, lasted as long as what it costs allows, 0.5 to 0.9 s; it is waited for only if a thread was hardly looked at since. And
-  threads that turned soon after they had been moved rested twice as long, so that the third plan came 1.5 s after its turn. With phases of 4.2 s (`--passes 140`, one boot of a version before that)
+  threads that turned soon after they had been moved rested twice as long, so that the third plan came 1.5 s after its turn. One boot of a later build took 4.98 s: it waits less often still, and decided once when only one of two threads had been seen to turn. With phases of 4.2 s (`--passes 140`, one boot of a version before that)
   it took 13.79 s and `device` 13.68 s, stock with balancing 13.46 and oracle 12.52 s: 2.5 and 1.6 % behind. What a look costs is
   8 times as much in the lab's guest, an emulator, as on the host, while the programs' waiting for memory is modelled as on a server: 60 looks a second are made, 8 at each thread.
 - `is` and `sp` have memory that one thread uses most and all others a little. It was owned by nobody until a single group had some twenty samples of its own, so the first plan spread it by assumption, and
-  later ones sent it home a few groups at a time. Neighbours that one thread uses most are judged as one since; one boot each of the arm alone: `is` takes 3.04 s (0.86 of the best stock arm; the row 3.57 s), `sp` 3.15 s (3.20 s).
+  later ones sent it home a few groups at a time. Neighbours that one thread uses most are judged as one since; one boot each of the arm alone: `is` takes 3.04 s (0.86 of the best stock arm; the row 3.57 s), `sp` 3.15 s (3.20 s), `cg` 2.94 s (3.06 s), `ring` 4.28 s (4.58 s), but `mixed` 3.90 s (3.71 s; 0.78 of the best stock arm).
 - Missed in the way to oracle: what the agent does, moving pages above all, takes the CPU of one of 8 threads that wait for each other (13 % of a CPU on `ring`, 34 us a page;
   of that a quarter is for clearing the new page before it is written). By `lookahead` the plan of `ring` has a third of the groups left for 1.4 s.
 - `bandwidth`: `lookahead` tells neither what memories are waited for nor how fast threads get on; it spreads the array by assumption, in two plans
@@ -187,7 +187,7 @@ One boot an arm yet (three of `phases`, two of `queue`), so that a percent or tw
   13.6 s a second for eight threads, beside which CPUs seemed cheap: the first plan put three threads on two CPUs twice. Waits are scaled to what was measured now; what the first plans of `cg` and `mixed`
   promise since (172 and 119 ns an access) is what came (176 and 119; before: 423 and 408 ns promised, 158 and 101 came). `is` went from 3.77 to 2.89 s by it, `mixed` from 2.68 to 3.10 s.
   What is left on `cg` by `device`: a third of the accesses go to vectors that all threads share, and the third plan was undone.
-- On `is` and `cg` by `lookahead` the plans hardly knew whose memory is that all threads go to (see above); one boot each of the arm alone since: `is` 2.93 s (1.30, 0.90 of the best stock arm), `cg` 3.27 s (1.47, 1.00 of it).
+- On `is` and `cg` by `lookahead` the plans hardly knew whose memory is that all threads go to (see above); boots of the arm alone since: `is` 2.93 and 2.82 s (1.25 to 1.30, 0.86 to 0.90 of the best stock arm), `cg` 3.27 s (1.47, 1.00 of it).
 - What came since the first run of this table, on `ring`, `mixed` and `master-init` by `scx_tandem` (seconds before and after): 3.86 and 3.05, 4.23 and 3.48, 3.45 and 3.25. Records of
   every tenth of a second showed why the first plan came 1.3 to 2.9 s after the threads began: snapshots cost 40 ms of CPU, most of it for accesses to the same few pages, and short
   intervals last 20 times as long; and threads that compute were waited for. Moving to a node in two calls at the same time took `ring` from 3.24 to 3.02 s.
