@@ -160,7 +160,7 @@ One boot an arm yet (three of `phases`, two of `queue`), so that a percent or tw
   after it. Missed is the 2 % there, by 8 (`device` just so): phases last 1.3 s, and a quarter of the time is lost until a plan. Stock with balancing takes 4.4 s, or 5.4 s by
   chance. Two causes were found and removed by a record of each interval: `scx_tandem` took 5.11 s and `device` 5.38 s before. After each turn one more interval was
   waited for, which, where samples are many, lasted as long as what it costs allows, 0.5 to 0.9 s; it is waited for only if a thread was hardly looked at since. And
-  threads that turned soon after they had been moved rested twice as long, so that the third plan came 1.5 s after its turn. One boot of a later build took 4.98 s: it waits less often still, and decided once when only one of two threads had been seen to turn. With phases of 4.2 s (`--passes 140`, one boot of a version before that)
+  threads that turned soon after they had been moved rested twice as long, so that the third plan came 1.5 s after its turn. One boot of a later build took 4.98 s: it waits less often still, and its first two decisions after one turn moved nothing. With phases of 4.2 s (`--passes 140`, one boot of a version before that)
   it took 13.79 s and `device` 13.68 s, stock with balancing 13.46 and oracle 12.52 s: 2.5 and 1.6 % behind. What a look costs is
   8 times as much in the lab's guest, an emulator, as on the host, while the programs' waiting for memory is modelled as on a server: 60 looks a second are made, 8 at each thread.
 - `is` and `sp` have memory that one thread uses most and all others a little. It was owned by nobody until a single group had some twenty samples of its own, so the first plan spread it by assumption, and
