@@ -34,7 +34,7 @@ const RUN_ERRORS: f64 = 3.0;
 const FIRST_ERRORS: f64 = 4.5;
 /// Samples that the first user must have: as many as where it is the only one.
 const LEAST_SAMPLES: f64 = RUN_ERRORS * RUN_ERRORS;
-/// Users of a run that are told apart; of more, the first to come count.
+/// Users of a run that are told apart. What others use counts all the same.
 const MOST_USERS: usize = 64;
 /// Memory between neighbours in which nobody was seen yet, at most.
 const RUN_GAP_BYTES: u64 = 8 << 20;
@@ -69,7 +69,7 @@ impl<'a> Runs<'a> {
         let share = if weighed.load > 0.0 { per_s / weighed.load } else { 0.0 };
         if !self.first.as_ref().is_some_and(|first| is_near && share > 0.0 && first.thread == thread) {
             let users = self.end_first(names.len(), seat);
-            self.first = (share > 0.0).then_some(First { start: names.len(), thread, users });
+            self.first = (share > 0.0).then_some(First { start: names.len(), thread, samples: 0.0, users });
         }
         if let Some(first) = &mut self.first {
             first.add(weighed);
@@ -185,11 +185,12 @@ impl Likely {
     }
 }
 
-/// Who uses the groups from `start` on most, and the samples of all users, ascending by id.
+/// Who uses the groups from `start` on most, their samples, and those of each user, ascending by id.
 #[derive(Debug)]
 struct First {
     start: usize,
     thread: ThreadId,
+    samples: f64,
     users: Vec<(ThreadId, f64)>,
 }
 
@@ -197,6 +198,7 @@ impl First {
     /// Adds a group that somebody uses.
     fn add(&mut self, weighed: &Weighed) {
         let samples = sound(weighed.group.samples);
+        self.samples += samples;
         for &(user, per_s) in &weighed.group.users {
             let seen = sound(per_s) / weighed.load * samples;
             match self.users.binary_search_by_key(&user, |known| known.0) {
@@ -212,9 +214,9 @@ impl First {
         let others = || self.users.iter().filter(|user| user.0 != self.thread).map(|user| user.1);
         let (sum, squares): (f64, f64) = (others().sum(), others().map(|seen| seen * seen).sum());
         let alike = if squares > 0.0 { 1.0 / (1.0 + sum * sum / squares) } else { 0.5 };
-        let by_chance = (first + sum) * alike;
+        let by_chance = self.samples * alike;
         let is_owner = first >= LEAST_SAMPLES
-            && first >= LEAST_SHARE * (first + sum)
+            && first >= LEAST_SHARE * self.samples
             && first - by_chance >= FIRST_ERRORS * libm::sqrt(by_chance * (1.0 - alike));
         let mut names = [NOBODY; MOST_OWNERS];
         names[0] = seat(self.thread).filter(|_| is_owner)?.0 as u32;

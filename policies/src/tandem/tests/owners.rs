@@ -80,6 +80,9 @@ fn neighbours_that_one_thread_uses_most_belong_to_it_though_all_go_there() {
     assert_eq!(owners_of(&part[..2]), [Owner::Common(0); 2], "7 of 13: too few samples");
     let less = [[27.0, 3.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0]];
     assert_eq!(owners_of(&less), [Owner::Common(0)], "27 of 60: less than half of them");
+    let mut many = [[1.0; 80]];
+    many[0][0] = 70.0;
+    assert_eq!(owners_of(&many), [Owner::Common(0)], "70 of 149, with more users than are told apart");
     let other = [part[0], [1.0, 4.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0], part[1], part[2]];
     assert_eq!(owners_of(&other), [Owner::Common(0); 4], "another one between them");
 }

@@ -164,6 +164,21 @@ fn one_look_since_another_one_turned_does_not_tell_whether_a_thread_did_too() {
 }
 
 #[test]
+fn a_thread_that_turned_is_judged_by_its_own_turn_and_not_by_one_after_it() {
+    let mut program = Program::new();
+    let begin_ns = program.at_home(20);
+    for look in 0..3 {
+        program.look(TIDS[0], 1, begin_ns + look * LOOK_NS);
+        program.look(TIDS[1], usize::from(look == 2), begin_ns + look * LOOK_NS);
+    }
+    let snapshot = program.snapshot(begin_ns + 3 * LOOK_NS);
+    assert_eq!(program.sensor.threads_turned(), 2);
+    let hardly_seen: Vec<bool> =
+        snapshot.threads.iter().map(|thread| program.sensor.is_hardly_seen_since_turn(thread.id)).collect();
+    assert_eq!(hardly_seen, [false, true], "one look told of the second one");
+}
+
+#[test]
 fn without_a_turn_nobody_is_hardly_seen_since_one() {
     let mut program = Program::new();
     let now_ns = program.at_home(20);
