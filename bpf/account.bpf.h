@@ -117,14 +117,14 @@ static __always_inline u64 own_offset(s32 cpu)
 }
 
 /*
- * The same once the one at @first competes for @cpu. @contended: with somebody
- * of the shared queue.
+ * The same once the one at @first competes for @cpu, with the shared queue at @shared. @contended:
+ * with somebody of that queue.
  */
-static u64 compare_own(s32 cpu, u64 first, bool contended)
+static u64 compare_own(s32 cpu, u64 first, u64 shared, bool contended)
 {
 	u64 *offset = &own_offsets[cpu_at(cpu)];
 
-	*offset = rules_own_offset(*offset, first, shared_vtime(cpu), contended, slice_ns);
+	*offset = rules_own_offset(*offset, first, shared, contended, slice_ns);
 	return *offset;
 }
 

@@ -39,11 +39,10 @@ static void dump_task_ctx(const struct task_struct *p, const struct task_ctx *tc
 	u64 now = bpf_ktime_get_ns();
 	s64 lease_ns = tctx->expires_ns - now;
 
-	scx_bpf_dump(
-		"waits %llu ms in %u, lag %lld us, weight %u, group %u, last node %u, claims %u",
-		waited_ns(tctx) / NS_PER_MS, tctx->vtime_dsq,
-		(s64)(p->scx.dsq_vtime - vtime_of(tctx->vtime_dsq)) / 1000, tctx->weight,
-		tctx->group, kernel_node_id(tctx->home), claimed_queue(tctx->claimed));
+	scx_bpf_dump("waits %llu ms in %u, lag %lld us, weight %u, group %u, home %u, claims %u",
+		     waited_ns(tctx) / NS_PER_MS, tctx->vtime_dsq,
+		     (s64)(p->scx.dsq_vtime - vtime_of(tctx->vtime_dsq)) / 1000, tctx->weight,
+		     tctx->group, kernel_node_id(tctx->home), claimed_queue(tctx->claimed));
 	if (tctx->assigned != TANDEM_NO_NODE)
 		scx_bpf_dump("\nassigned to node %u by generation %llu, leased for %lld ms more, "
 			     "%llu pages resident",

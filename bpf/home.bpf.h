@@ -75,8 +75,8 @@ static u32 nearest_allowed(const struct task_ctx *tctx, u32 node)
 }
 
 /*
- * The home of a task, @cpu being where it is or was. Tasks that must not migrate
- * for the moment never come here: the kernel keeps them on their CPU itself.
+ * The home of a task, @cpu being where it is or was. The kernel keeps those that
+ * must not migrate for the moment on their CPU itself.
  */
 static u32 home_of(const struct task_struct *p, struct task_ctx *tctx, s32 cpu)
 {
@@ -107,7 +107,7 @@ static void make_home(struct task_ctx *tctx, u32 node, u64 bond_ns)
 static void settle(const struct task_struct *p, struct task_ctx *tctx, u32 node, u64 ran_ns)
 {
 	bool at_home = node == tctx->home;
-	bool is_confined = p->nr_cpus_allowed < nr_cpus && node_allowed(tctx, tctx->home);
+	bool is_confined = p->nr_cpus_allowed < nr_online && node_allowed(tctx, tctx->home);
 
 	tctx->bond_ns = at_home || !is_confined ? rules_bond(tctx->bond_ns, ran_ns, at_home) : 0;
 	if (!tctx->bond_ns)

@@ -42,6 +42,7 @@ struct {
 static u32 node_online[TANDEM_MAX_NODES];
 static u32 queue_online[TANDEM_MAX_QUEUES];
 static bool cpu_is_online[TANDEM_MAX_CPUS];
+static u32 nr_online;
 /* Changes with what is online. What a task may use is worked out again when it differs. */
 static u32 machine_seq = 1;
 
@@ -112,9 +113,11 @@ static void note_cpu(s32 cpu, bool online)
 	mark(bpf_map_lookup_elem(&node_masks, &node), cpu, online);
 	mark(bpf_map_lookup_elem(&queue_masks, &queue), cpu, online);
 	if (online) {
+		nr_online++;
 		node_online[node_at(node)]++;
 		queue_online[queue_at(queue)]++;
 	} else {
+		nr_online--;
 		node_online[node_at(node)]--;
 		queue_online[queue_at(queue)]--;
 	}

@@ -155,7 +155,7 @@ static u32 queue_at_home(const struct task_struct *p, const struct task_ctx *tct
 	if (!nr_cpus_of(node))
 		return TANDEM_NO_QUEUE;
 	if (only)
-		return queue_of_node(node, 0);
+		return node_allowed(tctx, node) ? queue_of_node(node, 0) : TANDEM_NO_QUEUE;
 	bpf_for (at, 0, nr_queues_of(node)) {
 		u32 queue = queue_of_node(node, at);
 		u32 cpus = nr_cpus_of_queue(queue);
@@ -306,15 +306,17 @@ static bool is_of_higher_class(const struct task_struct *p)
  * The CPU of a task that wakes @p and is about to sleep, if it belongs to @home
  * and nothing else waits there: what they share is in its cache. That it is about
  * to sleep is what the kernel expects, no promise: a real-time thread that goes
- * on would keep @p waiting.
+ * on would keep @p waiting, and so would one of the kernel's, which wakes others
+ * on behalf of interrupts.
  */
 static s32 waker_cpu(struct task_struct *p, u32 home, u64 wake_flags)
 {
+	struct task_struct *waker = bpf_get_current_task_btf();
 	s32 cpu = bpf_get_smp_processor_id();
 
 	if (!(wake_flags & SCX_WAKE_SYNC) || node_of_cpu(cpu) != home ||
-	    !bpf_cpumask_test_cpu(cpu, p->cpus_ptr) ||
-	    is_of_higher_class(bpf_get_current_task_btf()))
+	    !bpf_cpumask_test_cpu(cpu, p->cpus_ptr) || is_of_higher_class(waker) ||
+	    (waker->flags & PF_KTHREAD))
 		return -EBUSY;
 	if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0 ||
 	    scx_bpf_dsq_nr_queued(cpu_dsq(cpu)) > 0 ||

@@ -85,14 +85,18 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
 		return;
 	}
-	/* The kernel itself waits for these: they run at once, but take turns if they run for long.
+	/*
+	 * The kernel itself waits for these: they run at once, but take turns if they run for long.
+	 * Two of them that stay on the CPU itself would keep everybody else from it.
 	 */
 	if (is_per_cpu_kthread(p)) {
-		count(TANDEM_STAT_KTHREAD);
-		if (enq_flags & SCX_ENQ_WAKEUP)
-			enq_flags |= SCX_ENQ_PREEMPT;
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
-		return;
+		if (enq_flags & SCX_ENQ_WAKEUP) {
+			count(TANDEM_STAT_KTHREAD);
+			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags | SCX_ENQ_PREEMPT);
+			return;
+		}
+		/* It never waited for a turn before. */
+		run_alone(p, tctx, cpu_dsq(cpu));
 	}
 	if (throttle(p, tctx, enq_flags))
 		return;
@@ -137,15 +141,21 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 	struct task_ctx *tctx = prev ? ctx_if_it_may_go_on(prev) : NULL;
 	/* Away from a home with room it must not stay: the kernel enqueues it (SCX_ENQ_LAST). */
 	u32 home = tctx ? home_of(prev, tctx, cpu) : TANDEM_NO_NODE;
-	bool at_home = home == node;
+	bool at_home = home == node, yields = false;
+	u32 home_queue = queue;
 
 	if (!is_node(node) || !is_queue(queue))
 		return;
-	if (tctx)
-		claim(tctx, at_home ? queue : queue_at_home(prev, tctx, home));
+	if (tctx) {
+		if (!at_home)
+			home_queue = queue_at_home(prev, tctx, home);
+		claim(tctx, home_queue);
+		yields = tctx->yields;
+		tctx->yields = false;
+	}
 	/* Soon done where nobody waits: tasks that yield come here all the time. */
 	if (!at_home || somebody_waits(cpu, queue)) {
-		if (at_home && goes_first(prev, tctx, cpu, queue)) {
+		if (at_home && !yields && goes_first(prev, tctx, cpu, queue)) {
 			scx_bpf_task_set_slice(prev, slice_ns);
 			return;
 		}
@@ -158,12 +168,23 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 	if (at_home ? help_others(cpu, node) : steal(cpu, node, 0))
 		return;
 	if (at_home || (is_node(home) && is_overfull(home))) {
-		if (at_home)
-			run_alone(prev, tctx, dsq_of(prev, cpu, queue));
+		if (is_queue(home_queue))
+			run_alone(prev, tctx, dsq_of(prev, cpu, home_queue));
 		scx_bpf_task_set_slice(prev, slice_ns);
 	} else if (!prev) {
 		look_on(cpu);
 	}
+}
+
+/* Whoever waits goes next, however little virtual time @from has. */
+bool BPF_STRUCT_OPS(tandem_yield, struct task_struct *from, struct task_struct *to)
+{
+	struct task_ctx *tctx = task_ctx_of(from);
+
+	if (tctx)
+		tctx->yields = true;
+	scx_bpf_task_set_slice(from, 0);
+	return false;
 }
 
 void BPF_STRUCT_OPS(tandem_update_idle, s32 cpu, bool idle)
@@ -393,6 +414,7 @@ SCX_OPS_DEFINE(tandem_ops,
 	       .select_cpu	= (void *)tandem_select_cpu,
 	       .enqueue		= (void *)tandem_enqueue,
 	       .dispatch	= (void *)tandem_dispatch,
+	       .yield		= (void *)tandem_yield,
 	       .update_idle	= (void *)tandem_update_idle,
 	       .runnable	= (void *)tandem_runnable,
 	       .quiescent	= (void *)tandem_quiescent,

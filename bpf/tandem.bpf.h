@@ -110,6 +110,8 @@ struct task_ctx {
 	bool ran;
 	/* An idle CPU of its own node was woken for it when it was queued. */
 	bool home_cpu_woken;
+	/* It gave up the rest of its slice. */
+	bool yields;
 
 	u64 run_ns[TANDEM_MAX_NODES];
 

@@ -164,6 +164,9 @@ __noinline int release_throttled(void)
 			scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0);
 			continue;
 		}
+		/* It waits for a CPU from now on, and one is woken for it. */
+		tctx->queued_since_ns = bpf_ktime_get_ns();
+		tctx->home_cpu_woken = true;
 		if (move_to(BPF_FOR_EACH_ITER, p, tctx, queue))
 			wake_unused(queue);
 	}

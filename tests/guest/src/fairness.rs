@@ -15,6 +15,8 @@ pub fn tests() -> Vec<Trial> {
         trial("cpu_time_goes_by_weight", cpu_time_goes_by_weight),
         trial("a_light_thread_does_not_starve_beside_heavy_ones", a_light_thread_does_not_starve_beside_heavy_ones),
         trial("pinned_threads_that_had_a_cpu_to_themselves_owe_nothing", pinned_threads_owe_nothing),
+        trial("a_pinned_thread_has_its_share_beside_confined_ones", a_pinned_thread_has_its_share_beside_confined_ones),
+        trial("who_yields_leaves_the_cpu_to_who_works", who_yields_leaves_the_cpu_to_who_works),
         trial("nobody_starves_on_a_full_node", nobody_starves_on_a_full_node),
         trial("four_threads_a_cpu_share_the_machine", four_threads_a_cpu_share_the_machine),
     ]
@@ -105,6 +107,45 @@ fn pinned_threads_owe_nothing() {
             fair * 100.0
         );
     }
+}
+
+/// The queue of a node goes on with the four threads on two of its CPUs; those on the other two, six of them, fall behind it for good, and
+/// so seem to come before one that may run on one CPU only. The watchdog would eject the scheduler after 20 s.
+fn a_pinned_thread_has_its_share_beside_confined_ones() {
+    const WINDOWS: usize = 3;
+    let scx = Scx::start_observing();
+    let scheduler = scx.handle();
+    let Some(cpus) = cpus_by_node(&scx).into_iter().find(|cpus| cpus.len() >= 4) else {
+        println!("no node has four CPUs: nothing to see here");
+        return;
+    };
+    let confined = |threads: usize, to: &[u32]| -> Vec<Worker> {
+        let workers: Vec<Worker> = (0..threads).map(|_| Worker::start()).collect();
+        workers.iter().for_each(|worker| set_affinity(worker.tid, to));
+        workers
+    };
+    let _fast = confined(4, &cpus[..2]);
+    let _slow = confined(6, &cpus[2..4]);
+    std::thread::sleep(Duration::from_secs(2));
+    let one = [pinned(Worker::start(), cpus[2])];
+    for _ in 0..WINDOWS {
+        let (ran_ns, elapsed) = watch(&one, &scheduler, Duration::from_secs(4));
+        // Fair is a seventh of two CPUs.
+        let share = ran_ns[0] as f64 / elapsed.as_nanos() as f64;
+        assert!(share > 1.0 / 7.0, "the pinned thread got {:.1} % of a CPU", share * 100.0);
+    }
+}
+
+/// One thread spins until there is something to do and yields meanwhile, the other one works. The one that yields has less
+/// virtual time all along.
+fn who_yields_leaves_the_cpu_to_who_works() {
+    let scx = Scx::start_observing();
+    let scheduler = scx.handle();
+    let cpu = *cpus_by_node(&scx).concat().last().expect("a CPU");
+    let threads = [pinned(Worker::start(), cpu), pinned(Worker::doing(std::thread::yield_now), cpu)];
+    let (ran_ns, _) = watch(&threads, &scheduler, Duration::from_secs(3));
+    let share = ran_ns[0] as f64 / ran_ns.iter().sum::<u64>() as f64;
+    assert!(share > 0.9, "who works got {:.1} % of the CPU: {ran_ns:?} ns", share * 100.0);
 }
 
 /// Eight threads a CPU, all assigned to one node and bound to it: nobody waits for more than 2.5 s. An emulated machine that

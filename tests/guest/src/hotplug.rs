@@ -14,6 +14,7 @@ use crate::trial;
 pub fn tests() -> Vec<Trial> {
     vec![
         trial("the_agent_goes_on_when_cpus_come_and_go", the_agent_goes_on_when_cpus_come_and_go),
+        trial("the_agent_goes_on_while_many_cpus_come_and_go", the_agent_goes_on_while_many_cpus_come_and_go),
         trial("every_cpu_comes_and_goes_without_an_agent", every_cpu_comes_and_goes_without_an_agent),
         trial(
             "all_nodes_but_the_first_come_and_go_without_an_agent",
@@ -71,12 +72,33 @@ fn the_agent_goes_on_when_cpus_come_and_go() {
         last.set(online);
         wait_until("the agent has seen it", || {
             let log = scx.log();
-            log.matches("CPUs came or went").count() == times && log.matches("took over").count() == times
+            log.matches("CPUs or nodes came or went").count() == times && log.matches("took over").count() == times
         });
     }
     let topology = tandem_machine::read_running().expect("the guest has a topology").topology;
     assert!(topology.nodes.values().zip(scx.topology.nodes.values()).all(|(now, then)| now.cpus == then.cpus));
     assert!(!scx.handle().tasks().expect("tasks").is_empty());
+    assert_eq!(enable_seq(), seq, "the scheduler was never away");
+    assert!(scx.stop().success());
+}
+
+/// As where SMT is switched off: more CPUs go while the agent begins anew for the first of them. Each node keeps one.
+fn the_agent_goes_on_while_many_cpus_come_and_go() {
+    const ROUNDS: usize = 4;
+    let scx = Scx::start_observing_at(100);
+    let seq = enable_seq();
+    let nodes = scx.topology.nodes.values();
+    let kept: Vec<u32> = nodes.filter_map(|node| node.cpus.first()).map(|cpu| cpu.0).collect();
+    let mut removable = Removable::all(&scx.topology);
+    removable.retain(|removable| !kept.contains(&removable.cpu));
+    for round in 1..=ROUNDS {
+        for online in [false, true] {
+            let before = scx.log().matches("took over").count();
+            removable.iter().for_each(|cpu| cpu.set(online));
+            wait_until("the agent goes on", || removable.is_empty() || scx.log().matches("took over").count() > before);
+        }
+        println!("round {round}: taken over {} times so far", scx.log().matches("took over").count());
+    }
     assert_eq!(enable_seq(), seq, "the scheduler was never away");
     assert!(scx.stop().success());
 }
