@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! One run of scx_tandem: load or take over, run the agent, unload.
 //!
-//! When CPUs come or go the scheduler goes on, and the agent begins anew over it with the machine as it is. Only a CPU of a
+//! When CPUs or nodes come or go the scheduler goes on, and the agent begins anew over it with the machine as it is. Only a CPU of a
 //! node that was not there makes the scheduler leave and ask for a restart, since its tables do not have it: then it is
 //! loaded anew.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::sync::mpsc::Receiver;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use scx_utils::UserExitInfo;
@@ -31,6 +31,9 @@ use crate::tables::Tables;
 
 const LOCK: &str = "/run/scx_tandem.lock";
 const SLICE_NS: u64 = 5_000_000;
+/// For so long it is tried to begin anew on a machine that changed, so often: shorter than the unit's watchdog waits.
+const UNSETTLED: Duration = Duration::from_secs(10);
+const RETRY_AFTER: Duration = Duration::from_millis(200);
 /// Metrics older than this (and than a lease) are not given out. As WatchdogSec of the unit.
 const HANGS: Duration = Duration::from_secs(30);
 
@@ -69,21 +72,36 @@ pub fn run(cli: &Cli, recorder: Option<Recorder>, orders: &Receiver<Order>, repo
                 info!("unloaded");
                 return Ok(());
             }
-            Ok(Left::MachineChanged) => info!("CPUs came or went: going on with the machine as it is now"),
+            Ok(Left::MachineChanged) => info!("CPUs or nodes came or went: going on with the machine as it is now"),
             Ok(Left::Reconfigured) => {
                 info!("going on with the new configuration");
                 service::ready(&mode(&cli));
             }
             Ok(Left::Scheduler(exit)) => {
-                load::unload(&pins)?;
+                let unloaded = load::unload(&pins);
                 if !exit.should_restart() {
-                    return exit.report();
+                    return exit.report().and(unloaded);
                 }
+                unloaded?;
                 info!("a CPU came that this machine did not have: starting again");
             }
             Err(error) => return Err(give_up(&pins, error)),
         }
-        begun = begin(&cli, &pins).map_err(|error| give_up(&pins, error))?;
+        begun = begin_anew(&cli, &pins).map_err(|error| give_up(&pins, error))?;
+    }
+}
+
+/// Begins again. That fails where CPUs go on coming and going meanwhile, so it is tried for a while.
+fn begin_anew(cli: &Cli, pins: &Pins) -> Result<Begun> {
+    let since = Instant::now();
+    loop {
+        match begin(cli, pins) {
+            Err(error) if since.elapsed() < UNSETTLED => {
+                warn!("not yet, the machine may be changing still: {error:#}");
+                std::thread::sleep(RETRY_AFTER);
+            }
+            result => return result,
+        }
     }
 }
 
@@ -135,7 +153,7 @@ fn give_up(pins: &Pins, error: anyhow::Error) -> anyhow::Error {
 enum Left {
     /// The user stopped it.
     Stopped,
-    /// CPUs came or went; the scheduler is still loaded.
+    /// CPUs or nodes came or went; the scheduler is still loaded.
     MachineChanged,
     /// There is a new configuration; the scheduler is still loaded.
     Reconfigured,
@@ -214,8 +232,11 @@ fn load_or_take_over(cli: &Cli, tables: &Tables, topology: &Topology, pins: &Pin
         warn!("partial mode: tasks of the class SCHED_EXT starve beside normal tasks; use it on dedicated CPUs only");
     }
     load::load(tables, options, cli.verbose > 1, pins)?;
-    let scheduler = Scheduler::open(pins, topology.len())?;
-    scheduler.set_identity(identity)?;
+    let opened = Scheduler::open(pins, topology.len()).and_then(|scheduler| {
+        scheduler.set_identity(identity)?;
+        Ok(scheduler)
+    });
+    let scheduler = opened.map_err(|error| give_up(pins, error.into()))?;
     info!("loaded");
     Ok(scheduler)
 }

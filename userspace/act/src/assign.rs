@@ -65,10 +65,10 @@ impl Assignments {
         self.wanted.insert(thread, Wanted { node: Some(node), generation });
     }
 
-    /// Withdraws what is assigned to `thread` at the next renewal.
-    pub fn withdraw(&mut self, thread: ThreadId, generation: Generation) {
-        if let Some(wanted) = self.wanted.get_mut(&thread) {
-            *wanted = Wanted { node: None, generation };
+    /// Withdraws at the next renewal what is assigned to threads of which `is_meant` is not true.
+    pub fn keep(&mut self, is_meant: impl Fn(ThreadId) -> bool, generation: Generation) {
+        for (_, wanted) in self.wanted.iter_mut().filter(|(thread, _)| !is_meant(**thread)) {
+            *wanted = Wanted { node: None, generation: wanted.generation.max(generation) };
         }
     }
 
@@ -196,6 +196,19 @@ mod tests {
         assignments.renew(&mut sink, 1).unwrap();
         assert_eq!((sink.sent[1][0].node, sink.sent[1][0].generation), (None, 2));
         assert!(assignments.is_empty());
+    }
+
+    #[test]
+    fn what_is_not_meant_any_more_is_withdrawn_and_the_rest_goes_on() {
+        let mut assignments = Assignments::new(LEASE_NS);
+        let mut sink = Recorder::default();
+        assignments.set(thread(1), NodeIndex(2), Generation(3));
+        assignments.set(thread(2), NodeIndex(2), Generation(1));
+        assignments.keep(|one| one == thread(2), Generation(2));
+        assignments.renew(&mut sink, 0).unwrap();
+        let sent: Vec<_> = sink.sent[0].iter().map(|one| (one.tid, one.node, one.generation)).collect();
+        assert_eq!(sent, [(1, None, 3), (2, Some(2), 1)]);
+        assert_eq!(assignments.len(), 1);
     }
 
     #[test]

@@ -53,11 +53,11 @@ impl PageStatus {
 /// Why a whole call failed. Pages may have moved all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CallError {
-    /// ESRCH.
+    /// ESRCH; EINVAL where its main thread has ended, and with it what the kernel finds the memory by.
     #[error("the process has ended")]
     ProcessGone,
     /// EPERM.
-    #[error("no permission to move the pages of this process: run as its user or with CAP_SYS_NICE")]
+    #[error("no permission to move the pages of this process: run as its user or with CAP_SYS_PTRACE")]
     NotPermitted,
     /// ENODEV.
     #[error("the target node does not exist, is offline or has no memory")]
@@ -74,10 +74,10 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// The error behind an errno of the call.
+    /// The error behind an errno of the call. Its flags are always the same, so EINVAL is not about them.
     pub fn from_errno(errno: i32) -> Self {
         match errno {
-            libc::ESRCH => Self::ProcessGone,
+            libc::ESRCH | libc::EINVAL => Self::ProcessGone,
             libc::EPERM => Self::NotPermitted,
             libc::ENODEV => Self::NoSuchNode,
             libc::EACCES => Self::NodeNotAllowed,
@@ -257,6 +257,17 @@ mod tests {
         for process in [0, 0x3fff_ffff, u32::MAX] {
             assert_eq!(call(process, &[PAGE_BYTES], None).0, Err(CallError::ProcessGone));
         }
+    }
+
+    #[test]
+    fn a_process_that_has_ended_and_is_not_reaped_yet_is_gone() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let zombie = || std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap().contains(") Z ");
+        while !zombie() {
+            std::thread::yield_now();
+        }
+        assert_eq!(call(child.id(), &[PAGE_BYTES], None).0, Err(CallError::ProcessGone));
+        child.wait().unwrap();
     }
 
     #[test]

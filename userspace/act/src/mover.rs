@@ -177,7 +177,7 @@ impl<S: MovePages> PageMover for Mover<S> {
     }
 
     fn is_ready(&self, now_ns: u64) -> bool {
-        let next = |lane: &Lane| lane.peek(now_ns).map(Job::next_batch);
+        let next = |lane: &Lane| lane.peek(now_ns).filter(|job| !must_wait(job, &self.begun)).map(Job::next_batch);
         !self.paused && self.lanes.values().filter_map(next).any(|batch| self.has_budget(batch.len()))
     }
 
@@ -221,6 +221,12 @@ impl<S: MovePages> PageMover for Mover<S> {
     fn is_held(&self, group: GroupId, bytes: u64, now_ns: u64) -> bool {
         self.log.is_held(group, bytes, now_ns)
     }
+}
+
+/// Whether a job cannot begin before another one with pages in common, which has `begun`, has ended.
+fn must_wait(job: &Job, begun: &Ranges<()>) -> bool {
+    let (start, end) = job.range();
+    job.is_fresh() && begun.last_overlapping(start, end).is_some()
 }
 
 /// Whether there is room on a job's node for a batch of it beside those of `round`.
@@ -312,13 +318,12 @@ impl<S: MovePages> Mover<S> {
                 lane.put_off(now_ns.saturating_add(self.config.retry_after_ns.max(1)));
                 continue;
             }
-            let (start, end) = job.range();
-            let waits = job.is_fresh() && self.begun.last_overlapping(start, end).is_some();
             let fits = self.room.as_ref().is_none_or(|room| fits_beside(job, round, room));
-            if waits || !fits || !self.has_budget(pages + addresses.len()) {
+            if must_wait(job, &self.begun) || !fits || !self.has_budget(pages + addresses.len()) {
                 return None;
             }
             let mut job = self.lanes.get_mut(&to)?.pop()?;
+            let (start, end) = job.range();
             if job.begin() {
                 self.begun.insert(start, end, ());
             }

@@ -4,6 +4,7 @@
 mod acting;
 mod judging;
 mod moving;
+mod observing;
 mod telling;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,10 +18,8 @@ use tandem_act::{
 };
 use tandem_bpf::{Loans, Purpose, Scheduler, TaskRecord};
 use tandem_policies::decider::{Decider, PolicyChoice};
-use tandem_policies::model::{
-    CpuId, NodeIndex, PAGE_BYTES, PerNode, ProcessId, Snapshot, ThreadId, Topology, Unmovable,
-};
-use tandem_sense::{Sensor, TaskAccount, monotonic_ns, thread_cpu_ns};
+use tandem_policies::model::{PAGE_BYTES, ProcessId, Snapshot, ThreadId, Topology, Unmovable};
+use tandem_sense::{Sensor, monotonic_ns, thread_cpu_ns};
 use tandem_trace::{Answer, Decision};
 use tracing::debug;
 
@@ -67,7 +66,7 @@ pub enum Ended {
     Stopped,
     /// It was told to make room. It may be run again.
     Reload,
-    /// CPUs came or went: what it knows of the machine is not true any more.
+    /// CPUs or nodes came or went: what it knows of the machine is not true any more.
     MachineChanged,
     /// The kernel ejected the scheduler.
     SchedulerLeft,
@@ -187,10 +186,11 @@ impl Agent {
         &self.scheduler
     }
 
-    /// Gives up the moves that are queued: this agent is about to end, and another one may take over.
+    /// Gives up the moves that are queued and the plan on trial: this agent is about to end, and another one may take over.
     pub fn make_room(&mut self, report: &mut Report) {
         let cancelled = self.mover.cancel_all(monotonic_ns(), &mut self.cooldowns);
         self.note_outcomes(cancelled, report);
+        self.give_up_trial(report);
     }
 
     /// Works until it gets an order or the scheduler leaves.
@@ -200,6 +200,7 @@ impl Agent {
         }
         report.cost.begin();
         self.observe_tasks()?;
+        self.adopt_leases()?;
         loop {
             match self.pass_interval(orders, monotonic_ns(), report)? {
                 None => {}
@@ -218,7 +219,15 @@ impl Agent {
                 return Ok(Ended::MachineChanged);
             }
             let before_ns = thread_cpu_ns();
-            let snapshot = self.sense(report)?;
+            let snapshot = match self.sense(report) {
+                Ok(snapshot) => snapshot,
+                // Since it was looked at above.
+                Err(_) if self.machine_changed()? => {
+                    self.make_room(report);
+                    return Ok(Ended::MachineChanged);
+                }
+                Err(error) => return Err(error),
+            };
             report.cost.charge(Work::Sense);
             report.intervals += 1;
             let undone = self.verify(&snapshot, report);
@@ -228,7 +237,8 @@ impl Agent {
             let hardly_seen = busy(&snapshot).any(|thread| self.sensor.is_hardly_seen_since_turn(thread.id));
             let waits = self.pace.waits_for_more(hardly_seen, just_began(&snapshot));
             let knows_enough = self.knows_enough(&snapshot) && !waits;
-            if !undone && self.trial.is_none() && knows_enough {
+            // Under memory pressure no page moves, so that half of a plan would be left.
+            if !undone && self.trial.is_none() && knows_enough && !self.mover.is_paused() {
                 let decided = decision.insert(self.decide(&snapshot));
                 report.cost.charge(Work::Decide);
                 // What is queued from now on is not what was given up.
@@ -246,13 +256,6 @@ impl Agent {
             report.cost.charge(Work::Tell);
             self.notes.record(snapshot, decision);
         }
-    }
-
-    fn machine_changed(&self) -> Result<bool> {
-        let known = self.topology.nodes.values().map(|node| node.cpus.len()).sum::<usize>();
-        let online = tandem_machine::online_cpus()?;
-        let has = |cpu: &CpuId| self.topology.nodes.values().any(|node| node.cpus.contains(cpu));
-        Ok(online.len() != known || !online.iter().all(has))
     }
 
     /// Lets an interval pass, looking at samples and moving pages meanwhile, unless the run ends in it.
@@ -330,50 +333,6 @@ impl Agent {
         let turned = self.sensor.sees_turn(monotonic_ns());
         self.pace.note_turn_look(thread_cpu_ns() - before_ns, turned);
         turned
-    }
-
-    /// What every task did since the last call, and which processes are managed.
-    fn observe_tasks(&mut self) -> Result<Vec<TaskAccount>> {
-        self.tasks_made = self.scheduler.statistics()?.tasks_made();
-        let tasks = self.scheduler.tasks()?;
-        self.observed_ns = monotonic_ns();
-        let managed = self.config.managed.select(&tasks, std::process::id());
-        self.sensor.set_managed(managed.iter().copied().map(ProcessId).collect());
-        let (mut ran_ns, mut partners) = (BTreeMap::new(), BTreeMap::new());
-        let mut accounts = Vec::new();
-        for task in &tasks {
-            let id = ThreadId { tid: task.tid, start_boottime_ns: task.start_boottime_ns };
-            if managed.contains(&task.process) {
-                let before = self.ran_ns.get(&id);
-                let since = |node: NodeIndex| task.run_ns[node.0] - before.map_or(0, |before| before[node.0]);
-                accounts.push(self.account(id, task, PerNode::from_fn(self.topology.len(), since)));
-            }
-            ran_ns.insert(id, task.run_ns.clone());
-            partners.extend(task.partner.map(|partner| (id, partner)));
-        }
-        self.ran_ns = ran_ns;
-        self.partners = partners;
-        self.control_groups.keep(|process| managed.contains(&process));
-        self.process_memories.keep(managed.iter().copied().map(ProcessId), &self.topology, self.observed_ns);
-        Ok(accounts)
-    }
-
-    fn account(&mut self, id: ThreadId, task: &TaskRecord, run_ns: PerNode<u64>) -> TaskAccount {
-        let most = run_ns.values().max().copied().unwrap_or(0);
-        let ran_most = run_ns.iter().find(|&(_, &ns)| ns == most && most > 0).map(|(node, _)| node);
-        let assigned = self.assignments.node_of(id);
-        TaskAccount {
-            id,
-            process: ProcessId(task.process),
-            cgroup: self.control_groups.number(task.process),
-            command: task.command.clone(),
-            node: assigned.or(ran_most).unwrap_or(NodeIndex(task.home as usize)),
-            cpu: CpuId(task.cpu),
-            allowed: PerNode::from_fn(self.topology.len(), |node| task.allowed_nodes & (1 << node.0) != 0),
-            run_ns,
-            on_cooldown: self.cooldowns.is_thread_cooling(id, monotonic_ns()),
-            woken_by: task.woken_since(self.partners.get(&id).copied()),
-        }
     }
 
     fn sense(&mut self, report: &Report) -> Result<Snapshot> {

@@ -5,7 +5,7 @@
 //! another node whenever a CPU is idle there, and pages that follow it would follow for nothing. So a plan leases all
 //! busy threads, those that do not move as well. One that moves threads has weighed the load of the nodes. One that moves
 //! pages only has not: it leases threads to a node only as far as the node's CPUs reach for what they take, and the others
-//! stay free to go where there is room.
+//! stay free to go where there is room, unless an earlier plan leased them.
 
 use std::time::Duration;
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::Serialize;
 use tandem_act::Outcome;
+use tandem_policies::model::ThreadId;
 use tandem_policies::stall::Locality;
 use tandem_sense::SamplerCounters;
 use tandem_trace::Recording;
@@ -69,7 +70,8 @@ pub struct ThreadMove {
     /// When, on CLOCK_MONOTONIC.
     pub time_ns: u64,
     /// The thread.
-    pub tid: u32,
+    #[serde(flatten)]
+    pub thread: ThreadId,
     /// The kernel's id of its node before.
     pub from: u32,
     /// And after.

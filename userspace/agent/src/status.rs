@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use tandem_policies::decider::PolicyChoice;
-use tandem_policies::model::Snapshot;
+use tandem_policies::model::{Snapshot, ThreadId};
 use tandem_policies::registry::Kind;
 use tandem_policies::stall::{self, Locality};
 use tandem_view::{Activity, AgentView, Maybe, MoveView, PlanView, SamplerView, Status, Survey, survey};
@@ -36,15 +36,17 @@ pub fn status(config: &AgentConfig, snapshot: &Snapshot, report: &Report, under_
     let Survey { nodes, processes, mut threads, local_share, rates } = survey(snapshot);
     let mut moved = BTreeMap::new();
     for one in report.thread_moves.iter() {
-        moved.insert(u64::from(one.tid), (one.time_ns, &one.reason));
+        moved.insert(one.thread, (one.time_ns, &one.reason));
     }
+    let ids: BTreeMap<u64, ThreadId> =
+        snapshot.threads.iter().map(|thread| (u64::from(thread.id.tid), thread.id)).collect();
     for thread in &mut threads {
-        if let Some(&(time_ns, reason)) = moved.get(&thread.tid) {
+        if let Some(&(time_ns, reason)) = ids.get(&thread.tid).and_then(|id| moved.get(id)) {
             thread.moved_at_ns = Maybe(Some(time_ns));
             thread.moved_why.clone_from(reason);
         }
     }
-    let processes_of = threads.iter().map(|thread| (thread.tid, thread.pid)).collect();
+    let processes_of = snapshot.threads.iter().map(|thread| (thread.id, u64::from(thread.process.0))).collect();
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         time_ns: snapshot.time_ns,
@@ -106,11 +108,11 @@ fn activity(report: &Report, under_way: UnderWay) -> Activity {
 }
 
 /// Moves of threads and of pages in the order in which they were made.
-fn moves(report: &Report, processes: &BTreeMap<u64, u64>) -> Vec<MoveView> {
+fn moves(report: &Report, processes: &BTreeMap<ThreadId, u64>) -> Vec<MoveView> {
     let threads = report.thread_moves.last(SHOWN_MOVES).map(|one| MoveView {
         time_ns: one.time_ns,
-        pid: processes.get(&u64::from(one.tid)).copied().into(),
-        tid: Some(u64::from(one.tid)).into(),
+        pid: processes.get(&one.thread).copied().into(),
+        tid: Some(u64::from(one.thread.tid)).into(),
         from: Some(u64::from(one.from)).into(),
         to: u64::from(one.to),
         pages: 0,
@@ -163,10 +165,10 @@ mod tests {
 
     use super::*;
     use crate::report::ThreadMove;
-    use crate::testing::{SECOND_NS, config, plan_result, snapshot};
+    use crate::testing::{SECOND_NS, config, id, plan_result, snapshot};
 
     fn moved(tid: u32, time_ns: u64, reason: &str) -> ThreadMove {
-        ThreadMove { time_ns, tid, from: 0, to: 1, reason: reason.to_owned() }
+        ThreadMove { time_ns, thread: id(tid), from: 0, to: 1, reason: reason.to_owned() }
     }
 
     #[test]

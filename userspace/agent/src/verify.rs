@@ -4,7 +4,7 @@
 //! A plan is judged from the second interval after its last page has moved. Until then each interval but the first tells whether
 //! it can still pay: with what is left on its way already where it goes. One that cannot is undone at once, so that none that
 //! makes things worse lasts longer than three intervals, however long its pages take. What memory pressure holds up is given
-//! up, and the plan is judged by what it did.
+//! up: such a plan is undone if what it did made things worse, else nothing is said of it.
 //!
 //! A plan of a policy that weighs CPUs may expect a higher latency: threads leave a crowded node and their memory stays.
 //! It has made things worse if the latency rose beyond what it expected, not by that. Whether it gained its CPUs is not judged.

@@ -13,4 +13,4 @@ pub use calibration::{Calibration, CalibrationError};
 pub use cpu_list::{CpuListError, format_cpu_list, parse_cpu_list};
 pub use machine_file::{Caches, Coherence, Core, MachineFile, MachineFileError, MemoryTiming};
 pub use rivals::{Rival, RivalChange, RivalKind, RivalWatch, kernel_balances, rivals};
-pub use sysfs::{RunningMachine, SysfsError, online_cpus, read_running, read_sysfs, refresh_free_memory};
+pub use sysfs::{RunningMachine, SysfsError, online_cpus, online_nodes, read_running, read_sysfs, refresh_free_memory};

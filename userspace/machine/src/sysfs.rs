@@ -129,6 +129,15 @@ pub fn online_cpus() -> Result<Vec<CpuId>, SysfsError> {
     Ok(list(&Path::new(RUNNING).join("cpu/online"))?.into_iter().map(CpuId).collect())
 }
 
+/// The nodes that are online on the running machine, likewise; node 0 where the kernel has no NUMA support.
+///
+/// # Errors
+/// The kernel's list cannot be read.
+pub fn online_nodes() -> Result<BTreeSet<NodeId>, SysfsError> {
+    let ids = optional(list(&Path::new(RUNNING).join("node/online")))?.unwrap_or_else(|| vec![0]);
+    Ok(ids.into_iter().map(NodeId).collect())
+}
+
 /// The node that the folder of a CPU links to.
 fn node_of_one(root: &Path, cpu: CpuId) -> Result<Option<NodeId>, SysfsError> {
     let path = root.join(format!("cpu/cpu{}", cpu.0));

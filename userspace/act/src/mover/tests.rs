@@ -271,6 +271,19 @@ fn nothing_is_ready_without_work_or_before_busy_pages_are_due() {
 }
 
 #[test]
+fn nothing_is_ready_that_must_wait_for_another_one_with_pages_in_common() {
+    let mut script = resident(8, 0);
+    script.busy = [(0, 1)].into();
+    let (mut mover, mut cooldowns) = mover(script);
+    mover.enqueue(wanted(0, 6, 1, 1), 0, &cooldowns).unwrap();
+    mover.run(0, &mut cooldowns);
+    mover.enqueue(wanted(4, 4, 2, 1), 0, &cooldowns).unwrap();
+    assert!(!mover.is_ready(1), "its first pages are on their way elsewhere");
+    assert!(mover.run(1, &mut cooldowns).is_empty());
+    assert!(mover.is_ready(S), "busy pages are due");
+}
+
+#[test]
 fn busy_pages_are_tried_once_more_after_the_back_off() {
     let mut script = resident(4, 0);
     script.busy = [(0, 1), (PAGE_BYTES, 9)].into();

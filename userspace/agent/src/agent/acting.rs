@@ -96,7 +96,7 @@ impl Agent {
             self.cooldowns.start_thread(thread, now_ns, rest_ns);
             report.thread_moves.push(ThreadMove {
                 time_ns: now_ns,
-                tid: thread.tid,
+                thread,
                 from: self.topology.nodes[from].id.0,
                 to: self.topology.nodes[to].id.0,
                 reason: reasons.get(&thread).cloned().unwrap_or_default(),

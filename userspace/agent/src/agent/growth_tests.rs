@@ -3,7 +3,7 @@
 //! expected of the plan), verifying a plan all of whose pages are on their way, telling.
 //! Prints a table of docs/policies-speed.md: `cargo test --release -p tandem-agent grows -- --nocapture`
 
-use tandem_policies::model::{Action, GroupId, Move};
+use tandem_policies::model::{Action, GroupId, Move, NodeIndex};
 use tandem_policies::stall::{Changed, locality_expected};
 use tandem_view::Board;
 

@@ -29,6 +29,8 @@ impl Agent {
         let seen = Seen::of(snapshot, &trial.changed, &on_their_way);
         let (verdict, after_ns) = match trial.judge(moves, new_phase, seen) {
             Verdict::Wait => return false,
+            // It was not carried out, so it says nothing of what plans bring.
+            Verdict::Keep { .. } if moves == Moves::HeldUp => (PlanVerdict::Superseded, None),
             Verdict::Keep { after_ns } => (PlanVerdict::Kept, after_ns),
             Verdict::Undo { after_ns } => (PlanVerdict::Undone, Some(after_ns)),
             Verdict::Superseded => (PlanVerdict::Superseded, None),
@@ -45,7 +47,7 @@ impl Agent {
         } else {
             let stopped = self.mover.stop(trial.generation, monotonic_ns(), &mut self.cooldowns);
             self.note_outcomes(stopped, report);
-            self.mover.forget_before(trial.generation);
+            self.mover.forget_before(Generation(trial.generation.0 + 1));
         }
         undone
     }
@@ -61,7 +63,7 @@ impl Agent {
             self.cooldowns.start_thread(thread, now_ns, hold_ns);
             report.thread_moves.push(ThreadMove {
                 time_ns: now_ns,
-                tid: thread.tid,
+                thread,
                 from: self.topology.nodes[now_at].id.0,
                 to: self.topology.nodes[node].id.0,
                 reason: UNDONE.to_owned(),

@@ -42,6 +42,11 @@ impl Agent {
         );
         let cancelled = self.mover.cancel_all(monotonic_ns(), &mut self.cooldowns);
         self.note_outcomes(cancelled, report);
+        self.give_up_trial(report);
+    }
+
+    /// Leaves the plan on trial without a verdict.
+    pub(super) fn give_up_trial(&mut self, report: &mut Report) {
         if let Some(trial) = self.trial.take() {
             report.end_trial(trial.generation.0, PlanVerdict::Superseded, None);
         }
