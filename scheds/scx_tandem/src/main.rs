@@ -13,6 +13,7 @@ mod tables;
 
 use std::fs;
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -64,16 +65,37 @@ fn run(cli: &Cli) -> Result<()> {
         return load::unload(&Pins::default());
     }
 
+    allow_many_files();
     let recorder = cli::recorder(cli)?;
     let orders = orders()?;
     let mut report = Report::default();
     let ended = session::run(cli, recorder.clone(), &orders, &mut report);
     report.recording = recorder.as_ref().map(Recorder::finish);
-    if let Some(path) = &cli.options.report {
-        let json = serde_json::to_string_pretty(&report)?;
-        fs::write(path, json + "\n").with_context(|| format!("the report {} cannot be written", path.display()))?;
+    let written = cli.options.report.as_ref().map_or(Ok(()), |path| write_report(&report, path));
+    if let (Err(_), Err(error)) = (&ended, &written) {
+        tracing::error!("{error:#}");
     }
-    ended
+    ended.and(written)
+}
+
+/// Samplers have some files open for each CPU, more than a shell or systemd allows by default on machines with hundreds.
+fn allow_many_files() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel writes one limit, and reads it.
+    let raised = unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 && {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) == 0
+        }
+    };
+    if !raised {
+        tracing::warn!("no more files can be opened than usual: {}", std::io::Error::last_os_error());
+    }
+}
+
+fn write_report(report: &Report, path: &Path) -> Result<()> {
+    let json = serde_json::to_string_pretty(report)?;
+    fs::write(path, json + "\n").with_context(|| format!("the report {} cannot be written", path.display()))
 }
 
 /// What the signals of the service say: SIGHUP to read the configuration again, SIGINT and SIGTERM to stop.

@@ -4,7 +4,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use tandem_view::{Board, prometheus};
@@ -33,9 +33,39 @@ pub fn start(address: SocketAddr, board: Board, fresh: Duration) -> Result<Socke
     Ok(bound)
 }
 
-fn answer(mut stream: TcpStream, board: &Board, fresh: Duration) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+/// A connection that is over then, however slowly the other side goes on.
+struct Until {
+    stream: TcpStream,
+    end: Instant,
+}
+
+impl Until {
+    fn left(&self) -> std::io::Result<Option<Duration>> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Until {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(bytes)
+    }
+}
+
+impl Write for Until {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+fn answer(stream: TcpStream, board: &Board, fresh: Duration) -> std::io::Result<()> {
+    let mut stream = Until { stream, end: Instant::now() + PATIENCE };
     let head = head(&mut stream)?;
     let (status, body) = match (head.split_whitespace().next(), head.split_whitespace().nth(1), board.read()) {
         (Some("GET"), Some("/metrics"), Some(_)) if board.age().is_some_and(|age| age > fresh) => {
@@ -57,7 +87,7 @@ fn answer(mut stream: TcpStream, board: &Board, fresh: Duration) -> std::io::Res
 }
 
 /// The request up to the empty line.
-fn head(stream: &mut TcpStream) -> std::io::Result<String> {
+fn head(stream: &mut impl Read) -> std::io::Result<String> {
     let mut bytes = Vec::new();
     let mut part = [0; 512];
     while !bytes.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -98,6 +128,17 @@ mod tests {
         drop(TcpStream::connect(address).unwrap());
         assert!(ask(address, get).starts_with("HTTP/1.1 200 OK\r\n"), "who says nothing does no harm");
         assert!(start(address, board, PATIENCE).is_err(), "taken");
+    }
+
+    #[test]
+    fn who_sends_a_byte_now_and_then_is_not_waited_for() {
+        let address = start("127.0.0.1:0".parse().unwrap(), Board::default(), PATIENCE).unwrap();
+        let mut slow = TcpStream::connect(address).unwrap();
+        let begun = Instant::now();
+        while slow.write_all(b"x").is_ok() {
+            assert!(begun.elapsed() < 10 * PATIENCE, "the connection goes on");
+            thread::sleep(PATIENCE / 20);
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ use sha2::{Digest, Sha256};
 use tandem_machine::{RunningMachine, read_running};
 
 pub use conditions::Conditions;
+use conditions::loaded_scheduler;
 use load::{FIRST_INTERVAL, Watch};
 use settings::KernelSettings;
 
@@ -86,6 +87,7 @@ fn check(arms: &[Arm]) -> Result<()> {
     if unsafe { libc::geteuid() } != 0 {
         bail!("--native sets kernel settings: run it as root");
     }
+    nothing_is_loaded()?;
     let needs = |what: &str, path: &str, arm: Option<&Arm>| match arm {
         Some(arm) if !Path::new(path).exists() => {
             bail!("the arm {arm} needs {what}, which this kernel does not have ({path})")
@@ -98,8 +100,19 @@ fn check(arms: &[Arm]) -> Result<()> {
     needs("sched_ext", "/sys/kernel/sched_ext", first(&|arm| arm.scheduler.is_some()))
 }
 
+/// Refuses a machine on which a sched_ext scheduler is loaded already.
+fn nothing_is_loaded() -> Result<()> {
+    match loaded_scheduler(Path::new("/"))? {
+        Some(name) => {
+            bail!("the sched_ext scheduler {name} is loaded, so stock arms would run under it: unload it first")
+        }
+        None => Ok(()),
+    }
+}
+
 /// One run of one arm. Its files are kept when it fails.
 fn one(job: &Job, here: &Here, runner: &Runner<'_>) -> Result<Run> {
+    nothing_is_loaded()?;
     let scratch = runner.store.scratch(&job.identity)?;
     let script = scratch.join("arm.sh");
     fs::write(&script, SCRIPT).context("the arm's script cannot be written")?;

@@ -87,8 +87,10 @@ fn shown(effective: &Effective, json: bool) -> Result<String> {
 
 /// A setting as a line of a configuration file, so that the output can become one.
 fn write_setting(text: &mut String, setting: &Setting) -> Result<()> {
-    let help: String = setting.help.chars().take(WIDTH).collect();
-    writeln!(text, "\n# {help}")?;
+    writeln!(text)?;
+    for line in wrapped(&setting.help) {
+        writeln!(text, "# {line}")?;
+    }
     let source = match setting.source {
         Source::Flag => setting.flag.clone(),
         Source::Environment => setting.environment.clone(),
@@ -100,6 +102,21 @@ fn write_setting(text: &mut String, setting: &Setting) -> Result<()> {
         None => writeln!(text, "# {} is not set", setting.name)?,
     }
     Ok(())
+}
+
+/// The lines of a help text.
+fn wrapped(help: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in help.split_whitespace() {
+        match lines.last_mut().filter(|line| line.chars().count() + 1 + word.chars().count() <= WIDTH) {
+            Some(line) => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 /// The value in TOML.

@@ -44,7 +44,7 @@ pub struct Arguments {
     scenario: Option<String>,
     /// Arms separated by commas: eevdf, autonuma, eevdf-llc, autonuma-llc, direct, interleave, oracle, worst (together: baselines), THREAD+PAGE
     /// with policies of `tandem policies`, one policy alone, or all
-    #[arg(long, value_name = "LIST", default_value = "baselines,sma+tmma")]
+    #[arg(long, value_name = "LIST", default_value = "baselines,tandem")]
     policies: String,
     /// Set a policy's parameter, in every arm that has the policy (repeatable)
     #[arg(long = "parameter", value_name = "POLICY.NAME=VALUE", value_delimiter = ',')]

@@ -74,6 +74,24 @@ impl Conditions {
     }
 }
 
+/// The sched_ext scheduler that is loaded on the machine below `root`: stock arms would be measured under it.
+///
+/// # Errors
+/// The kernel's file cannot be read.
+pub fn loaded_scheduler(root: &Path) -> Result<Option<String>> {
+    let folder = root.join("sys/kernel/sched_ext");
+    if !folder.exists() {
+        return Ok(None);
+    }
+    let state = fs::read_to_string(folder.join("state")).context("/sys/kernel/sched_ext/state cannot be read")?;
+    if state.trim() == "disabled" {
+        return Ok(None);
+    }
+    // While one is being loaded or unloaded it has no name there.
+    let name = fs::read_to_string(folder.join("root/ops")).unwrap_or_default();
+    Ok(Some(if name.trim().is_empty() { "a scheduler without a name" } else { name.trim() }.to_owned()))
+}
+
 fn noise(governors: &[String], boost: Option<bool>, busy_share: f64, hypervisor: bool) -> Vec<String> {
     let mut noise = Vec::new();
     if governors.iter().any(|governor| governor != "performance") {
@@ -148,6 +166,22 @@ mod tests {
         assert_eq!(conditions.noise.len(), 2, "{:?}", conditions.noise);
         assert!(conditions.noise[0].contains("performance, powersave"));
         assert!(conditions.noise[1].contains("virtual"));
+    }
+
+    #[test]
+    fn a_sched_ext_scheduler_is_told_by_name_while_one_is_loaded() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(loaded_scheduler(root.path()).unwrap(), None);
+        let folder = root.path().join("sys/kernel/sched_ext");
+        fs::create_dir_all(folder.join("root")).unwrap();
+        assert!(loaded_scheduler(root.path()).unwrap_err().to_string().contains("state cannot be read"));
+        fs::write(folder.join("state"), "disabled\n").unwrap();
+        assert_eq!(loaded_scheduler(root.path()).unwrap(), None);
+        fs::write(folder.join("state"), "enabling\n").unwrap();
+        assert_eq!(loaded_scheduler(root.path()).unwrap().as_deref(), Some("a scheduler without a name"));
+        fs::write(folder.join("state"), "enabled\n").unwrap();
+        fs::write(folder.join("root/ops"), "tandem\n").unwrap();
+        assert_eq!(loaded_scheduler(root.path()).unwrap().as_deref(), Some("tandem"));
     }
 
     #[test]
