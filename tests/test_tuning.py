@@ -60,6 +60,11 @@ class More(unittest.TestCase):
         with self.assertRaisesRegex(SystemExit, "other configurations"):
             tuning.with_more([row("as it is", 1.0)], [row("as it is", 1.0), row("a", 2.0)])
 
+    def test_the_placements_are_those_of_the_table(self):
+        rows = [row("as it is", 1.0), row("2 threads scatter on 1 node, pages mix on 2 nodes, by a map", 1.0),
+                row("2 threads scatter on 1 node, pages first-touch on 1 node", 1.0)]
+        self.assertEqual(tuning.placements_of(rows), "first-touch,mix")
+
     def test_a_table_of_another_program_gets_no_runs(self):
         with tempfile.TemporaryDirectory() as folder, mock.patch.multiple(
                 tuning, RESULTS=Path(folder), contents=lambda program: b"its code", measured=self.fail):

@@ -16,6 +16,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 import shutil
 import sqlite3
@@ -174,12 +175,19 @@ def record(machine, program, pages, repeats):
     write_table(machine, program, rows_of(machine, program, store))
 
 
+def placements_of(rows):
+    """The placements of pages in a table, as --pages takes them."""
+    named = (re.search(r"pages ([a-z-]+)", row["configuration"]) for row in rows)
+    return ",".join(sorted({one.group(1) for one in named if one}))
+
+
 def add_runs(machine, program, pages, repeats):
     """As many more of each configuration of a table; they are in no store after that."""
     table = json.loads(table_file(machine, program).read_text())
     if table.get("subject") != subject(machine, program):
         sys.exit(f"tuning.py: {program} on {machine}: its table is not of this program, argument and machine; --again records anew")
     store = STORES / f"{machine}-{program}-more.sqlite"
+    pages = pages or placements_of(table["rows"])
     measured(machine, program, store, f"--exhaustive --codelets off --repeats {repeats} --pages {pages}")
     write_table(machine, program, with_more(table["rows"], rows_of(machine, program, store)))
     store.unlink()
@@ -191,7 +199,7 @@ def prediction_file(machine, program):
 
 def predict(machine, program, pages, repeats):
     """The whole of `tandem tune`, regions in place."""
-    options = f"--repeats {repeats} --pages {pages}"
+    options = f"--repeats {repeats} --pages {pages or PAGES}"
     result = measured(machine, program, STORES / f"{machine}-{program}-predictions.sqlite", options, BUDGET_FOR_PLANS)
     keep_predictions(machine, program, options, result)
 
@@ -320,7 +328,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--machine", action="append", choices=MACHINES)
     parser.add_argument("--program", action="append", choices=list(PROGRAMS))
-    parser.add_argument("--pages", default=PAGES)
+    parser.add_argument("--pages", help=f"{PAGES} by default; with --more those of the table")
     parser.add_argument("--repeats", type=int, default=4)
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument("--again", action="store_true", help="measure also what is in docs/tuning; runs in build/tuning count")
@@ -333,7 +341,7 @@ def main():
             if wanted.predictions or wanted.more:
                 (predict if wanted.predictions else add_runs)(machine, program, wanted.pages, wanted.repeats)
             elif wanted.again or not table_file(machine, program).exists():
-                record(machine, program, wanted.pages, wanted.repeats)
+                record(machine, program, wanted.pages or PAGES, wanted.repeats)
     write_document()
 
 

@@ -3,6 +3,7 @@
 //! descendants, and schedules the rest of the machine neutrally. With `--tuned`, what `tandem tune` found takes its place.
 
 pub mod scheduler;
+mod signals;
 mod summary;
 mod tuned;
 
@@ -17,8 +18,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use tandem_view::Client;
 
 use scheduler::Scheduler;
@@ -66,7 +65,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         return tuned::run(&file, &arguments.command);
     }
     adopt_orphans()?;
-    let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals cannot be handled")?;
+    let caught = signals::catch()?;
     let scheduler = Scheduler::start(&scheduler_flags(arguments)?, arguments.log.as_deref())?;
     let start = Instant::now();
     let (program, words) = arguments.command.split_first().expect("clap asks for one");
@@ -77,7 +76,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             bail!("{}: cannot be started: {error}", program.display());
         }
     };
-    forward(signals, &child);
+    signals::forward(caught, child.id() as i32);
     let watch = Watch::start();
     let status = wait(&mut child, scheduler.id())?;
     let seconds = start.elapsed().as_secs_f64();
@@ -117,17 +116,6 @@ fn scheduler_flags(arguments: &Arguments) -> Result<Vec<OsString>> {
         flags.push(format!("{flag}={value}").into());
     }
     Ok(flags)
-}
-
-/// Passes on what asks this process to end. Ctrl-C in a terminal reaches the program by itself.
-fn forward(mut signals: Signals, child: &Child) {
-    let pid = child.id() as i32;
-    std::thread::spawn(move || {
-        for signal in signals.forever().filter(|&signal| signal != SIGINT) {
-            // SAFETY: a plain system call; a program that has ended stays a zombie until `wait`, so the id is its own.
-            unsafe { libc::kill(pid, signal) };
-        }
-    });
 }
 
 /// Waits for the program, and reaps adopted orphans meanwhile.

@@ -8,6 +8,7 @@ mod page_use;
 pub mod trial;
 mod written;
 
+use std::cell::{Cell, RefCell};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -148,7 +149,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let subject = Subject::of(&arguments.command, arguments.stdin.as_deref(), &machine.topology)?;
     let subject = Subject { functions: arguments.regions.clone(), ..subject };
     let (output, store) = arguments.output_and_store(&subject.program);
-    let (mut store, subject) = written::open(&store, subject)?;
+    let (store, subject) = written::open(&store, subject)?;
     let known = store.len()?;
     let say = |sentence: &str| eprintln!("tune: {sentence}");
     if known > 0 {
@@ -162,6 +163,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let far = far.transpose()?;
     let profiler = |plan: &Plan, places: &Places, limit: Limit| page_use::profile(&what, plan, places, limit, &stop);
     let mapping = Mapping::new(&profiler, machine.obstacle.is_none());
+    let tuned = RefCell::new(subject.clone());
+    let has_run = Cell::new(false);
+    let leave_out = || -> Result<()> {
+        let subject = written::leave_out(&store, tuned.borrow().clone(), &say)?;
+        tuned.replace(subject);
+        Ok(())
+    };
     let outcome = Session {
         topology: &machine.topology,
         cores: machine.cores,
@@ -182,13 +190,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             Some(far) => far.one(one, limit),
             None => Ok(trial::here(&what, one, places, limit, &stop)),
         },
+        // What the first run writes is told at once, so that whatever ends this session the same command goes on.
+        kept: &|| if has_run.replace(true) { Ok(()) } else { leave_out() },
         mapping: can_map.then_some(&mapping),
         run_many: far.as_ref().map(|far| far.many()).as_deref(),
     }
     .tune();
-    let subject = written::leave_out(&mut store, subject, &say)?;
+    leave_out()?;
     if let Some(outcome) = outcome? {
-        keep(arguments, &Tuned::new(subject, &outcome), &outcome, &output)?;
+        keep(arguments, &Tuned::new(tuned.into_inner(), &outcome), &outcome, &output)?;
     }
     if stop.wished() {
         say("interrupted: every finished run is kept, the same command goes on");

@@ -243,6 +243,19 @@ fn after_kill_nothing_is_measured_twice() {
 }
 
 #[test]
+fn after_kill_a_file_that_the_program_writes_is_no_other_input() {
+    let bench = Bench::new("sleep 0.04; date +%N > $1");
+    let arguments = ["tune", "--json", "--repeats", "8", "--", "./prog", "out"];
+    fs::write(bench.path("out"), "before").unwrap();
+    let mut killed = bench.start(&arguments);
+    bench.wait_for_runs(4);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let going_on = bench.tandem(&arguments);
+    assert!(going_on.status.success() && known(&going_on) >= 2, "{going_on:?}");
+}
+
+#[test]
 fn ctrl_c_keeps_what_is_done_and_leaves_no_process() {
     let bench = Bench::new("[ $(wc -l < runs) -lt 4 ] || exec sleep 1000\nsleep 0.04");
     let mut stopped = bench.start(&["tune", "--", "./prog"]);

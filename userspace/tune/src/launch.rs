@@ -39,6 +39,7 @@ use crate::page_use::{Born, Member};
 use crate::places::Places;
 use crate::regions::Region;
 use crate::seat::NodeSet;
+use crate::wait::{Event, next_event};
 use tracer::Tracer;
 
 /// How often the wish to stop is looked at.
@@ -176,6 +177,7 @@ fn traced(
     let child = command.spawn().with_context(|| format!("{name}: cannot be started"))?;
     let root = Pid::from_raw(child.id().cast_signed());
     let handle = pidfd(root)?;
+    let to_end = handle.try_clone().context("the program cannot be watched")?;
     started(root.as_raw());
     let (ended, wait_for_end) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
@@ -183,6 +185,9 @@ fn traced(
         let seen = Tracer::new(root, places, program, limit.entries).and_then(Tracer::run);
         drop(ended);
         let stopped = watch.join().expect("watching does not panic");
+        if seen.is_err() {
+            end_now(root, &to_end);
+        }
         let mut seen = seen?;
         // What ends by itself at the last moment has ended by itself.
         if let (Some(end), End::Signal(libc::SIGKILL)) = (stopped, &seen.end) {
@@ -236,6 +241,17 @@ fn command(program: &Program, places: &Places) -> Result<Command> {
     Ok(command)
 }
 
+/// Ends a program that cannot be traced to its end: nobody would let its threads go on.
+fn end_now(root: Pid, handle: &OwnedFd) {
+    kill(handle);
+    // If its end was told already, there is nobody to wait for.
+    while let Ok((pid, event)) = next_event() {
+        if pid == root && matches!(event, Event::Ended(_)) {
+            return;
+        }
+    }
+}
+
 /// A handle of a process that never means another one.
 fn pidfd(pid: Pid) -> Result<OwnedFd> {
     // SAFETY: takes plain numbers.
@@ -245,6 +261,12 @@ fn pidfd(pid: Pid) -> Result<OwnedFd> {
     }
     // SAFETY: a new descriptor, of nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(handle as i32) })
+}
+
+/// Kills a process, unless it has ended already.
+fn kill(process: &OwnedFd) {
+    // SAFETY: the descriptor is open and the other arguments are plain numbers.
+    unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), libc::SIGKILL, 0, 0) };
 }
 
 /// Kills the process after `limit` or when a stop is wished; returns which, if either, before `ended` hangs up.
@@ -260,8 +282,7 @@ fn watch(process: &OwnedFd, limit: Option<Duration>, stop: &Stop, ended: &mpsc::
             Some(left) if left.is_zero() => End::TooLong,
             _ => continue,
         };
-        // SAFETY: the descriptor is open and the other arguments are plain numbers. A process that has ended needs none.
-        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), libc::SIGKILL, 0, 0) };
+        kill(process);
         return Some(end);
     }
 }

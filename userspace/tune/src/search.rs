@@ -146,33 +146,34 @@ pub fn search(
 ) -> Result<Found> {
     let mut race = Race { runs: vec![Runs::default(); candidates], settings: *settings, reference };
     let mut survivors: Vec<usize> = (0..candidates).collect();
-    let mut goal = if settings.exhaustive { settings.repeats } else { 1 };
+    let (mut had, mut goal) = (0, if settings.exhaustive { settings.repeats } else { 1 });
     loop {
         readings.ahead(&race.runs_to(&survivors, goal), race.limit_s())?;
         for &candidate in &survivors {
             if !race.bring_to(candidate, goal, &mut readings)? {
-                return Ok(race.found(End::Stopped));
+                // Where nobody is dropped, who had its turn in this round was no better than the others.
+                return Ok(race.found(End::Stopped, (candidates <= settings.few).then_some(had)));
             }
         }
         survivors.retain(|&candidate| race.runs[candidate].sample().is_some());
-        let Some(best) = race.best(&survivors) else { return Ok(race.found(End::NoneWorks)) };
+        let Some(best) = race.best(&survivors) else { return Ok(race.found(End::NoneWorks, None)) };
         if settings.exhaustive {
-            return Ok(race.found(End::Decided));
+            return Ok(race.found(End::Decided, None));
         }
         if goal >= FEWEST {
             survivors = race.not_worse(&survivors, best);
         }
         let rivals = survivors.iter().filter(|&&one| one != best).count();
         if goal >= settings.repeats || (rivals == 0 && goal >= FEWEST) {
-            return Ok(race.found(End::Decided));
+            return Ok(race.found(End::Decided, None));
         }
         if goal >= FEWEST && race.all_near(&survivors, best) {
-            return Ok(race.found(End::Near));
+            return Ok(race.found(End::Near, None));
         }
         if candidates > settings.few {
             survivors = race.best_of(survivors);
         }
-        goal = (goal * 2).min(settings.repeats);
+        (had, goal) = (goal, (goal * 2).min(settings.repeats));
     }
 }
 
@@ -278,12 +279,14 @@ impl Race {
         survivors
     }
 
-    fn found(self, end: End) -> Found {
+    /// The best of those that went furthest, or that have so many runs at `least`.
+    fn found(self, end: End, least: Option<usize>) -> Found {
         let known: Vec<usize> = (0..self.runs.len()).filter(|&one| self.runs[one].sample().is_some()).collect();
-        // Few runs claim more than they know: whoever went further was as good when both had as many.
+        // Few runs claim more than they know: whoever went further was better when both had as many.
         let most =
             known.iter().filter(|&&one| Some(one) != self.reference).map(|&one| self.runs[one].seconds.len()).max();
-        let far = |one: &&usize| Some(self.runs[**one].seconds.len()) >= most;
+        let least = least.or(most);
+        let far = |one: &&usize| Some(self.runs[**one].seconds.len()) >= least;
         let finalists: Vec<usize> = known.iter().filter(far).copied().collect();
         Found { best: self.best(&finalists), runs: self.runs, end }
     }

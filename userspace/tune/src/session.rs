@@ -103,6 +103,8 @@ pub struct Session<'a> {
     pub say: &'a dyn Fn(&str),
     /// Runs the program.
     pub run: &'a Runner<'a>,
+    /// Told when a run has been kept.
+    pub kept: &'a dyn Fn() -> Result<()>,
     /// Makes maps of pages, if that can be done here.
     pub mapping: Option<&'a Mapping<'a>>,
     /// Runs it many times at once, if there are other machines for that.
@@ -284,7 +286,11 @@ impl Session<'_> {
             let Some(row) = self.row(Some(&probe.into()), 0, Some(limit))? else { return Ok(None) };
             match row.reading {
                 _ if fits(threads, row.threads) => return Ok(Some(space)),
-                Reading::Seconds(_) => return Ok(Some(self.with_own_threads(space, threads, row.threads, notes))),
+                Reading::Seconds(_) if row.threads.abs_diff(first.threads) <= 1 => {
+                    return Ok(Some(self.with_own_threads(space, threads, row.threads, notes)));
+                }
+                // It has threads besides those that it was told to have.
+                Reading::Seconds(_) => return Ok(Some(space)),
                 // Another number of threads may suit the program.
                 Reading::Failed(_) => said_nothing = true,
                 // As long would each other number take, that it does not follow either.
@@ -413,6 +419,7 @@ impl Session<'_> {
         let Seen { threads, processes, regions, first_touch, .. } = seen;
         let row = Row { reading, seconds, threads, processes, regions, first_touch };
         self.store.keep(name, attempt, &row)?;
+        (self.kept)()?;
         Ok(Some(row))
     }
 

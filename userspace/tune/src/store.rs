@@ -5,6 +5,7 @@
 //! experiment, its configuration and its attempt, so the same command goes on where it was, whatever ended it, and what
 //! was measured is never measured twice. An experiment is what makes runs comparable: machine, program, arguments.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
@@ -87,7 +88,7 @@ impl Row {
 #[derive(Debug)]
 pub struct Store {
     connection: Connection,
-    experiment: String,
+    experiment: RefCell<String>,
 }
 
 impl Store {
@@ -113,15 +114,16 @@ impl Store {
             other => bail!("it is of version {other}, this is version {VERSION}: name another file with --store"),
         }
         let experiment = experiment(&connection, what)?;
-        Ok(Self { connection, experiment })
+        Ok(Self { connection, experiment: RefCell::new(experiment) })
     }
 
     /// Goes on with the runs of the experiment `what` instead.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn turn_to(&mut self, what: &impl Serialize) -> Result<()> {
-        self.experiment = experiment(&self.connection, what).context("the store of runs cannot be written")?;
+    pub fn turn_to(&self, what: &impl Serialize) -> Result<()> {
+        let other = experiment(&self.connection, what).context("the store of runs cannot be written")?;
+        self.experiment.replace(other);
         Ok(())
     }
 
@@ -142,17 +144,17 @@ impl Store {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn keep_written(&mut self, files: &BTreeSet<String>, what: &impl Serialize) -> Result<()> {
-        let before = self.experiment.clone();
+    pub fn keep_written(&self, files: &BTreeSet<String>, what: &impl Serialize) -> Result<()> {
+        let before = self.experiment.borrow().clone();
         self.turn_to(what)?;
-        let mut change = || {
-            let all = self.connection.transaction()?;
+        let change = || {
+            let all = self.connection.unchecked_transaction()?;
             for file in files {
                 all.execute("INSERT OR IGNORE INTO written (file) VALUES (?1)", [file])?;
             }
             for table in ["run", "page_use"] {
                 let change = format!("UPDATE OR REPLACE {table} SET experiment = ?1 WHERE experiment = ?2");
-                all.execute(&change, [&self.experiment, &before])?;
+                all.execute(&change, [&*self.experiment.borrow(), &before])?;
             }
             all.commit()
         };
@@ -166,18 +168,22 @@ impl Store {
     pub fn run(&self, configuration: &str, attempt: usize) -> Result<Option<Row>> {
         let query = "SELECT outcome, seconds, threads, processes, words, regions, first_touch FROM run \
             WHERE experiment = ?1 AND configuration = ?2 AND attempt = ?3";
-        let row = self.connection.query_row(query, params![self.experiment, configuration, attempt as i64], |record| {
-            let seconds: f64 = record.get(1)?;
-            let reading = match record.get::<_, String>(0)?.as_str() {
-                "ended" => Reading::Seconds(seconds),
-                "stopped" => Reading::SlowerThan(seconds),
-                _ => Reading::Failed(record.get(4)?),
-            };
-            let count = |column: usize| record.get::<_, u32>(column).map(|count| count as usize);
-            let (regions, first_touch) = (Vec::new(), None);
-            let row = Row { reading, seconds, threads: count(2)?, processes: count(3)?, regions, first_touch };
-            Ok((row, record.get::<_, String>(5)?, record.get::<_, Option<String>>(6)?))
-        });
+        let row = self.connection.query_row(
+            query,
+            params![&*self.experiment.borrow(), configuration, attempt as i64],
+            |record| {
+                let seconds: f64 = record.get(1)?;
+                let reading = match record.get::<_, String>(0)?.as_str() {
+                    "ended" => Reading::Seconds(seconds),
+                    "stopped" => Reading::SlowerThan(seconds),
+                    _ => Reading::Failed(record.get(4)?),
+                };
+                let count = |column: usize| record.get::<_, u32>(column).map(|count| count as usize);
+                let (regions, first_touch) = (Vec::new(), None);
+                let row = Row { reading, seconds, threads: count(2)?, processes: count(3)?, regions, first_touch };
+                Ok((row, record.get::<_, String>(5)?, record.get::<_, Option<String>>(6)?))
+            },
+        );
         let row = row.optional().context("the store of runs cannot be read")?;
         let Some((row, regions, first_touch)) = row else { return Ok(None) };
         let damaged = "the store of runs is damaged";
@@ -204,7 +210,8 @@ impl Store {
         let seconds = row.seconds;
         let regions = serde_json::to_string(&row.regions)?;
         let first_touch = row.first_touch.as_ref().map(serde_json::to_string).transpose()?;
-        let what = (&self.experiment, configuration, attempt);
+        let experiment = self.experiment.borrow();
+        let what = (&*experiment, configuration, attempt);
         let values = params![what.0, what.1, what.2, outcome, seconds, threads, processes, words, regions, first_touch];
         self.connection.execute(insert, values).context("the store of runs cannot be written")?;
         Ok(())
@@ -216,7 +223,7 @@ impl Store {
     /// The file cannot be read.
     pub fn page_use(&self, threads: usize) -> Result<Option<PageUse>> {
         let query = "SELECT what FROM page_use WHERE experiment = ?1 AND threads = ?2";
-        let what = params![self.experiment, threads as i64];
+        let what = params![&*self.experiment.borrow(), threads as i64];
         let text = self.connection.query_row(query, what, |record| record.get::<_, String>(0)).optional();
         let text = text.context("the store of runs cannot be read")?;
         text.map(|text| serde_json::from_str(&text).context("the store of runs is damaged")).transpose()
@@ -228,7 +235,7 @@ impl Store {
     /// The file cannot be written.
     pub fn keep_page_use(&self, threads: usize, page_use: &PageUse) -> Result<()> {
         let insert = "INSERT OR REPLACE INTO page_use (experiment, threads, what) VALUES (?1, ?2, ?3)";
-        let what = params![self.experiment, threads as i64, serde_json::to_string(page_use)?];
+        let what = params![&*self.experiment.borrow(), threads as i64, serde_json::to_string(page_use)?];
         self.connection.execute(insert, what).context("the store of runs cannot be written")?;
         Ok(())
     }
@@ -239,7 +246,7 @@ impl Store {
     /// The file cannot be read.
     pub fn len(&self) -> Result<usize> {
         let count = "SELECT count(*) FROM run WHERE experiment = ?1";
-        let count = self.connection.query_row(count, [&self.experiment], |row| row.get::<_, u32>(0));
+        let count = self.connection.query_row(count, [&*self.experiment.borrow()], |row| row.get::<_, u32>(0));
         Ok(count.context("the store of runs cannot be read")? as usize)
     }
 
@@ -341,11 +348,11 @@ mod tests {
     fn runs_stay_those_of_a_program_that_is_found_to_write_a_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("runs");
-        let mut store = Store::open(&path, &["p", "out 12"]).unwrap();
+        let store = Store::open(&path, &["p", "out 12"]).unwrap();
         store.keep("8", 0, &ended(1.0)).unwrap();
         store.keep_written(&["out".to_owned()].into(), &["p"]).unwrap();
         store.keep("8", 1, &ended(2.0)).unwrap();
-        let mut again = Store::open(&path, &["p", "out 34"]).unwrap();
+        let again = Store::open(&path, &["p", "out 34"]).unwrap();
         assert_eq!((again.written().unwrap(), again.len().unwrap()), (["out".to_owned()].into(), 0));
         again.turn_to(&["p"]).unwrap();
         assert_eq!((again.run("8", 0).unwrap(), again.len().unwrap()), (Some(ended(1.0)), 2));

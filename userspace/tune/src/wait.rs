@@ -2,9 +2,12 @@
 //! What traced threads tell by stopping. All signals are told, those for real-time use included, which the C library
 //! itself needs.
 
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::Error;
 
 use anyhow::{Context, Result};
+use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
@@ -25,11 +28,30 @@ pub enum Event {
     Signal(i32),
 }
 
+/// What comes of a step that cannot be made: the thread gets this signal when it goes on.
+const FAULTS: [i32; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
+
+/// What the calling thread was told while it waited for a step, and what it owes.
+#[derive(Default)]
+struct Later {
+    events: VecDeque<(Pid, Event)>,
+    faults: BTreeMap<Pid, i32>,
+}
+
+thread_local! {
+    static LATER: RefCell<Later> = RefCell::default();
+}
+
 /// Waits for the next event of any thread that the calling one traces.
 ///
 /// # Errors
 /// There is no such thread.
 pub fn next_event() -> Result<(Pid, Event)> {
+    let known = LATER.with_borrow_mut(|later| later.events.pop_front());
+    known.map_or_else(next_of_any, Ok)
+}
+
+fn next_of_any() -> Result<(Pid, Event)> {
     let mut status = 0;
     loop {
         // SAFETY: the status lives through the call.
@@ -64,6 +86,8 @@ fn event(status: i32) -> Event {
 /// # Errors
 /// It is not stopped, or not traced by the calling thread.
 pub fn go_on(thread: Pid, signal: i32) -> Result<()> {
+    let owed = LATER.with_borrow_mut(|later| later.faults.remove(&thread));
+    let signal = if signal == 0 { owed.unwrap_or(0) } else { signal };
     // SAFETY: takes plain numbers.
     if unsafe { libc::ptrace(libc::PTRACE_CONT, thread.as_raw(), 0, libc::c_long::from(signal)) } == 0 {
         return Ok(());
@@ -72,28 +96,37 @@ pub fn go_on(thread: Pid, signal: i32) -> Result<()> {
     if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error).context("the program cannot go on") }
 }
 
-/// Waits until `thread`, which was told to make one step, has made it; false if it ended instead, which is told as an
-/// event then. Signals that come meanwhile come again after it.
+/// Waits until `thread`, which was told to make one step, has made it, or cannot; false if it ended instead, which is told as
+/// an event then, as is what other threads do. The first thread of a process has ended only when the others are known to have.
+/// Signals that come meanwhile come again after it.
 ///
 /// # Errors
 /// The thread cannot be waited for.
 pub fn has_stepped(thread: Pid) -> Result<bool> {
     let mut held = Vec::new();
     loop {
-        if has_ended(thread)? {
-            return Ok(false);
+        match next_of_any()? {
+            (pid, event) if pid != thread => {
+                later(pid, event);
+                continue;
+            }
+            (_, Event::Signal(libc::SIGTRAP)) => break,
+            (_, Event::Signal(fault)) if FAULTS.contains(&fault) => {
+                LATER.with_borrow_mut(|later| later.faults.insert(thread, fault));
+                break;
+            }
+            (_, Event::Signal(signal)) => held.push(signal),
+            (_, event @ (Event::Ended(_) | Event::Exec)) => {
+                later(thread, event);
+                return Ok(false);
+            }
+            (_, Event::Birth | Event::Call) => {}
         }
-        let mut status = 0;
-        // SAFETY: the status lives through the call.
-        if unsafe { libc::waitpid(thread.as_raw(), &mut status, libc::__WALL) } < 0 {
-            return Err(Error::last_os_error()).context("the program cannot be waited for");
+        match ptrace::step(thread, None) {
+            // Its end is told as an event.
+            Ok(()) | Err(Errno::ESRCH) => {}
+            Err(error) => return Err(error).context("the program cannot be stepped"),
         }
-        match event(status) {
-            Event::Signal(libc::SIGTRAP) => break,
-            Event::Signal(signal) => held.push(signal),
-            _ => {}
-        }
-        ptrace::step(thread, None).context("the program cannot be stepped")?;
     }
     for signal in held {
         // SAFETY: a plain system call, on a thread that is stopped.
@@ -102,16 +135,8 @@ pub fn has_stepped(thread: Pid) -> Result<bool> {
     Ok(true)
 }
 
-/// Waits until `thread` is stopped or has ended, and says which; that is not taken from the events.
-fn has_ended(thread: Pid) -> Result<bool> {
-    // SAFETY: all zeroes is a value of this plain structure.
-    let mut told: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    let flags = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL;
-    // SAFETY: the structure lives through the call.
-    if unsafe { libc::waitid(libc::P_PID, thread.as_raw().cast_unsigned(), &mut told, flags) } != 0 {
-        return Err(Error::last_os_error()).context("the program cannot be waited for");
-    }
-    Ok(matches!(told.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED))
+fn later(pid: Pid, event: Event) {
+    LATER.with_borrow_mut(|later| later.events.push_back((pid, event)));
 }
 
 #[cfg(test)]

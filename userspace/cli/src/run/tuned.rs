@@ -7,8 +7,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use tandem_ab::stop::Stop;
 use tandem_machine::read_running;
 use tandem_tune::births;
@@ -18,6 +16,7 @@ use tandem_tune::places::Places;
 use tandem_tune::subject::Subject;
 use tandem_tune::tuned::Tuned;
 
+use super::signals;
 use crate::tune::movers;
 
 /// Runs `command` as `file` says; the exit code is the program's.
@@ -58,18 +57,10 @@ pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
     }
     let command = crate::tune::trial::words(&words, plan.as_ref());
     let program = Program { command, streams: Streams::Ours, functions: tuned.subject.functions.clone() };
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals cannot be handled")?;
-    let handle = signals.handle();
-    let forward = |pid: i32| {
-        std::thread::spawn(move || {
-            // Ctrl-C in a terminal reaches the program by itself.
-            for signal in signals.forever().filter(|&signal| signal != SIGINT) {
-                // SAFETY: a plain system call, on a process that is waited for when no more signals come.
-                unsafe { libc::kill(pid, signal) };
-            }
-        });
-    };
-    let ran = movers::run(&program, base.as_ref(), &places, Limit::default(), &Stop::default(), forward)?;
+    let caught = signals::catch()?;
+    let handle = caught.handle();
+    let started = |pid: i32| signals::forward(caught, pid);
+    let ran = movers::run(&program, base.as_ref(), &places, Limit::default(), &Stop::default(), started)?;
     handle.close();
     if let Some(Err(why)) = &ran.moved_pages {
         eprintln!("tandem: warning: {}: its pages were not moved to the end: {why}", file.display());

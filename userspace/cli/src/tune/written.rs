@@ -13,7 +13,7 @@ use tandem_tune::subject::Subject;
 /// # Errors
 /// The store cannot be used.
 pub fn open(path: &Path, subject: Subject) -> Result<(Store, Subject)> {
-    let mut store = Store::open(path, &subject)?;
+    let store = Store::open(path, &subject)?;
     let subject = subject.without(&store.written()?);
     store.turn_to(&subject)?;
     Ok((store, subject))
@@ -23,7 +23,7 @@ pub fn open(path: &Path, subject: Subject) -> Result<(Store, Subject)> {
 ///
 /// # Errors
 /// A file cannot be read, or the store not be written.
-pub fn leave_out(store: &mut Store, subject: Subject, say: &dyn Fn(&str)) -> Result<Subject> {
+pub fn leave_out(store: &Store, subject: Subject, say: &dyn Fn(&str)) -> Result<Subject> {
     let known = store.written()?;
     let written: BTreeSet<String> = subject.written()?.difference(&known).cloned().collect();
     if written.is_empty() {
@@ -51,13 +51,13 @@ mod tests {
         let subject = || Subject::of(&words, None, &topology).unwrap();
         let said = std::cell::RefCell::new(Vec::new());
         let say = |sentence: &str| said.borrow_mut().push(sentence.to_owned());
-        let (mut runs, first) = open(&store, subject()).unwrap();
+        let (runs, first) = open(&store, subject()).unwrap();
         fs::write(&output, "2").unwrap();
-        let first = leave_out(&mut runs, first, &say).unwrap();
+        let first = leave_out(&runs, first, &say).unwrap();
         fs::write(&output, "3").unwrap();
-        let (mut runs, second) = open(&store, subject()).unwrap();
+        let (runs, second) = open(&store, subject()).unwrap();
         fs::write(&output, "4").unwrap();
-        assert_eq!(leave_out(&mut runs, second.clone(), &say).unwrap(), first);
+        assert_eq!(leave_out(&runs, second.clone(), &say).unwrap(), first);
         assert_eq!((&second, said.borrow().len()), (&first, 1), "{said:?}");
         assert!(first.differences(&subject()).is_empty());
         fs::write(&input, "9").unwrap();

@@ -124,6 +124,30 @@ int main(void) {
 }
 
 #[test]
+fn the_runtime_of_a_program_that_another_one_starts_counts_all_cpus_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = directory.path().join("output");
+    let source = r#"
+#define _GNU_SOURCE
+#include <omp.h>
+#include <sched.h>
+#include <stdio.h>
+int main(void) {
+	cpu_set_t set;
+	sched_getaffinity(0, sizeof set, &set);
+	printf("%d %d\n", omp_get_max_threads(), CPU_COUNT(&set));
+}
+"#;
+    let built = build(directory.path(), source).remove(0).into_string().unwrap();
+    let all = online_cpus().unwrap().len();
+    for script in [format!("exec {built}"), format!("{built}; true")] {
+        let program = program(["sh", "-c", &script].map(OsString::from).to_vec(), &output);
+        assert_eq!(launch(&program, &Places { seats: single_cpus(), ..Places::default() }).end, End::Code(0));
+        assert_eq!(std::fs::read_to_string(&output).unwrap(), format!("{all} 1\n"), "{script}");
+    }
+}
+
+#[test]
 fn a_seat_that_is_free_again_is_taken_first_and_signals_of_the_c_library_pass() {
     let directory = tempfile::tempdir().unwrap();
     // pthread_cancel works by a real-time signal.

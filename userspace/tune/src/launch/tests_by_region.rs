@@ -318,6 +318,26 @@ fn a_run_ends_after_as_many_entries_of_regions_as_are_asked_for_however_short_th
     }
 }
 
+#[test]
+fn a_program_may_be_killed_while_it_stands_at_a_breakpoint() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = r#"
+int main(void) {
+	for (;;) {
+		#pragma omp parallel num_threads(2)
+		__asm__ volatile("" ::: "memory");
+	}
+}
+"#;
+    let program = program(build(directory.path(), source), "/dev/null".as_ref());
+    for run_ms in 30..60 {
+        // As many entries as it never makes: its regions are never let alone.
+        let limit = Limit { time: Some(Duration::from_millis(run_ms)), entries: Some(u64::MAX) };
+        let seen = run(&program, &Places::default(), limit, &Stop::default(), |_| ()).unwrap();
+        assert_eq!(seen.end, End::TooLong);
+    }
+}
+
 /// Run by the test below in a process of its own, which that one kills.
 #[test]
 fn traces_until_it_is_killed() {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
 use nix::unistd::Pid;
 
@@ -122,28 +123,36 @@ impl<'a> Tracer<'a> {
             match next_event()? {
                 (pid, Event::Ended(end)) if pid == self.root => seen = Some(self.seen(end)),
                 (pid, Event::Ended(_)) => self.forget(pid),
-                (pid, Event::Call) => {
-                    if let Some(births) = &mut self.births {
-                        births.called(pid, process_of(pid).unwrap_or(pid))?;
-                    }
-                    go_on(pid, 0)?;
-                }
-                (pid, Event::Exec) => {
-                    self.begin(pid)?;
-                    go_on(pid, 0)?;
-                }
-                (pid, Event::Birth) => {
-                    // A parent that was killed just now has no child.
-                    if let Ok(new) = ptrace::getevent(pid) {
-                        self.born(pid, Pid::from_raw(new as i32))?;
-                    }
-                    go_on(pid, 0)?;
-                }
-                (pid, Event::Signal(libc::SIGSTOP)) if self.is_new(pid) => self.first_stop(pid)?,
-                (pid, Event::Signal(libc::SIGTRAP)) if self.at_breakpoint(pid)? => go_on(pid, 0)?,
-                (pid, Event::Signal(signal)) => go_on(pid, signal)?,
+                (pid, event) => match self.stopped_by(pid, event) {
+                    // Who is killed while it is dealt with tells its end next.
+                    Err(error) if !is_gone(&error) => return Err(error),
+                    _ => {}
+                },
             }
         }
+    }
+
+    /// Deals with a thread that stopped, and lets it go on.
+    fn stopped_by(&mut self, thread: Pid, event: Event) -> Result<()> {
+        match event {
+            Event::Ended(_) => return Ok(()),
+            Event::Call => {
+                if let Some(births) = &mut self.births {
+                    births.called(thread, process_of(thread).unwrap_or(thread))?;
+                }
+            }
+            Event::Exec => self.begin(thread)?,
+            Event::Birth => {
+                // A parent that was killed just now does not say whom it made.
+                if let Ok(new) = ptrace::getevent(thread) {
+                    self.born(thread, Pid::from_raw(new as i32))?;
+                }
+            }
+            Event::Signal(libc::SIGSTOP) if self.is_new(thread) => return self.first_stop(thread),
+            Event::Signal(libc::SIGTRAP) if self.at_breakpoint(thread)? => {}
+            Event::Signal(signal) => return go_on(thread, signal),
+        }
+        go_on(thread, 0)
     }
 
     /// Ends what is left of a program with breakpoints. Otherwise what outlives the program does so untraced from now on.
@@ -157,7 +166,10 @@ impl<'a> Tracer<'a> {
                 (pid, Event::Ended(_)) => self.forget(pid),
                 (pid, Event::Birth) => {
                     if let Ok(new) = ptrace::getevent(pid) {
-                        self.born(pid, Pid::from_raw(new as i32))?;
+                        match self.born(pid, Pid::from_raw(new as i32)) {
+                            Err(error) if !is_gone(&error) => return Err(error),
+                            _ => {}
+                        }
                     }
                 }
                 _ => {}
@@ -203,6 +215,11 @@ impl<'a> Tracer<'a> {
             births.forget(process);
         }
         let is_bound = !self.places.seats.is_empty() || self.places.main.is_some();
+        // Started by a program that has its seat already: runtimes count the CPUs that they may use before the entry point.
+        let all = self.places.all_cpus();
+        if let Some(cpus) = all.as_ref().or(self.held.get(&process)) {
+            bind(process, cpus)?;
+        }
         if self.has_breakpoints || is_bound || self.births.is_some() {
             match entry_point(process).and_then(|address| Breakpoint::set(process, address)) {
                 Some(entry) => {
@@ -403,6 +420,15 @@ fn together(regions: impl Iterator<Item = Region>) -> Vec<Region> {
     }
     all.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
     all
+}
+
+/// Whether an error only says that a thread is no more.
+fn is_gone(error: &anyhow::Error) -> bool {
+    let errno = |cause: &(dyn std::error::Error + 'static)| {
+        let of_system = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
+        of_system.or_else(|| cause.downcast_ref::<Errno>().map(|&errno| errno as i32))
+    };
+    error.chain().any(|cause| errno(cause) == Some(libc::ESRCH))
 }
 
 /// The process of a thread.

@@ -144,6 +144,7 @@ fn tune_within(budget: Option<Duration>, made: &Made, store: &Path, last: usize)
             Ok(Ok(Trial { seen, last_words: String::new(), moved_pages: None }))
         },
         mapping: None,
+        kept: &|| Ok(()),
         run_many: None,
     }
     .tune()

@@ -11,6 +11,7 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -54,12 +55,29 @@ pub struct Slurm {
     has_taken: Cell<bool>,
 }
 
+/// A program of Slurm's, which the terminal's Ctrl-C does not reach.
+fn command(name: &str) -> Command {
+    let mut command = Command::new(name);
+    command.process_group(0);
+    command
+}
+
+/// Removes the directory of a submission of which no job runs. A task that was just cancelled may write to it still.
+fn forget(directory: &Path) {
+    // Without a job's number nobody takes it for one that runs.
+    let removed = fs::remove_file(directory.join(JOB_FILE)).and_then(|()| fs::remove_dir_all(directory));
+    if let Err(error) = removed {
+        eprintln!("tandem: {}: not removed, it may be deleted: {error}", directory.display());
+    }
+}
+
 struct Submission {
     job: String,
     directory: PathBuf,
     /// Index of the request by task; `None` once there is a reply.
     tasks: Vec<Option<usize>>,
-    unknown_times: u32,
+    /// By task, how often in a row Slurm did not know of it.
+    unknown_times: Vec<u32>,
 }
 
 impl Slurm {
@@ -84,8 +102,7 @@ impl Slurm {
         for left in fs::read_dir(&slurm.directory).with_context(in_words)? {
             let left = left.with_context(in_words)?.path();
             if let Ok(job) = fs::read_to_string(left.join(JOB_FILE)) {
-                slurm.cancel(job.trim());
-                fs::remove_dir_all(&left).with_context(in_words)?;
+                slurm.cancel(job.trim(), &left);
             }
         }
         Ok(slurm)
@@ -99,7 +116,7 @@ impl Slurm {
         }
         let quoted = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', r"'\''"));
         let script = format!("exec {} trial {}/$SLURM_ARRAY_TASK_ID.request", quoted(&self.worker), quoted(&directory));
-        let mut command = Command::new("sbatch");
+        let mut command = command("sbatch");
         command.args(["--parsable", "--job-name=tandem-tune", "--nodes=1", "--ntasks=1", "--exclusive", "--requeue"]);
         command.arg(format!("--array=0-{}", of.len() - 1)).arg("--output").arg(directory.join("%a.log"));
         command.args(&self.options).args(["--wrap", &script]);
@@ -112,19 +129,24 @@ impl Slurm {
         // With several clusters their name follows.
         let job = String::from_utf8_lossy(&output.stdout).trim().split(';').next().unwrap_or_default().to_owned();
         write_whole(&directory.join(JOB_FILE), job.as_bytes())?;
-        Ok(Ok(Submission { job, directory, tasks: of.iter().copied().map(Some).collect(), unknown_times: 0 }))
+        let tasks: Vec<Option<usize>> = of.iter().copied().map(Some).collect();
+        Ok(Ok(Submission { job, directory, unknown_times: vec![0; tasks.len()], tasks }))
     }
 
-    fn cancel(&self, job: &str) {
-        if let Err(error) = Command::new("scancel").args(["--quiet", job]).output() {
-            eprintln!("tandem: job {job} may still run: scancel does not start: {error}");
-        }
+    /// Cancels a job and forgets its submission, unless that fails: the next session tries again.
+    fn cancel(&self, job: &str, directory: &Path) {
+        let why = match command("scancel").args(["--quiet", job]).output() {
+            Ok(Output { status, .. }) if status.success() => return forget(directory),
+            Ok(Output { stderr, .. }) => last_line(&String::from_utf8_lossy(&stderr)),
+            Err(error) => format!("it does not start: {error}"),
+        };
+        eprintln!("tandem: job {job} may still run, as scancel failed ({why}): the same command cancels it later");
     }
 
     /// Numbers of tasks that Slurm has not ended; `None` if it cannot be asked now.
     fn known_tasks(&self, job: &str) -> Option<BTreeSet<usize>> {
         let arguments = ["--noheader", "--array", "--format=%K", "--jobs", job];
-        let Output { status, stdout, stderr } = Command::new("squeue").args(arguments).output().ok()?;
+        let Output { status, stdout, stderr } = command("squeue").args(arguments).output().ok()?;
         if !status.success() {
             // It forgets what has ended after some minutes.
             return String::from_utf8_lossy(&stderr).contains("Invalid job id").then(BTreeSet::new);
@@ -135,14 +157,15 @@ impl Slurm {
     /// Indices of requests of which no reply will come.
     fn lost(&self, submission: &mut Submission) -> Vec<usize> {
         let Some(known) = self.known_tasks(&submission.job) else { return Vec::new() };
-        let unknown = |&task: &usize| submission.tasks[task].is_some() && !known.contains(&task);
-        let unknown: Vec<usize> = (0..submission.tasks.len()).filter(unknown).collect();
-        submission.unknown_times = if unknown.is_empty() { 0 } else { submission.unknown_times + 1 };
-        if submission.unknown_times < UNKNOWN_TIMES {
-            return Vec::new();
+        let mut lost = Vec::new();
+        for (task, times) in submission.unknown_times.iter_mut().enumerate() {
+            let is_unknown = submission.tasks[task].is_some() && !known.contains(&task);
+            *times = if is_unknown { *times + 1 } else { 0 };
+            if *times >= UNKNOWN_TIMES {
+                lost.extend(submission.tasks[task].take());
+            }
         }
-        submission.unknown_times = 0;
-        unknown.into_iter().filter_map(|task| submission.tasks[task].take()).collect()
+        lost
     }
 }
 
@@ -195,7 +218,7 @@ impl Executor for Slurm {
                 result => break result,
             }
         };
-        round.end()?;
+        round.end();
         result
     }
 }
@@ -258,14 +281,14 @@ impl Round<'_> {
     }
 
     /// Cancels what is under way.
-    fn end(self) -> Result<()> {
+    fn end(self) {
         for submission in self.submissions {
-            if !submission.is_done() {
-                self.slurm.cancel(&submission.job);
+            if submission.is_done() {
+                forget(&submission.directory);
+            } else {
+                self.slurm.cancel(&submission.job, &submission.directory);
             }
-            fs::remove_dir_all(&submission.directory)?;
         }
-        Ok(())
     }
 }
 

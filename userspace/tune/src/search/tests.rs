@@ -175,6 +175,17 @@ fn what_was_found_until_it_is_stopped_counts() {
 }
 
 #[test]
+fn a_stop_within_a_round_does_not_favour_those_that_had_their_turn_in_it() {
+    let mut left = 6;
+    let found = search(4, Some(0), &Settings::default(), |candidate: usize, _: usize, _: Option<f64>| {
+        left -= 1;
+        Ok(if left < 0 { Reading::Stop } else { Reading::Seconds([10.0, 8.0, 9.0, 4.0][candidate]) })
+    });
+    let found = found.unwrap();
+    assert_eq!((found.best, found.end, found.runs[3].seconds.len()), (Some(3), End::Stopped, 1));
+}
+
+#[test]
 fn the_same_readings_give_the_same_search() {
     let table = Table::around(&medians(true), 0.1, 9);
     assert_eq!(table.search(Some(5)), table.search(Some(5)));

@@ -198,6 +198,7 @@ pub fn session_on(
         say: &|sentence: &str| said.borrow_mut().push(sentence.to_owned()),
         run: &|plan: Option<&Plan>, places: &Places, limit: Limit| runner.run(plan, places, limit),
         mapping: mapping.as_ref(),
+        kept: &|| Ok(()),
         run_many: many.as_ref().map(|many| many as &ManyRunner<'_>),
     }
     .tune();
