@@ -23,6 +23,7 @@ CONTENT = [
     "usr/share/zsh/vendor-completions/_scx_tandem", "usr/share/zsh/vendor-completions/_tandem",
     "usr/share/fish/vendor_completions.d/scx_tandem.fish", "usr/share/fish/vendor_completions.d/tandem.fish",
     "usr/share/doc/tandem/README.md", "usr/share/doc/tandem/CHANGELOG.md", "usr/share/doc/tandem/copyright",
+    "usr/share/doc/tandem/docs/operations.md", "usr/share/doc/tandem/docs/policies/tandem.md",
     "usr/share/tandem/grafana-dashboard.json",
 ]
 # Debian masks the unit of a package that was removed, until it is purged.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tandem_act::Outcome;
 use tandem_policies::model::ThreadId;
 use tandem_policies::stall::Locality;
-use tandem_sense::SamplerCounters;
+use tandem_sense::{SamplerCounters, SensorCounters};
 use tandem_trace::Recording;
 use tandem_view::PlanVerdict;
 
@@ -152,6 +152,8 @@ pub struct SamplerReport {
     pub group_bytes: usize,
     /// Everything it counts.
     pub counters: SamplerCounters,
+    /// What happened to accesses afterwards: what found no room, what nobody could tell.
+    pub tables: SensorCounters,
 }
 
 /// What the mover may use and did use.

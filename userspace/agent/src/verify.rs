@@ -92,8 +92,8 @@ pub enum Verdict {
         /// Latency now, or once all had moved.
         after_ns: f64,
     },
-    /// Before and after are of different phases, and a new plan brings back what is better where it was: what is still on its
-    /// way need not go there any more.
+    /// Nothing is said of it: before and after are of different phases, or it was not carried out. What is still on its way need
+    /// not go there any more.
     Superseded,
 }
 
@@ -125,6 +125,8 @@ impl Trial {
         let after_ns = if moves == Moves::UnderWay { seen.once_moved_ns } else { now_ns };
         match after_ns.filter(|&after_ns| self.made_worse(after_ns, &seen)) {
             Some(after_ns) if is_settled || moves == Moves::UnderWay => Verdict::Undo { after_ns },
+            // It was not carried out, so it says nothing of what plans bring.
+            _ if is_settled && moves == Moves::HeldUp => Verdict::Superseded,
             _ if is_settled => Verdict::Keep { after_ns: now_ns },
             _ => Verdict::Wait,
         }
@@ -252,7 +254,7 @@ mod tests {
             assert_eq!(trial.judge(Moves::HeldUp, false, seen(Some(after_ns), Some(100.0))), Verdict::Wait);
             trial.judge(Moves::HeldUp, false, seen(Some(after_ns), Some(100.0)))
         };
-        assert_eq!(judged(90.0), Verdict::Keep { after_ns: Some(90.0) });
+        assert_eq!(judged(90.0), Verdict::Superseded, "nor does it count as one that brought what it did");
         assert_eq!(judged(120.0), Verdict::Undo { after_ns: 120.0 });
     }
 

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use hashbrown::HashMap;
+use serde::Serialize;
 use tandem_policies::model::{GroupId, PAGE_BYTES, ProcessId, ThreadId, Unmovable};
 
 use crate::regions::{Region, RegionKind};
@@ -52,7 +53,7 @@ impl Default for AffinityConfig {
 }
 
 /// Accesses that did not reach the table, and what it forgot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AffinityCounters {
     /// Accesses outside any region (it came or went since it was read).
     pub outside: u64,

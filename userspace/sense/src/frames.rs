@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
+use serde::Serialize;
 use tandem_policies::model::{PAGE_BYTES, ThreadId};
 
 use crate::thread_numbers::{ThreadNumber, ThreadNumbers};
@@ -29,7 +30,7 @@ struct Frame {
 }
 
 /// Accesses that did not count, and what was forgotten.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FrameCounters {
     /// Frames dropped for room.
     pub evicted: u64,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Where pages are: a sample of each group's pages, asked of the kernel with move_pages(2) and no target.
 
+use serde::Serialize;
 use tandem_policies::model::{GroupId, NodeId, NodeIndex, PAGE_BYTES, PerNode, ProcessId};
 
 /// Pages per system call.
@@ -9,7 +10,7 @@ const BATCH: usize = 1024;
 const LEAST_ASKED: u64 = 8;
 
 /// What the queries met.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HomeCounters {
     /// Pages asked for.
     pub asked: u64,

@@ -7,11 +7,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use serde::Serialize;
 use tandem_policies::model::{
     AccessRates, CpuId, GroupId, PAGE_BYTES, PerNode, ProcessId, Snapshot, ThreadId, Topology, Unmovable,
 };
 
-use crate::access::{Access, Batch, Counts, Sampler};
+use crate::access::{Access, Batch, Counts, Measured, Sampler};
 use crate::affinity::{AffinityConfig, AffinityCounters, AffinityTable};
 use crate::counting::{Counting, CountingError};
 use crate::fault::FaultConfig;
@@ -28,6 +29,7 @@ use crate::rate::RateTable;
 use crate::regions::Regions;
 use crate::samplers::{self, SamplerChoice, SamplerCounters, SamplerError};
 use crate::snapshot::{Parts, TaskAccount};
+use crate::source::Level;
 use crate::touches::{MOST_PAGES, Seen};
 use watch::Watch;
 
@@ -69,7 +71,7 @@ impl Default for SensorConfig {
 }
 
 /// What happened on the way from accesses to snapshots.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SensorCounters {
     /// The affinity table's losses.
     pub affinity: AffinityCounters,
@@ -373,7 +375,7 @@ impl Sensor {
             if let (Some(frames), Some(physical)) = (&mut self.frames, physical) {
                 frames.add(thread, physical);
             }
-            if let Some(sample) = access.measured.filter(|_| group.is_some()) {
+            if let Some(sample) = access.measured.filter(|sample| group.is_some() && tells_of_memory(access, sample)) {
                 *measured.entry(thread).or_default() += sample.period.max(1) as f64;
             }
         }
@@ -443,6 +445,12 @@ impl Sensor {
             BTreeSet::new()
         })
     }
+}
+
+/// Whether a sample stands for accesses that left the caches. Of most stores hardware does not tell what answered them, and it
+/// counts all of them, when of loads it counts the slow ones.
+fn tells_of_memory(access: &Access, sample: &Measured) -> bool {
+    !access.store || sample.source.level != Level::Unknown
 }
 
 /// Where sharing is read from if `sampler` sees faults.

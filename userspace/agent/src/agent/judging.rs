@@ -29,8 +29,6 @@ impl Agent {
         let seen = Seen::of(snapshot, &trial.changed, &on_their_way);
         let (verdict, after_ns) = match trial.judge(moves, new_phase, seen) {
             Verdict::Wait => return false,
-            // It was not carried out, so it says nothing of what plans bring.
-            Verdict::Keep { .. } if moves == Moves::HeldUp => (PlanVerdict::Superseded, None),
             Verdict::Keep { after_ns } => (PlanVerdict::Kept, after_ns),
             Verdict::Undo { after_ns } => (PlanVerdict::Undone, Some(after_ns)),
             Verdict::Superseded => (PlanVerdict::Superseded, None),

@@ -88,6 +88,7 @@ impl Agent {
         report.sampler.name = self.sensor.name();
         report.sampler.budget_percent = self.config.sampler_budget * 100.0;
         report.sampler.counters = self.sensor.counters();
+        report.sampler.tables = self.sensor.table_counters();
         let elapsed_ns = monotonic_ns() - self.started_ns;
         report.cost.note_interval();
         report.sampler.used_percent = report.sampler.counters.cost_ns() as f64 / elapsed_ns.max(1) as f64 * 100.0;

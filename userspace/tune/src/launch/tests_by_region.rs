@@ -322,9 +322,14 @@ fn a_run_ends_after_as_many_entries_of_regions_as_are_asked_for_however_short_th
 fn a_program_may_be_killed_while_it_stands_at_a_breakpoint() {
     let directory = tempfile::tempdir().unwrap();
     let source = r#"
+#include <pthread.h>
+#include <unistd.h>
+static void *wait(void *none) { pause(); return none; }
 int main(void) {
+	pthread_t other;
+	pthread_create(&other, NULL, wait, NULL);
 	for (;;) {
-		#pragma omp parallel num_threads(2)
+		#pragma omp parallel num_threads(1)
 		__asm__ volatile("" ::: "memory");
 	}
 }
