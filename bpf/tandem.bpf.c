@@ -168,7 +168,8 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 	if (at_home ? help_others(cpu, node) : steal(cpu, node, 0))
 		return;
 	if (at_home || (is_node(home) && is_overfull(home))) {
-		if (is_queue(home_queue))
+		/* Whoever is away though it was assigned comes back and competes there. */
+		if (at_home || (is_queue(home_queue) && assigned_node(tctx) != TANDEM_NO_NODE))
 			run_alone(prev, tctx, dsq_of(prev, cpu, home_queue));
 		scx_bpf_task_set_slice(prev, slice_ns);
 	} else if (!prev) {

@@ -172,7 +172,7 @@ struct Sinks<'a> {
 fn serve(begun: Begun, cli: &mut Cli, sinks: Sinks<'_>, orders: &Receiver<Order>) -> Result<Left> {
     let Begun { scheduler, topology, calibration, sensor } = begun;
     let Sinks { recorder, board, report } = sinks;
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let cpus = topology.nodes.values().map(|node| node.cpus.len()).sum();
     let mut agent =
         Agent::new(cli::agent_config(cli, &calibration, cpus, recorder, board)?, topology, scheduler, sensor);
     loop {
