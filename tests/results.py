@@ -143,12 +143,12 @@ One boot an arm yet (three of `phases`, two of `queue`), so that a percent or tw
   what the scheduler's own code takes at 226,000 wake-ups: 3,000 each, the kernel's part of it included. 2.5 % of them
   went through a queue, their threads still leaving their CPUs when they were woken: these get an idle CPU at once since, and what a wake-up reads of a
   thread lies apart from what is written at every switch. In a run of 4,000 requests (one boot, not the table's) 0.41 million lines more travel than under stock instead of
-  0.87 million, and it takes 1.02 of stock's time instead of 1.05; the table's run takes 1.04 instead of 1.06 since (1.027 of stock with balancing). And threads without an assignment drifted from node to node until the first plan, each time that one
+  0.87 million, and it takes 1.02 of stock's time instead of 1.05; the table's run takes 1.04 instead of 1.06 since (1.027 of stock with balancing); a boot of a later build, of this arm alone, took 2.31 s (1.03). And threads without an assignment drifted from node to node until the first plan, each time that one
   made way for the agent: they keep their homes now, and `interactive`, which took 3.41 s, takes 2.77 s (oracle 2.77 s, the best stock arm 2.84 s). `queue` took one of two times, as it does under stock
   (1.39 and 0.78 s in two boots, with balancing 0.79 and 1.14): 1.24 s where both of its programs began on one node, else 0.82 s. Two causes were found and removed. Who makes threads claims a CPU of
   their node, as the agent does, so the last threads began elsewhere and stayed until the first plan; and of two processes that start together the first one sleeps, and claims nothing, when the second one
   starts. The boot that took 1.24 s takes 0.80 to 0.90 s since. `sysbench-threads` takes 0.6 or 1.3 s under stock, by how its
-  threads, which only lock and yield, come to lie: 0.60 and 1.26 s in an earlier boot, 1.34 and 1.36 s in that of the table; 1.20 and 1.18 s under `scx_tandem`.
+  threads, which only lock and yield, come to lie: 0.60 and 1.26 s in an earlier boot, 1.34 and 1.36 s in that of the table; 1.20 and 1.18 s under `scx_tandem`, 1.15 s with a later build.
 - `mixed` and `membench` wait for bandwidth, of which `lookahead` tells nothing: threads went to where their memory had been filled, and all of them waited for one node's (6.08 and 6.05 s, like stock
   without balancing). Threads that can take their memory along are spread over the nodes since, by waits that are assumed, for a tenth of the stall at most: 3.71 and 3.88 s, oracle 3.43 and 3.31 s. `cg`
   took 3.08 s before that and 3.70 s after it, when the first plan gave five threads to four CPUs: threads that wait for each other seem to want less than a CPU each. With a CPU for
