@@ -167,15 +167,8 @@ static bool somebody_waits(s32 cpu, u32 queue)
 	       scx_bpf_dsq_nr_queued(shared_dsq(queue)) > 0;
 }
 
-/* What is first in a queue. */
-struct head {
-	u64 vtime;
-	/* It waits for too long. */
-	bool starves;
-};
-
-/* The first task in @dsq that may run on @cpu; false when there is none. */
-static bool find_head(u64 dsq, s32 cpu, struct head *head)
+/* Virtual time of the first task in @dsq that may run on @cpu; false when there is none. */
+static bool head_vtime(u64 dsq, s32 cpu, u64 *vtime)
 {
 	struct task_struct *p;
 	u32 looked_at = unknown_zero;
@@ -184,10 +177,7 @@ static bool find_head(u64 dsq, s32 cpu, struct head *head)
 		return false;
 	bpf_for_each (scx_dsq, p, dsq, 0) {
 		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
-			struct task_ctx *tctx = task_ctx_of(p);
-
-			head->vtime = p->scx.dsq_vtime;
-			head->starves = tctx && rules_is_starving(waited_ns(tctx));
+			*vtime = p->scx.dsq_vtime;
 			return true;
 		}
 		if (++looked_at > LOOK_DEPTH)
@@ -198,14 +188,14 @@ static bool find_head(u64 dsq, s32 cpu, struct head *head)
 
 /*
  * Where the shared queue of @cpu is for those that may run there only: where its first task for
- * that CPU is, if there is one that is behind. Others may have taken the queue far ahead, on CPUs
- * that those which compete here may not use.
+ * that CPU is, at @head, if one @waits and is behind. Others may have taken the queue far ahead, on
+ * CPUs that those which compete here may not use.
  */
-static u64 shared_vtime_for(s32 cpu, bool waits, const struct head *head)
+static u64 shared_vtime_for(s32 cpu, bool waits, u64 head)
 {
 	u64 vtime = shared_vtime(cpu);
 
-	return waits && rules_vtime_before(head->vtime, vtime) ? head->vtime : vtime;
+	return waits && rules_vtime_before(head, vtime) ? head : vtime;
 }
 
 /*
@@ -216,26 +206,24 @@ static u64 shared_vtime_for(s32 cpu, bool waits, const struct head *head)
 static bool goes_first(struct task_struct *prev, struct task_ctx *tctx, s32 cpu, u32 queue)
 {
 	bool own_waits, shared_waits, pinned = is_pinned(prev);
-	struct head own = {}, shared = {};
-	u64 mine, first, offset;
+	u64 mine, first, offset, own = 0, shared = 0;
 
 	account_run(prev, tctx);
 	/* Nobody saves up: a weight worth more than one CPU gets that CPU, not more later. */
 	mine = pinned ? enter_own(prev, tctx, cpu) : enter_dsq(prev, tctx, shared_dsq(queue));
-	own_waits = find_head(cpu_dsq(cpu), cpu, &own);
-	shared_waits = find_head(shared_dsq(queue), cpu, &shared);
-	if ((!own_waits && !shared_waits) || own.starves)
+	own_waits = head_vtime(cpu_dsq(cpu), cpu, &own);
+	shared_waits = head_vtime(shared_dsq(queue), cpu, &shared);
+	if (!own_waits && !shared_waits)
 		return false;
 	if (pinned || own_waits) {
-		first = pinned && (!own_waits || rules_vtime_before(mine, own.vtime)) ? mine
-										      : own.vtime;
-		offset = compare_own(cpu, first, shared_vtime_for(cpu, shared_waits, &shared),
+		first = pinned && (!own_waits || rules_vtime_before(mine, own)) ? mine : own;
+		offset = compare_own(cpu, first, shared_vtime_for(cpu, shared_waits, shared),
 				     shared_waits || !pinned);
-		own.vtime += offset;
+		own += offset;
 		mine += pinned ? offset : 0;
 	}
-	return (!own_waits || rules_vtime_before(mine, own.vtime)) &&
-	       (!shared_waits || rules_vtime_before(mine, shared.vtime));
+	return (!own_waits || rules_vtime_before(mine, own)) &&
+	       (!shared_waits || rules_vtime_before(mine, shared));
 }
 
 /*
@@ -245,16 +233,15 @@ static bool goes_first(struct task_struct *prev, struct task_ctx *tctx, s32 cpu,
  */
 static bool take_own(s32 cpu, u32 queue, bool contended)
 {
-	struct head own = {}, shared = {};
+	u64 own = 0, shared = 0;
 	bool shared_waits;
 
-	if (!find_head(cpu_dsq(cpu), cpu, &own))
+	if (!head_vtime(cpu_dsq(cpu), cpu, &own))
 		return scx_bpf_dsq_move_to_local(shared_dsq(queue), 0);
-	shared_waits = find_head(shared_dsq(queue), cpu, &shared);
-	own.vtime += compare_own(cpu, own.vtime, shared_vtime_for(cpu, shared_waits, &shared),
-				 shared_waits || contended);
-	/* The shared queue may be ahead of all that this CPU may run of it: see relieve(). */
-	if (own.starves || !shared_waits || !rules_vtime_before(shared.vtime, own.vtime))
+	shared_waits = head_vtime(shared_dsq(queue), cpu, &shared);
+	own += compare_own(cpu, own, shared_vtime_for(cpu, shared_waits, shared),
+			   shared_waits || contended);
+	if (!shared_waits || !rules_vtime_before(shared, own))
 		return scx_bpf_dsq_move_to_local(cpu_dsq(cpu), 0) ||
 		       scx_bpf_dsq_move_to_local(shared_dsq(queue), 0);
 	return scx_bpf_dsq_move_to_local(shared_dsq(queue), 0) ||

@@ -177,11 +177,17 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 	}
 }
 
-/* Whoever waits goes next, however little virtual time @from has. */
+/*
+ * Whoever waits goes next, however little virtual time @from has. To yield to one task alone, as
+ * virtual machines do, is not offered.
+ */
 bool BPF_STRUCT_OPS(tandem_yield, struct task_struct *from, struct task_struct *to)
 {
-	struct task_ctx *tctx = task_ctx_of(from);
+	struct task_ctx *tctx;
 
+	if (to)
+		return false;
+	tctx = task_ctx_of(from);
 	if (tctx)
 		tctx->yields = true;
 	scx_bpf_task_set_slice(from, 0);

@@ -43,6 +43,14 @@ impl Bench {
         self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
+    /// Starts one that is killed when the program has run so often.
+    fn kill_after(&self, runs: usize, arguments: &[&str]) {
+        let mut killed = self.start(arguments);
+        self.wait_for_runs(runs);
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+    }
+
     fn runs(&self) -> usize {
         fs::read_to_string(self.path("runs")).map_or(0, |runs| runs.lines().count())
     }
@@ -226,10 +234,7 @@ fn checkpoints_are_refused_with_what_criu_says() {
 fn after_kill_nothing_is_measured_twice() {
     let bench = Bench::new("sleep 0.04");
     let arguments = ["tune", "--json", "--repeats", "8", "--", "./prog"];
-    let mut killed = bench.start(&arguments);
-    bench.wait_for_runs(4);
-    killed.kill().unwrap();
-    killed.wait().unwrap();
+    bench.kill_after(4, &arguments);
     let going_on = bench.tandem(&arguments);
     assert!(going_on.status.success() && known(&going_on) >= 2, "{going_on:?}");
     let runs = bench.runs();
@@ -247,10 +252,7 @@ fn after_kill_a_file_that_the_program_writes_is_no_other_input() {
     let bench = Bench::new("sleep 0.04; date +%N > $1");
     let arguments = ["tune", "--json", "--repeats", "8", "--", "./prog", "out"];
     fs::write(bench.path("out"), "before").unwrap();
-    let mut killed = bench.start(&arguments);
-    bench.wait_for_runs(4);
-    killed.kill().unwrap();
-    killed.wait().unwrap();
+    bench.kill_after(4, &arguments);
     let going_on = bench.tandem(&arguments);
     assert!(going_on.status.success() && known(&going_on) >= 2, "{going_on:?}");
 }
