@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The managed set: whose threads and pages the agent may place. Everything else is scheduled neutrally.
+//! The managed set: whose threads and pages the agent may place. Everything else is scheduled by `scx_tandem` too, but not assigned.
 
 mod control_groups;
 mod process_memory;

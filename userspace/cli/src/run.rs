@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `tandem run`: one program under scx_tandem. The scheduler comes and goes with the program, manages it and its
-//! descendants, and schedules the rest of the machine neutrally. With `--tuned`, what `tandem tune` found takes its place.
+//! descendants, and assigns nothing else of the machine, though it schedules it. With `--tuned`, what `tandem tune` found takes its place.
 
 pub mod scheduler;
 mod signals;

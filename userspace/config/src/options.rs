@@ -94,7 +94,7 @@ pub struct Options {
     pub parameters: Vec<String>,
 
     /// What to manage: comm=NAME, pid=PID (with its descendants), uid=UID, cgroup=/PATH (with those below), pidns=NUMBER,
-    /// container=NAME, container=all, vm=NAME, vm=all, or all (repeatable); everything else is scheduled neutrally
+    /// container=NAME, container=all, vm=NAME, vm=all, or all (repeatable); nothing else is assigned or moved
     #[arg(long, value_name = "WHAT", default_value = "all", value_delimiter = ',')]
     pub manage: Vec<Selector>,
 
