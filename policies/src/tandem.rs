@@ -30,6 +30,7 @@ use crate::model::{NodeIndex, Plan, Snapshot, Thread};
 use crate::page_moves::{self, PageMoves};
 use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy, Signal};
 use crate::relocation::busy;
+use crate::stall::is_worth_a_trial;
 use crate::users::{Ledger, Users};
 
 use build::Facts;
@@ -113,12 +114,14 @@ fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
     let effort = Effort { seed: inputs.seed, steps, first: history.next_thread };
     let planned = decide_within(snapshot, parameters, horizon_s, effort);
     history.next_thread = planned.next_thread;
-    history.note(snapshot, &planned.plan, parameters);
+    // Nobody would carry it out, so that placements go on lasting, and cold memory need not wait for it.
+    let plan = if is_worth_a_trial(&planned.plan, snapshot) { planned.plan } else { Plan::default() };
+    history.note(snapshot, &plan, parameters);
     if parameters.get("cold_to_memory_only") < 1.0 {
-        return Ok(planned.plan);
+        return Ok(plan);
     }
     history.cold.watch(snapshot);
-    Ok(if planned.plan.is_empty() { history.cold.plan(snapshot, parameters) } else { planned.plan })
+    Ok(if plan.is_empty() { history.cold.plan(snapshot, parameters) } else { plan })
 }
 
 /// Gain for which there is no room, in shares of the plan's, that is put up with.

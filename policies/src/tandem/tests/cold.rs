@@ -11,11 +11,15 @@ fn with_expander(free: u64) -> Topology {
 }
 
 /// A group that its thread uses, and two that nobody does, all on the first node.
-fn hot_and_cold(free: u64) -> Snapshot {
+fn hot_and_cold_groups(free: u64) -> SnapshotBuilder {
     let thread = SnapshotBuilder::new(with_expander(free)).thread_with_memory_on(1, 0, 0);
     let hot = thread.group_used_by(&[ALL, 0, 0], &[(1, 1e6)]);
     let cold = |all: SnapshotBuilder| all.group(&[ALL, 0, 0], &[1.0, 0.0, 0.0]);
-    cold(cold(hot)).build()
+    cold(cold(hot))
+}
+
+fn hot_and_cold(free: u64) -> Snapshot {
+    hot_and_cold_groups(free).build()
 }
 
 /// Groups that move at decisions so many seconds after the first, with `cold_to_memory_only`.
@@ -43,6 +47,21 @@ fn where_there_is_room_cold_groups_stay() {
     // One group is enough.
     let short = (0.05 * f64::from(1 << 20)) as u64 + (0.02 * f64::from(1 << 20)).ceil() as u64;
     assert_eq!(moved_at(&hot_and_cold(short - ALL), 1.0, &[0, 10]), [vec![], vec![(1, 2)]]);
+}
+
+/// So little of its thread's stall is to be had of a few pages on the other node that it is not tried.
+#[test]
+fn cold_groups_do_not_wait_for_a_plan_that_nobody_would_notice() {
+    let with_some_remote = |used_per_s| {
+        let all = hot_and_cold_groups(1000).thread_with_memory_on(2, 1, 1).group_used_by(&[0, ALL, 0], &[(2, 1e6)]);
+        all.group_used_by(&[4, 0, 0], &[(2, used_per_s)]).build()
+    };
+    assert_eq!(moved_at(&with_some_remote(4e3), 1.0, &[0, 10]), [vec![], vec![(1, 2), (2, 2)]]);
+    assert_eq!(
+        moved_at(&with_some_remote(4e4), 1.0, &[0, 10]),
+        [vec![(4, 1)], vec![(4, 1)]],
+        "what is worth it is first"
+    );
 }
 
 #[test]
