@@ -11,6 +11,8 @@ use serde::Serialize;
 pub enum StopReason {
     /// The instruction limit was reached: a full run.
     Limit,
+    /// So many accesses went where the run had been already that more of them would tell nothing new.
+    Returned,
     /// The thread enters the kernel.
     Syscall,
     /// A page of code cannot be read, or the process is gone.

@@ -13,7 +13,6 @@ use super::counters::StopReason;
 use super::decode::DecodeCache;
 use super::execute::{Halt, Thread, ThreadLocal};
 use super::memory::{CopyLimits, Memory};
-use super::values::State;
 
 pub use super::values::STACK_POINTER;
 
@@ -53,17 +52,33 @@ pub struct Run {
     pub stepped_over: u32,
 }
 
+/// How far a run goes at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// Instructions.
+    pub instructions: u32,
+    /// Accesses to pages where it has been, but for those near the stack pointer.
+    pub returns: u32,
+}
+
+impl Default for Reach {
+    /// 256 instructions, 32 accesses to pages where it has been: half of a page line by line.
+    fn default() -> Self {
+        Self { instructions: 256, returns: 32 }
+    }
+}
+
 /// Runs threads ahead.
 pub struct Emulator {
-    limit: u32,
+    reach: Reach,
     decoded: DecodeCache,
     thread: Thread,
 }
 
 impl Emulator {
-    /// One that runs at most `instructions` per sample.
-    pub fn new(instructions: u32, limits: CopyLimits) -> Self {
-        Self { limit: instructions, decoded: DecodeCache::new(), thread: Thread::new(Memory::new(limits)) }
+    /// One that runs no farther than that.
+    pub fn new(reach: Reach, limits: CopyLimits) -> Self {
+        Self { reach, decoded: DecodeCache::new(), thread: Thread::new(Memory::new(limits)) }
     }
 
     /// Runs on from `registers` of a thread of `process`; `now_ns` is when.
@@ -85,11 +100,14 @@ impl Emulator {
 
     /// How the run went, and the load that would have to be carried out for it to go on.
     fn attempt(&mut self, process: ProcessId, registers: &Registers, fs_base: Option<u64>) -> (Run, Option<u64>) {
-        self.thread.start(process.0, State::new(&registers.general, registers.flags), fs_base);
+        self.thread.start(process.0, registers, fs_base);
         let (mut ip, mut instructions) = (registers.ip, 0);
         let halt = loop {
-            if instructions >= self.limit {
+            if instructions >= self.reach.instructions {
                 break Halt::Stop(StopReason::Limit);
+            }
+            if self.thread.returns >= self.reach.returns {
+                break Halt::Stop(StopReason::Returned);
             }
             let Self { decoded, thread, .. } = self;
             let mut readable = true;

@@ -65,7 +65,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         Self {
-            emulator: Emulator::new(K, CopyLimits::default()),
+            emulator: Emulator::new(Reach { instructions: K, returns: u32::MAX }, CopyLimits::default()),
             code: Buffer::new(8192),
             data: Buffer::new(1 << 20),
             stack: Buffer::new(65536),
@@ -138,6 +138,45 @@ fn run_ends_at_the_instruction_limit() {
     let (run, touches) = bench.run();
     assert_eq!((run.stop, run.instructions), (StopReason::Limit, K));
     assert!(touches.is_empty());
+}
+
+/// Stores to every line of a page tell no more than some do, wherever the stack is used meanwhile; a run through many pages goes on.
+#[test]
+fn run_ends_where_it_only_comes_back() {
+    for (stride, expected) in [(64, (StopReason::Returned, 21)), (4096, (StopReason::Limit, K as usize / 4))] {
+        let mut bench = Bench::new();
+        bench.emulator = Emulator::new(Reach { instructions: K, returns: 20 }, CopyLimits::default());
+        bench.assemble(|a| {
+            let mut top = a.create_label();
+            a.set_label(&mut top).unwrap();
+            a.mov(dword_ptr(rdi), eax).unwrap();
+            a.mov(rbx, qword_ptr(rsp)).unwrap();
+            a.add(rdi, stride).unwrap();
+            a.jmp(top).unwrap();
+        });
+        let (run, touches) = bench.run();
+        let stores = touches.iter().filter(|touch| touch.store).count();
+        assert_eq!((run.stop, stores), expected, "every {stride} bytes");
+    }
+}
+
+#[test]
+fn what_is_stored_across_words_is_read_back() {
+    let mut bench = Bench::new();
+    let data = bench.data.address();
+    bench.assemble(|a| {
+        a.mov(rax, data + 4096).unwrap();
+        a.mov(qword_ptr(rdi + 5), rax).unwrap();
+        a.mov(word_ptr(rdi + 7), 0).unwrap();
+        a.mov(rbx, qword_ptr(rdi + 5)).unwrap();
+        a.mov(ecx, dword_ptr(rbx)).unwrap();
+        a.syscall().unwrap();
+    });
+    let (run, touches) = bench.run();
+    let mut bytes = (data + 4096).to_le_bytes();
+    bytes[2..4].fill(0);
+    let read = u64::from_le_bytes(bytes);
+    assert_eq!((run.stop, touches.last().copied()), (StopReason::Syscall, Some(load(read, 4))));
 }
 
 #[test]

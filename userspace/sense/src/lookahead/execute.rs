@@ -5,16 +5,21 @@
 
 use hashbrown::HashSet;
 use iced_x86::{ConditionCode, FlowControl, Instruction, Mnemonic, OpKind, Register, RflagsBits};
+use tandem_policies::model::PAGE_BYTES;
 
 use super::counters::StopReason;
 use super::decode::{Decoded, Kind};
-use super::emulator::Touch;
+use super::emulator::{Registers, Touch};
+use super::filter::STACK_BYTES;
 use super::memory::{Memory, NoData};
 use super::tls::{DESCRIPTOR_BYTES, is_descriptor};
 use super::values::{ALL_FLAGS, Cause, STACK_POINTER, State, Value};
 
 /// Loads that are remembered to be needed; the set starts anew beyond that.
 const MOST_NEEDED: usize = 8192;
+
+/// Pages among which a run is said to return to one: as many as a loop goes through side by side.
+const LAST_PAGES: usize = 8;
 
 /// Why a run does not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +50,10 @@ pub(super) struct Thread {
     pub(super) touches: Vec<Touch>,
     pub(super) thread_local: ThreadLocal,
     pub(super) stepped_over: u32,
+    /// Accesses to pages where the run had been a short time before, but for those near the stack pointer that it began with.
+    pub(super) returns: u32,
+    pages: Vec<u64>,
+    stack_pointer: u64,
     process: u32,
     /// Loads whose values decided an address or a branch, by process and address of the instruction.
     needed: HashSet<(u32, u64)>,
@@ -60,6 +69,9 @@ impl Thread {
             touches: Vec::new(),
             thread_local: ThreadLocal::Unknown,
             stepped_over: 0,
+            returns: 0,
+            pages: Vec::new(),
+            stack_pointer: 0,
             process: 0,
             needed: HashSet::new(),
             puts_off: true,
@@ -67,9 +79,11 @@ impl Thread {
     }
 
     /// At the beginning of a run, or of another attempt at it.
-    pub(super) fn start(&mut self, process: u32, state: State, fs_base: Option<u64>) {
-        (self.process, self.state) = (process, state);
+    pub(super) fn start(&mut self, process: u32, registers: &Registers, fs_base: Option<u64>) {
+        (self.process, self.state) = (process, State::new(&registers.general, registers.flags));
+        (self.stack_pointer, self.returns) = (registers.general[STACK_POINTER], 0);
         self.touches.clear();
+        self.pages.clear();
         self.memory.forget_stores();
         self.thread_local = fs_base.map_or(ThreadLocal::Unknown, ThreadLocal::Claimed);
         self.stepped_over = 0;
@@ -165,6 +179,15 @@ impl Thread {
 
     pub(super) fn touch(&mut self, address: u64, bytes: usize, store: bool) {
         self.touches.push(Touch { address, bytes: bytes as u16, store });
+        if address.abs_diff(self.stack_pointer) < STACK_BYTES {
+            return;
+        }
+        let page = address / PAGE_BYTES;
+        if self.pages.iter().rev().take(LAST_PAGES).any(|&last| last == page) {
+            self.returns += 1;
+        } else {
+            self.pages.push(page);
+        }
     }
 
     /// The value of `bytes` (8 at most) at `address`, or which load was put off.

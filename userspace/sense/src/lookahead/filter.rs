@@ -14,7 +14,7 @@ use super::emulator::Touch;
 /// Cache line of every x86-64 machine.
 const LINE_BYTES: u64 = 64;
 /// The warm part of a stack: a few call frames to either side.
-const STACK_BYTES: u64 = 2048;
+pub(super) const STACK_BYTES: u64 = 2048;
 const MIN_SAMPLES: u32 = 8;
 const HALVE_AT: u32 = 64;
 /// Threads remembered; the table starts anew beyond that.

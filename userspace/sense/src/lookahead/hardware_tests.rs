@@ -8,6 +8,7 @@ use iced_x86::{
 };
 
 use super::decode::DecodeCache;
+use super::emulator::Registers;
 use super::execute::{Halt, Thread};
 use super::memory::{CopyLimits, Memory};
 use super::values::{ALL_FLAGS, State, Value};
@@ -238,12 +239,11 @@ impl Bench {
             into[..bytes.len()].copy_from_slice(bytes);
             bytes.len()
         });
-        let mut state = State::new(&context.general, context.flags);
-        for (halves, known) in state.vector.iter_mut().zip(context.vector) {
+        self.thread.memory.begin(ProcessId(me), 0);
+        self.thread.start(me, &Registers { general: context.general, ip: 0x1000, flags: context.flags }, None);
+        for (halves, known) in self.thread.state.vector.iter_mut().zip(context.vector) {
             *halves = known.map(Value::Known);
         }
-        self.thread.memory.begin(ProcessId(me), 0);
-        self.thread.start(me, state, None);
         let text = decoded.instruction;
         match self.thread.step(decoded) {
             Err(Halt::Stop(super::StopReason::Fault)) => return None,

@@ -210,25 +210,30 @@ impl Memory {
 
     /// Stores `bytes` (8 at most) at `address`.
     pub(super) fn store(&mut self, address: u64, bytes: usize, value: Value) {
-        for at in 0..bytes {
-            let address = address.wrapping_add(at as u64);
-            let word = self.stored.entry(address / WORD_BYTES).or_insert(Word {
-                value: 0,
-                written: 0,
-                known: 0,
-                cause: Cause::Never,
-            });
-            let shift = address % WORD_BYTES;
-            word.written |= 1 << shift;
-            match value {
-                Value::Known(value) => {
-                    word.known |= 1 << shift;
-                    word.value = word.value & !(0xff << (shift * 8)) | (value >> (at * 8) & 0xff) << (shift * 8);
-                }
-                Value::Unknown(cause) => {
-                    word.known &= !(1 << shift);
-                    word.cause = cause;
-                }
+        let in_first = bytes.min((WORD_BYTES - address % WORD_BYTES) as usize);
+        self.store_in_word(address, in_first, value);
+        if in_first < bytes {
+            let rest = if let Value::Known(value) = value { Value::Known(value >> (in_first * 8)) } else { value };
+            self.store_in_word(address.wrapping_add(in_first as u64), bytes - in_first, rest);
+        }
+    }
+
+    /// The same of bytes that are all in one word.
+    fn store_in_word(&mut self, address: u64, bytes: usize, value: Value) {
+        let new = Word { value: 0, written: 0, known: 0, cause: Cause::Never };
+        let word = self.stored.entry(address / WORD_BYTES).or_insert(new);
+        let shift = address % WORD_BYTES;
+        let which = (0xff_u8 >> (8 - bytes)) << shift;
+        word.written |= which;
+        match value {
+            Value::Known(value) => {
+                let bits = (u64::MAX >> (64 - 8 * bytes)) << (shift * 8);
+                word.known |= which;
+                word.value = word.value & !bits | value << (shift * 8) & bits;
+            }
+            Value::Unknown(cause) => {
+                word.known &= !which;
+                word.cause = cause;
             }
         }
     }

@@ -40,7 +40,7 @@ pub use memory::CopyLimits;
 use crate::access::{Access, Batch, Sampler, SamplerTraits, Window};
 use crate::samplers::{SamplerCounters, SamplerError};
 use budget::Budget;
-use emulator::{Emulator, STACK_POINTER, Touch};
+use emulator::{Emulator, Reach, STACK_POINTER, Touch};
 use filter::CacheFilter;
 use perf::CpuClock;
 use queue::{FairQueue, Sample};
@@ -84,8 +84,8 @@ fn advice(error: &std::io::Error) -> &'static str {
 /// How to sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LookaheadConfig {
-    /// Instructions run per sample at most.
-    pub instructions: u32,
+    /// How far each sample is run at most.
+    pub reach: Reach,
     /// CPU time for reading samples and for emulation as a share of one CPU; `None`: 1 % of one CPU for every 8 CPUs.
     pub budget_fraction: Option<f64>,
     /// Shortest and longest time between samples of a CPU; the budget decides in between.
@@ -99,10 +99,10 @@ pub struct LookaheadConfig {
 }
 
 impl Default for LookaheadConfig {
-    /// 256 instructions, 1 ms to 100 ms between samples, samples up to 200 ms old.
+    /// 1 ms to 100 ms between samples, samples up to 200 ms old.
     fn default() -> Self {
         Self {
-            instructions: 256,
+            reach: Reach::default(),
             budget_fraction: None,
             period_ns: (1_000_000, 100_000_000),
             max_age_ns: 200_000_000,
@@ -152,7 +152,7 @@ impl Lookahead {
             config,
             clocks,
             kernel_filter,
-            emulator: Emulator::new(config.instructions, config.copies),
+            emulator: Emulator::new(config.reach, config.copies),
             managed: BTreeSet::new(),
             queue: FairQueue::default(),
             budget: Budget::new(fraction),
