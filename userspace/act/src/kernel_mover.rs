@@ -203,6 +203,9 @@ impl<S: MovePages, A: Attention> PageMover for KernelMover<S, A> {
 
     fn undo(&mut self, generation: Generation, now_ns: u64, hold_ns: u64) -> Vec<Outcome> {
         let stopped = self.take(|job| job.is_of_plan(generation));
+        for job in &stopped {
+            self.log.hold(job.outcome.group, job.outcome.bytes, now_ns, hold_ns);
+        }
         // What came of it has to go back as well. Its groups are held instead of resting.
         let mut unused = Cooldowns::new(1);
         let stopped = stopped.into_iter().map(|job| self.end(job, Ended::Cancelled, now_ns, &mut unused)).collect();

@@ -96,17 +96,24 @@ impl MemoryWatch {
 
     /// Looks again, if moves are queued and it is time (`now_ns` on CLOCK_MONOTONIC), and tells the mover.
     pub fn look(&mut self, mover: &mut dyn PageMover, now_ns: u64) -> Vec<MemoryNotice> {
-        let fresh = self.looked_ns.is_some_and(|looked_ns| now_ns.saturating_sub(looked_ns) < LOOK_NS);
-        if fresh || (mover.queued_groups() == 0 && !self.gate.is_pressed()) {
+        if self.is_fresh(now_ns) || (mover.queued_groups() == 0 && !self.gate.is_pressed()) {
             return Vec::new();
         }
         self.looked_ns = Some(now_ns);
-        let mut notices = self.look_at_pressure();
-        mover.set_paused(self.gate.is_pressed());
+        let mut notices = self.look_at_pressure(mover);
         if !self.gate.is_pressed() {
             notices.extend(self.look_at_room(mover));
         }
         notices
+    }
+
+    /// Looks at pressure alone, before there is anything to move, unless that was just done.
+    pub fn look_ahead(&mut self, mover: &mut dyn PageMover, now_ns: u64) -> Vec<MemoryNotice> {
+        if self.is_fresh(now_ns) { Vec::new() } else { self.look_at_pressure(mover) }
+    }
+
+    fn is_fresh(&self, now_ns: u64) -> bool {
+        self.looked_ns.is_some_and(|looked_ns| now_ns.saturating_sub(looked_ns) < LOOK_NS)
     }
 
     fn look_at_room(&mut self, mover: &mut dyn PageMover) -> Vec<MemoryNotice> {
@@ -128,7 +135,7 @@ impl MemoryWatch {
         notices
     }
 
-    fn look_at_pressure(&mut self) -> Vec<MemoryNotice> {
+    fn look_at_pressure(&mut self, mover: &mut dyn PageMover) -> Vec<MemoryNotice> {
         let mut notices = Vec::new();
         let read = self.text(PRESSURE_FILE).and_then(|text| self.parsed(PRESSURE_FILE, waited_percent(&text)));
         let waited = read.as_ref().ok().copied();
@@ -143,6 +150,7 @@ impl MemoryWatch {
             Some(Turn::Ended) => notices.push(MemoryNotice::PressureEnded),
             None => {}
         }
+        mover.set_paused(self.gate.is_pressed());
         notices
     }
 

@@ -130,6 +130,9 @@ impl<S: MovePages> PageMover for Mover<S> {
 
     fn undo(&mut self, generation: Generation, now_ns: u64, hold_ns: u64) -> Vec<Outcome> {
         let stopped = self.take_plan(generation);
+        for job in &stopped {
+            self.log.hold(job.outcome.group, job.outcome.bytes, now_ns, hold_ns);
+        }
         for entry in self.log.take_and_hold(generation, now_ns, hold_ns).iter().rev() {
             self.lanes.entry(entry.from).or_default().push_front(Job::back(entry, hold_ns));
         }

@@ -62,7 +62,8 @@ pub trait PageMover {
     fn enqueue(&mut self, wanted: PageMove, now_ns: u64, cooldowns: &Cooldowns) -> Result<(), Refused>;
 
     /// Queues the way back of every page that `generation` moved, before all other work for the same node and newest first,
-    /// and drops what is still queued of it (returned). Its groups are held for `hold_ns`. A cooldown does not stop it.
+    /// and drops what is still queued of it (returned). Its groups are held for `hold_ns`, those that had not moved yet too. A
+    /// cooldown does not stop it.
     fn undo(&mut self, generation: Generation, now_ns: u64, hold_ns: u64) -> Vec<Outcome>;
 
     /// Drops what is still queued of the plan `generation`: what it moved stays, and cools as it would.

@@ -152,6 +152,11 @@ impl UndoLog {
         self.entries.push_back(UndoEntry { generation, group, pages: PageSet::of(address), from, to, huge });
     }
 
+    /// Holds what a plan that is undone would have moved, too, for `hold_ns`.
+    pub fn hold(&mut self, group: GroupId, bytes: u64, now_ns: u64, hold_ns: u64) {
+        self.holds.start_group(group, bytes, now_ns, hold_ns);
+    }
+
     /// Takes what a generation moved out of the log, last moved first, and holds its groups for `hold_ns`: they are not to be tried
     /// again so soon.
     pub fn take_and_hold(&mut self, generation: Generation, now_ns: u64, hold_ns: u64) -> Vec<UndoEntry> {

@@ -21,6 +21,7 @@ use tandem_policies::decider::{Decider, PolicyChoice};
 use tandem_policies::model::{PAGE_BYTES, ProcessId, Snapshot, ThreadId, Topology, Unmovable};
 use tandem_sense::{Sensor, monotonic_ns, thread_cpu_ns};
 use tandem_trace::{Answer, Decision};
+use tandem_view::Superseding;
 use tracing::debug;
 
 use crate::config::{AgentConfig, MoverKind};
@@ -190,7 +191,7 @@ impl Agent {
     pub fn make_room(&mut self, report: &mut Report) {
         let cancelled = self.mover.cancel_all(monotonic_ns(), &mut self.cooldowns);
         self.note_outcomes(cancelled, report);
-        self.give_up_trial(report);
+        self.give_up_trial(Superseding::BeganAnew, report);
     }
 
     /// Works until it gets an order or the scheduler leaves.
@@ -232,20 +233,12 @@ impl Agent {
             report.intervals += 1;
             let undone = self.verify(&snapshot, report);
             report.cost.charge(Work::Verify);
-            // What was undone is not in the snapshot: a plan made from it would bring it back.
-            let mut decision = None;
             let hardly_seen = busy(&snapshot).any(|thread| self.sensor.is_hardly_seen_since_turn(thread.id));
             let waits = self.pace.waits_for_more(hardly_seen, just_began(&snapshot));
             let knows_enough = self.knows_enough(&snapshot) && !waits;
-            // Under memory pressure no page moves, so that half of a plan would be left.
-            if !undone && self.trial.is_none() && knows_enough && !self.mover.is_paused() {
-                let decided = decision.insert(self.decide(&snapshot));
-                report.cost.charge(Work::Decide);
-                // What is queued from now on is not what was given up.
-                self.keep_leases(report)?;
-                self.note_statements(report);
-                decided.generation = self.carry_out(&snapshot, decided, report);
-            }
+            // What was undone is not in the snapshot: a plan made from it would bring it back.
+            let may_decide = !undone && self.trial.is_none() && knows_enough;
+            let decision = if may_decide { self.decide_and_act(&snapshot, report)? } else { None };
             self.renew_leases(report)?;
             let step = if knows_enough && !undone && self.trial.is_none() { Step::Quiet } else { Step::Moving };
             let works: BTreeSet<ThreadId> = busy(&snapshot).map(|thread| thread.id).collect();
@@ -256,6 +249,20 @@ impl Agent {
             report.cost.charge(Work::Tell);
             self.notes.record(snapshot, decision);
         }
+    }
+
+    /// Decides and carries out what was decided, unless memory pressure speaks against it.
+    fn decide_and_act(&mut self, snapshot: &Snapshot, report: &mut Report) -> Result<Option<Decision>> {
+        if self.is_pressed(report) {
+            return Ok(None);
+        }
+        let mut decision = self.decide(snapshot);
+        report.cost.charge(Work::Decide);
+        // What is queued from now on is not what was given up.
+        self.keep_leases(report)?;
+        self.note_statements(report);
+        decision.generation = self.carry_out(snapshot, &decision, report);
+        Ok(Some(decision))
     }
 
     /// Lets an interval pass, looking at samples and moving pages meanwhile, unless the run ends in it.

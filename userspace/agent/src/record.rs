@@ -120,7 +120,7 @@ mod tests {
         let mut notes = Notes::new(Some(recorder.clone()));
         notes.refused(id(1), "stale");
         notes.record(snapshot(&[(0, SECOND_NS)]), None);
-        notes.judged(&Trial::new(Generation(7), Some(100.0), Changed::default(), false), Some(90.0), false);
+        notes.judged(&Trial::new(Generation(7), 0, Some(100.0), Changed::default(), false), Some(90.0), false);
         notes.record(snapshot(&[(0, SECOND_NS)]), None);
         assert_eq!(recorder.finish().intervals, 2);
         let intervals: Vec<_> = TraceReader::new(std::fs::File::open(&path).unwrap())

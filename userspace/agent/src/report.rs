@@ -9,7 +9,7 @@ use tandem_policies::model::ThreadId;
 use tandem_policies::stall::Locality;
 use tandem_sense::{SamplerCounters, SensorCounters};
 use tandem_trace::Recording;
-use tandem_view::PlanVerdict;
+use tandem_view::{PlanVerdict, Superseding};
 
 use crate::cost::CostReport;
 
@@ -76,6 +76,8 @@ pub struct ThreadMove {
     pub from: u32,
     /// And after.
     pub to: u32,
+    /// The plan that it was moved for, or taken back from.
+    pub generation: u64,
     /// Why.
     pub reason: String,
 }
@@ -120,6 +122,8 @@ pub struct PlanResult {
     pub after: Option<Locality>,
     /// What became of it.
     pub verdict: PlanVerdict,
+    /// Why it was superseded, if it was.
+    pub superseded_by: Option<Superseding>,
 }
 
 /// What a policy said of what it is doing, from then on.
@@ -212,12 +216,23 @@ pub struct Report {
 }
 
 impl Report {
-    /// The plan of this generation is not on trial any more, and accesses are like this now.
+    /// The plan of this generation was judged, and accesses are like this now.
     pub fn end_trial(&mut self, generation: u64, verdict: PlanVerdict, after: Option<Locality>) {
         self.undone_plans += u64::from(verdict == PlanVerdict::Undone);
-        if let Some(result) = self.plans.iter_mut().rev().find(|plan| plan.generation == generation) {
+        if let Some(result) = self.plan(generation) {
             (result.verdict, result.after) = (verdict, after);
         }
+    }
+
+    /// The plan of this generation was given up before it was judged.
+    pub fn supersede(&mut self, generation: u64, by: Superseding) {
+        if let Some(result) = self.plan(generation) {
+            (result.verdict, result.superseded_by) = (PlanVerdict::Superseded, Some(by));
+        }
+    }
+
+    fn plan(&mut self, generation: u64) -> Option<&mut PlanResult> {
+        self.plans.iter_mut().rev().find(|plan| plan.generation == generation)
     }
 
     /// Of the latency that the last plans that were judged should save, the share that they did: 1 if all came as expected, less
@@ -261,7 +276,7 @@ mod tests {
         for generation in 1..=3 {
             report.plans.push(plan_result(generation, PlanVerdict::Trial));
         }
-        report.end_trial(2, PlanVerdict::Superseded, None);
+        report.supersede(2, Superseding::Turned);
         let worse = Locality { latency_ns: 110.0, remote_share: 0.6 };
         report.end_trial(3, PlanVerdict::Undone, Some(worse));
         let ended: Vec<_> = report.plans.iter().map(|plan| (plan.verdict, plan.after)).collect();
@@ -282,7 +297,7 @@ mod tests {
         report.end_trial(1, PlanVerdict::Kept, after(85.0));
         assert_eq!((report.realised_share(), report.expectable_share()), (Some(0.75), Some(0.875)));
         report.end_trial(2, PlanVerdict::Undone, after(105.0));
-        report.end_trial(3, PlanVerdict::Superseded, None);
+        report.supersede(3, Superseding::Turned);
         assert_eq!(report.realised_share(), Some(0.25), "15 ns saved and 5 lost, of 40");
         assert_eq!(report.expectable_share(), Some(0.5), "and 20 of 20 more");
     }

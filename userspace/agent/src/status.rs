@@ -7,7 +7,7 @@ use tandem_policies::decider::PolicyChoice;
 use tandem_policies::model::{Snapshot, ThreadId};
 use tandem_policies::registry::Kind;
 use tandem_policies::stall::{self, Locality};
-use tandem_view::{Activity, AgentView, Maybe, MoveView, PlanView, SamplerView, Status, Survey, survey};
+use tandem_view::{Activity, AgentView, Maybe, MoveView, PlanView, SamplerView, Status, Superseding, Survey, survey};
 
 use crate::config::AgentConfig;
 use crate::report::{PlanResult, Report};
@@ -36,14 +36,17 @@ pub fn status(config: &AgentConfig, snapshot: &Snapshot, report: &Report, under_
     let Survey { nodes, processes, mut threads, local_share, rates } = survey(snapshot);
     let mut moved = BTreeMap::new();
     for one in report.thread_moves.iter() {
-        moved.insert(one.thread, (one.time_ns, &one.reason));
+        moved.insert(one.thread, one);
     }
     let ids: BTreeMap<u64, ThreadId> =
         snapshot.threads.iter().map(|thread| (u64::from(thread.id.tid), thread.id)).collect();
     for thread in &mut threads {
-        if let Some(&(time_ns, reason)) = ids.get(&thread.tid).and_then(|id| moved.get(id)) {
-            thread.moved_at_ns = Maybe(Some(time_ns));
-            thread.moved_why.clone_from(reason);
+        if let Some(one) = ids.get(&thread.tid).and_then(|id| moved.get(id)) {
+            thread.moved_at_ns = Maybe(Some(one.time_ns));
+            thread.moved_from = Maybe(Some(u64::from(one.from)));
+            thread.moved_to = Maybe(Some(u64::from(one.to)));
+            thread.moved_generation = Maybe(Some(one.generation));
+            thread.moved_why.clone_from(&one.reason);
         }
     }
     let processes_of = snapshot.threads.iter().map(|thread| (thread.id, u64::from(thread.process.0))).collect();
@@ -116,7 +119,7 @@ fn moves(report: &Report, processes: &BTreeMap<ThreadId, u64>) -> Vec<MoveView> 
         from: Some(u64::from(one.from)).into(),
         to: u64::from(one.to),
         pages: 0,
-        generation: Maybe(None),
+        generation: Some(one.generation).into(),
         reason: one.reason.clone(),
     });
     let pages = report.page_moves.last(SHOWN_MOVES).map(|one| MoveView {
@@ -155,6 +158,7 @@ fn plan(result: &PlanResult) -> PlanView {
         remote_expected: remote_share(result.expected),
         remote_after: remote_share(result.after),
         verdict: result.verdict.name().to_owned(),
+        superseded_because: result.superseded_by.map_or("", Superseding::in_words).to_owned(),
     }
 }
 
@@ -168,7 +172,7 @@ mod tests {
     use crate::testing::{SECOND_NS, config, id, plan_result, snapshot};
 
     fn moved(tid: u32, time_ns: u64, reason: &str) -> ThreadMove {
-        ThreadMove { time_ns, thread: id(tid), from: 0, to: 1, reason: reason.to_owned() }
+        ThreadMove { time_ns, thread: id(tid), from: 0, to: 1, generation: time_ns / 10, reason: reason.to_owned() }
     }
 
     #[test]
@@ -182,7 +186,12 @@ mod tests {
         let status = status(&config(), &seen, &report, UnderWay::default());
         assert_eq!(status.sampler.rates, "inferred");
         assert_eq!(status.threads[0].moved_at_ns, Maybe(None));
-        assert_eq!((status.threads[1].moved_at_ns, status.threads[1].moved_why.as_str()), (Maybe(Some(30)), "second"));
+        let last = &status.threads[1];
+        assert_eq!((last.moved_at_ns, last.moved_generation), (Maybe(Some(30)), Maybe(Some(3))));
+        assert_eq!(
+            (last.moved_from, last.moved_to, last.moved_why.as_str()),
+            (Maybe(Some(0)), Maybe(Some(1)), "second")
+        );
         let order: Vec<_> = status.moves.iter().map(|one| (one.time_ns, one.pid.0)).collect();
         assert_eq!(order, [(10, Some(1)), (20, None), (30, Some(1))]);
         assert_eq!((status.activity.thread_moves, status.mode.as_str()), (3, "dry-run"));
@@ -196,9 +205,11 @@ mod tests {
         }
         report.end_trial(1, PlanVerdict::Undone, None);
         report.end_trial(2, PlanVerdict::Kept, None);
-        report.end_trial(3, PlanVerdict::Superseded, None);
+        report.supersede(3, Superseding::TookLong);
         let status = status(&config(), &snapshot(&[]), &report, UnderWay::default());
         let verdicts: Vec<_> = status.plans.iter().map(|plan| plan.verdict.as_str()).collect();
         assert_eq!(verdicts, ["undone", "kept", "superseded", "trial"]);
+        let why: Vec<_> = status.plans.iter().map(|plan| plan.superseded_because.as_str()).collect();
+        assert_eq!(why, ["", "", Superseding::TookLong.in_words(), ""]);
     }
 }

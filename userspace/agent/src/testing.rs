@@ -26,6 +26,7 @@ pub fn plan_result(generation: u64, verdict: PlanVerdict) -> PlanResult {
         expected: Some(Locality { latency_ns: 80.0, remote_share: 0.25 }),
         after: None,
         verdict,
+        superseded_by: None,
     }
 }
 

@@ -3,8 +3,9 @@
 //!
 //! A plan is judged from the second interval after its last page has moved. Until then each interval but the first tells whether
 //! it can still pay: with what is left on its way already where it goes. One that cannot is undone at once, so that none that
-//! makes things worse lasts longer than three intervals, however long its pages take. What memory pressure holds up is given
-//! up: such a plan is undone if what it did made things worse, else nothing is said of it.
+//! makes things worse lasts longer than three intervals, however long its pages take. What takes long is given up, so that it is
+//! planned anew with all that happened since, and so is what memory pressure holds up; the latter is undone if what it did made
+//! things worse.
 //!
 //! A plan of a policy that weighs CPUs may expect a higher latency: threads leave a crowded node and their memory stays.
 //! It has made things worse if the latency rose beyond what it expected, not by that. Whether it gained its CPUs is not judged.
@@ -17,6 +18,7 @@
 use tandem_act::Generation;
 use tandem_policies::model::{GroupId, NodeIndex, Snapshot};
 use tandem_policies::stall::{Changed, Locality, latency_error_ns, latency_without_ns, locality, locality_once_moved};
+use tandem_view::Superseding;
 
 /// Rise of the latency that is still taken for noise, however many samples there are; and standard errors that are.
 const NOISE: f64 = 0.02;
@@ -29,6 +31,8 @@ const SETTLE_INTERVALS: u32 = 2;
 pub struct Trial {
     /// The plan.
     pub generation: Generation,
+    /// When it was decided, on CLOCK_MONOTONIC.
+    pub since_ns: u64,
     /// Latency when it was decided.
     pub before_ns: Option<f64>,
     /// The higher one that it expects for a gain elsewhere, if it does.
@@ -46,6 +50,8 @@ pub struct Trial {
 pub enum Moves {
     /// Some are still to come.
     UnderWay,
+    /// Some are, and it has taken long already.
+    Overdue,
     /// Some are, but wait for memory pressure to end.
     HeldUp,
     /// All have ended.
@@ -94,13 +100,20 @@ pub enum Verdict {
     },
     /// Nothing is said of it: before and after are of different phases, or it was not carried out. What is still on its way need
     /// not go there any more.
-    Superseded,
+    Superseded(Superseding),
 }
 
 impl Trial {
     /// Watches a plan from now on; one of a policy that explores stays whatever it brings.
-    pub fn new(generation: Generation, before_ns: Option<f64>, changed: Changed, explores: bool) -> Self {
-        Self { generation, before_ns, accepted_ns: None, changed, explores, intervals: 0, settled_intervals: 0 }
+    pub fn new(
+        generation: Generation,
+        since_ns: u64,
+        before_ns: Option<f64>,
+        changed: Changed,
+        explores: bool,
+    ) -> Self {
+        let (accepted_ns, [intervals, settled_intervals]) = (None, [0; 2]);
+        Self { generation, since_ns, before_ns, accepted_ns, changed, explores, intervals, settled_intervals }
     }
 
     /// The same for a plan that expects this latency, and to save so much in all, CPUs included (`None` if that is not told): if
@@ -113,20 +126,22 @@ impl Trial {
     /// nothing speaks against the plan. What is still on its way after a final verdict is the caller's to stop.
     pub fn judge(&mut self, moves: Moves, new_phase: bool, seen: Seen) -> Verdict {
         if new_phase {
-            return Verdict::Superseded;
+            return Verdict::Superseded(Superseding::Turned);
         }
+        let go_on = matches!(moves, Moves::UnderWay | Moves::Overdue);
         self.intervals += 1;
-        self.settled_intervals += u32::from(moves != Moves::UnderWay);
+        self.settled_intervals += u32::from(!go_on);
         if self.intervals < SETTLE_INTERVALS {
             return Verdict::Wait;
         }
         let is_settled = self.settled_intervals >= SETTLE_INTERVALS;
         let now_ns = seen.after.map(|after| after.latency_ns);
-        let after_ns = if moves == Moves::UnderWay { seen.once_moved_ns } else { now_ns };
+        let after_ns = if go_on { seen.once_moved_ns } else { now_ns };
         match after_ns.filter(|&after_ns| self.made_worse(after_ns, &seen)) {
-            Some(after_ns) if is_settled || moves == Moves::UnderWay => Verdict::Undo { after_ns },
-            // It was not carried out, so it says nothing of what plans bring.
-            _ if is_settled && moves == Moves::HeldUp => Verdict::Superseded,
+            Some(after_ns) if is_settled || go_on => Verdict::Undo { after_ns },
+            // Neither was carried out, so they say nothing of what plans bring.
+            _ if moves == Moves::Overdue => Verdict::Superseded(Superseding::TookLong),
+            _ if is_settled && moves == Moves::HeldUp => Verdict::Superseded(Superseding::MemoryPressure),
             _ if is_settled => Verdict::Keep { after_ns: now_ns },
             _ => Verdict::Wait,
         }
@@ -145,9 +160,14 @@ impl Trial {
 mod tests {
     use super::*;
 
+    /// A plan, and the latency before it.
+    fn watched(before_ns: Option<f64>) -> Trial {
+        Trial::new(Generation(1), 0, before_ns, Changed::default(), false)
+    }
+
     /// The verdict on a plan without which all would be as before.
     fn judged(before_ns: Option<f64>, after_ns: Option<f64>) -> Verdict {
-        judge(Trial::new(Generation(1), before_ns, Changed::default(), false), after_ns, before_ns)
+        judge(watched(before_ns), after_ns, before_ns)
     }
 
     fn after(latency_ns: Option<f64>) -> Option<Locality> {
@@ -180,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_rise_that_chance_explains_is_none() {
-        let trial = || Trial::new(Generation(1), Some(10.0), Changed::default(), false);
+        let trial = || watched(Some(10.0));
         assert_eq!(
             judge(trial(), Some(11.9), Some(10.0)),
             Verdict::Keep { after_ns: Some(11.9) },
@@ -191,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_plan_of_a_policy_that_explores_stays_whatever_it_brings() {
-        let trial = Trial::new(Generation(1), Some(100.0), Changed::default(), true);
+        let trial = Trial::new(Generation(1), 0, Some(100.0), Changed::default(), true);
         assert_eq!(judge(trial, Some(300.0), Some(100.0)), Verdict::Keep { after_ns: Some(300.0) });
     }
 
@@ -199,14 +219,14 @@ mod tests {
     #[test]
     fn a_plan_that_gains_cpus_goes_only_if_latency_rises_beyond_what_it_expected() {
         let judged = |gain_ns_per_s, after_ns| {
-            let trial = Trial::new(Generation(1), Some(100.0), Changed::default(), false);
+            let trial = watched(Some(100.0));
             judge(trial.expecting(Some(125.6), gain_ns_per_s), Some(after_ns), Some(100.0))
         };
         assert_eq!(judged(Some(1.9e8), 125.9), Verdict::Keep { after_ns: Some(125.9) });
         assert_eq!(judged(Some(1.9e8), 131.0), Verdict::Undo { after_ns: 131.0 });
         assert_eq!(judged(Some(-1.9e8), 125.9), Verdict::Undo { after_ns: 125.9 }, "it gains nothing else");
         assert_eq!(judged(None, 125.9), Verdict::Undo { after_ns: 125.9 }, "nobody knows");
-        let nearer = Trial::new(Generation(1), Some(100.0), Changed::default(), false).expecting(Some(80.0), Some(1.0));
+        let nearer = watched(Some(100.0)).expecting(Some(80.0), Some(1.0));
         assert_eq!(
             judge(nearer, Some(101.0), Some(80.0)),
             Verdict::Keep { after_ns: Some(101.0) },
@@ -217,7 +237,7 @@ mod tests {
     #[test]
     fn a_plan_stays_if_it_would_be_no_better_without_it() {
         let judged = |without_ns| {
-            let trial = Trial::new(Generation(1), Some(100.0), Changed::default(), false);
+            let trial = watched(Some(100.0));
             judge(trial, Some(130.0), Some(without_ns))
         };
         assert_eq!(judged(150.0), Verdict::Keep { after_ns: Some(130.0) }, "the program does something else now");
@@ -228,15 +248,15 @@ mod tests {
     #[test]
     fn a_plan_of_another_phase_is_superseded_wherever_its_pages_are() {
         let worse = seen(Some(300.0), Some(100.0));
-        for moves in [Moves::UnderWay, Moves::HeldUp, Moves::Over] {
-            let mut trial = Trial::new(Generation(1), Some(100.0), Changed::default(), false);
-            assert_eq!(trial.judge(moves, true, worse), Verdict::Superseded);
+        for moves in [Moves::UnderWay, Moves::Overdue, Moves::HeldUp, Moves::Over] {
+            let mut trial = watched(Some(100.0));
+            assert_eq!(trial.judge(moves, true, worse), Verdict::Superseded(Superseding::Turned));
         }
     }
 
     #[test]
     fn a_plan_that_cannot_pay_any_more_goes_while_its_pages_move() {
-        let trial = || Trial::new(Generation(1), Some(100.0), Changed::default(), false);
+        let trial = || watched(Some(100.0));
         let half_way = |once_moved_ns| Seen { once_moved_ns: Some(once_moved_ns), ..seen(Some(150.0), Some(100.0)) };
         let (mut worse, mut better) = (trial(), trial());
         assert_eq!(worse.judge(Moves::UnderWay, false, half_way(130.0)), Verdict::Wait);
@@ -248,13 +268,29 @@ mod tests {
     }
 
     #[test]
+    fn what_takes_long_is_planned_anew_unless_it_cannot_pay() {
+        let half_way = |once_moved_ns| Seen { once_moved_ns: Some(once_moved_ns), ..seen(Some(150.0), Some(100.0)) };
+        let judged = |once_moved_ns| {
+            let mut trial = watched(Some(100.0));
+            assert_eq!(trial.judge(Moves::UnderWay, false, half_way(once_moved_ns)), Verdict::Wait);
+            trial.judge(Moves::Overdue, false, half_way(once_moved_ns))
+        };
+        assert_eq!(judged(80.0), Verdict::Superseded(Superseding::TookLong));
+        assert_eq!(judged(130.0), Verdict::Undo { after_ns: 130.0 });
+    }
+
+    #[test]
     fn what_pressure_holds_up_does_not_hold_up_the_verdict() {
         let judged = |after_ns| {
-            let mut trial = Trial::new(Generation(1), Some(100.0), Changed::default(), false);
+            let mut trial = watched(Some(100.0));
             assert_eq!(trial.judge(Moves::HeldUp, false, seen(Some(after_ns), Some(100.0))), Verdict::Wait);
             trial.judge(Moves::HeldUp, false, seen(Some(after_ns), Some(100.0)))
         };
-        assert_eq!(judged(90.0), Verdict::Superseded, "nor does it count as one that brought what it did");
+        assert_eq!(
+            judged(90.0),
+            Verdict::Superseded(Superseding::MemoryPressure),
+            "nor does it count as one that brought what it did"
+        );
         assert_eq!(judged(120.0), Verdict::Undo { after_ns: 120.0 });
     }
 

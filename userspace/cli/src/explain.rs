@@ -62,7 +62,7 @@ fn explain(status: &Status, id: Option<u64>) -> Result<Vec<Explained<'_>>> {
     let explain_thread = |thread| ExplainedThread {
         thread,
         sentences: status.explain(thread),
-        plan: thread.moved_at_ns.0.and_then(|time_ns| status.plan_at(time_ns)),
+        plan: status.plan_of(thread.moved_generation),
     };
     let explained: Vec<Explained<'_>> = status
         .processes

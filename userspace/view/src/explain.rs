@@ -9,9 +9,9 @@ use crate::{Maybe, PlanView, ProcessView, Status, ThreadView, percent};
 const MOSTLY: f64 = 0.5;
 
 impl Status {
-    /// The plan that a move at `time_ns` belonged to.
-    pub fn plan_at(&self, time_ns: u64) -> Option<&PlanView> {
-        self.plans.iter().find(|plan| plan.time_ns == time_ns)
+    /// The plan that something was moved for, or taken back from, as far as it is still known.
+    pub fn plan_of(&self, generation: Maybe<u64>) -> Option<&PlanView> {
+        self.plans.iter().find(|plan| generation == Maybe(Some(plan.generation)))
     }
 
     /// Sentences about a managed thread: where it is, why, what was moved, and what that brought.
@@ -49,8 +49,7 @@ impl Status {
         if let Some(last) = moves.next_back() {
             let (ago, to, reason) = (self.ago(last.time_ns), last.to, sentence(&last.reason));
             said.push(format!("Of it {pages} pages were moved lately, the last ones {ago} to node {to}: {reason}"));
-            let plan = self.plans.iter().find(|plan| last.generation == Maybe(Some(plan.generation)));
-            said.extend(plan.map(plan_in_words));
+            said.extend(self.plan_of(last.generation).map(plan_in_words));
         }
         said
     }
@@ -115,16 +114,11 @@ impl Status {
     }
 
     fn last_move(&self, thread: &ThreadView, time_ns: u64) -> Vec<String> {
-        let last = self.moves.iter().rev().find(|one| one.time_ns == time_ns && one.tid == Maybe(Some(thread.tid)));
-        let from = last.and_then(|one| one.from.0).map_or(String::new(), |from| format!(" from node {from}"));
-        let to = last.map_or(thread.node, |one| one.to);
+        let from = thread.moved_from.0.map_or(String::new(), |from| format!(" from node {from}"));
+        let to = thread.moved_to.0.unwrap_or(thread.node);
         let (ago, why) = (self.ago(time_ns), sentence(&thread.moved_why));
         let mut said = vec![format!("It was moved {ago}{from} to node {to}: {why}")];
-        // A move that undoes a plan is of no plan itself: the thread was moved by the one before.
-        let moved_before =
-            || self.moves.iter().rev().find(|one| one.time_ns < time_ns && one.tid == Maybe(Some(thread.tid)));
-        let plan = self.plan_at(time_ns).or_else(|| self.plan_at(moved_before()?.time_ns));
-        said.extend(plan.map(plan_in_words));
+        said.extend(self.plan_of(thread.moved_generation).map(plan_in_words));
         said
     }
 
@@ -156,10 +150,7 @@ fn plan_in_words(plan: &PlanView) -> String {
     let many = if plan.moves == 1 { "1 move".to_owned() } else { format!("{} moves", plan.moves) };
     let measured = match (plan.verdict.as_str(), plan.before_ns.0, plan.after_ns.0) {
         ("trial", ..) => "it is still on trial".to_owned(),
-        ("superseded", ..) => {
-            "what it brought could not be measured: threads turned to other memory, or leases ran out, before it was judged"
-                .to_owned()
-        }
+        ("superseded", ..) => format!("what it brought could not be measured: {}", plan.superseded_because),
         (verdict, Some(before), Some(after)) => {
             let change = (after - before) / before * 100.0;
             let expected = plan.expected_ns.0.map_or(String::new(), |ns| format!(", where {ns:.0} ns were expected"));
@@ -183,7 +174,7 @@ fn sentence(reason: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MoveView, NodeView};
+    use crate::{MoveView, NodeView, Superseding};
 
     fn thread() -> ThreadView {
         ThreadView {
@@ -247,13 +238,16 @@ mod tests {
     #[test]
     fn a_move_comes_with_its_reason_and_with_what_the_plan_brought() {
         let mut status = status();
-        let time_ns = 8_000_000_000;
-        let moved =
-            ThreadView { moved_at_ns: Maybe(Some(time_ns)), moved_why: "memory is there".to_owned(), ..thread() };
-        let from = Maybe(Some(2));
-        status.moves = vec![MoveView { time_ns, tid: Maybe(Some(7)), from, to: 0, ..MoveView::default() }];
+        let moved = ThreadView {
+            moved_at_ns: Maybe(Some(8_000_000_000)),
+            moved_from: Maybe(Some(2)),
+            moved_to: Maybe(Some(0)),
+            moved_generation: Maybe(Some(5)),
+            moved_why: "memory is there".to_owned(),
+            ..thread()
+        };
         status.plans = vec![PlanView {
-            time_ns,
+            generation: 5,
             moves: 3,
             predicted_gain_ns_per_s: Maybe(Some(5e8)),
             before_ns: Maybe(Some(200.0)),
@@ -267,15 +261,15 @@ mod tests {
         let plan = "That plan (3 moves) should save 0.500 s of stall per second; an access took 200 ns before and \
                     150 ns after (-25 %), where 140 ns were expected, and it was kept.";
         assert!(text.ends_with(plan), "{text}");
-        let back_ns = time_ns + 1_000_000_000;
-        status.moves.push(MoveView { time_ns: back_ns, tid: Maybe(Some(7)), ..MoveView::default() });
         status.plans[0].verdict = "undone".to_owned();
-        let back = ThreadView { moved_at_ns: Maybe(Some(back_ns)), ..moved.clone() };
-        assert!(said(&status, &back).ends_with("140 ns were expected, and it was undone."), "{}", said(&status, &back));
+        assert!(said(&status, &moved).ends_with("140 ns were expected, and it was undone."));
         status.plans[0].verdict = "trial".to_owned();
         assert!(said(&status, &moved).ends_with("it is still on trial."));
         status.plans[0].verdict = "superseded".to_owned();
-        assert!(said(&status, &moved).ends_with("or leases ran out, before it was judged."));
+        status.plans[0].superseded_because = Superseding::MemoryPressure.in_words().to_owned();
+        assert!(said(&status, &moved).ends_with("could not be measured: memory pressure held its pages up."));
+        status.plans[0].generation = 4;
+        assert!(said(&status, &moved).ends_with("memory is there."), "its plan is forgotten");
     }
 
     #[test]

@@ -17,7 +17,8 @@ pub use board::Board;
 pub use maybe::Maybe;
 pub use prometheus::prometheus;
 pub use shapes::{
-    Activity, AgentView, MoveView, NodeView, PlanVerdict, PlanView, ProcessView, SamplerView, Status, ThreadView,
+    Activity, AgentView, MoveView, NodeView, PlanVerdict, PlanView, ProcessView, SamplerView, Status, Superseding,
+    ThreadView,
 };
 pub use socket::{Client, SOCKET, Server, describe};
 pub use survey::{Survey, survey};

@@ -206,7 +206,13 @@ pub struct ThreadView {
     pub on_cooldown: u64,
     #[stat(desc = "when it was moved last [ns on CLOCK_MONOTONIC]")]
     pub moved_at_ns: Maybe<u64>,
-    #[stat(desc = "why")]
+    #[stat(desc = "the node that it was on before")]
+    pub moved_from: Maybe<u64>,
+    #[stat(desc = "the node that it went to")]
+    pub moved_to: Maybe<u64>,
+    #[stat(desc = "number of the plan that it was moved for, or taken back from")]
+    pub moved_generation: Maybe<u64>,
+    #[stat(desc = "why it was moved last")]
     pub moved_why: String,
 }
 
@@ -227,7 +233,7 @@ pub struct MoveView {
     pub to: u64,
     #[stat(desc = "pages moved")]
     pub pages: u64,
-    #[stat(desc = "number of the plan that pages were moved for, or back from; null for a thread")]
+    #[stat(desc = "number of the plan that it was made for, or taken back from")]
     pub generation: Maybe<u64>,
     #[stat(desc = "why")]
     pub reason: String,
@@ -244,9 +250,40 @@ pub enum PlanVerdict {
     Kept,
     /// It made things worse and was taken back.
     Undone,
-    /// Threads turned to other memory, or leases ran out, before it could be judged: it stays until the next plan, and nobody
-    /// knows what it brought.
+    /// It was given up before it could be judged ([`Superseding`] says why): it stays until the next plan, and nobody knows
+    /// what it brought.
     Superseded,
+}
+
+/// Why a plan was given up before it was judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Superseding {
+    /// Threads turned to other memory.
+    Turned,
+    /// Memory pressure held its pages up.
+    MemoryPressure,
+    /// Its pages took too long to move.
+    TookLong,
+    /// Leases ran out.
+    LeasesRanOut,
+    /// The agent began anew: other settings, or another machine by hotplug.
+    BeganAnew,
+}
+
+impl Superseding {
+    /// In words, as [`PlanView::superseded_because`] has it.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Self::Turned => "threads turned to other memory before it was judged",
+            Self::MemoryPressure => "memory pressure held its pages up",
+            Self::TookLong => "its pages took long to move, so that what was left of them was planned anew",
+            Self::LeasesRanOut => "leases ran out before it was judged",
+            Self::BeganAnew => {
+                "scx_tandem began anew, for other settings or as CPUs or memory came or went, before it was judged"
+            }
+        }
+    }
 }
 
 impl PlanVerdict {
@@ -286,8 +323,8 @@ pub struct PlanView {
     pub remote_expected: Maybe<f64>,
     #[stat(desc = "and what it was; null as above")]
     pub remote_after: Maybe<f64>,
-    #[stat(
-        desc = "what became of it: trial, kept, undone, or superseded (threads turned to other memory, or leases ran out, before it was judged)"
-    )]
+    #[stat(desc = "what became of it: trial, kept, undone, or superseded (given up before it was judged)")]
     pub verdict: String,
+    #[stat(desc = "why it was superseded; empty if it was not")]
+    pub superseded_because: String,
 }

@@ -52,7 +52,7 @@ impl Accesses {
     }
 }
 
-/// What `snapshot` shows. Moves are not in it: `moved_at_ns` and `moved_why` of threads are left empty.
+/// What `snapshot` shows. Moves are not in it: what threads tell of theirs is left empty.
 pub fn survey(snapshot: &Snapshot) -> Survey {
     let groups = sharing_groups(snapshot);
     let threads: Vec<ThreadView> =
@@ -123,6 +123,9 @@ fn thread_view(snapshot: &Snapshot, thread: &Thread, group: Option<(ThreadId, us
         group_threads: group.map_or(0, |(_, threads)| threads as u64),
         on_cooldown: u64::from(thread.on_cooldown),
         moved_at_ns: Maybe(None),
+        moved_from: Maybe(None),
+        moved_to: Maybe(None),
+        moved_generation: Maybe(None),
         moved_why: String::new(),
     }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The calls for one batch of pages, and for several batches at the same time. Nothing is counted here.
 
-use std::thread;
+use std::io;
+use std::thread::{self, ScopedJoinHandle};
 
 use tandem_policies::model::{NodeId, ProcessId};
 
@@ -34,7 +35,7 @@ pub(super) struct Settled {
     pub(super) time_ns: u64,
 }
 
-/// Carries out orders, at the same time if there are several.
+/// Carries out orders, at the same time if there are several and as many threads can be had.
 pub(super) fn carry_out<S: MovePages>(system: &S, orders: &[&Order]) -> Vec<Settled> {
     if let [order] = orders {
         return vec![order.carry_out(system)];
@@ -42,12 +43,17 @@ pub(super) fn carry_out<S: MovePages>(system: &S, orders: &[&Order]) -> Vec<Sett
     thread::scope(|scope| {
         let mut running = Vec::new();
         for &order in orders {
-            running.push(scope.spawn(move || {
+            let near = move || {
                 system.go_near(order.to);
                 order.carry_out(system)
-            }));
+            };
+            running.push((order, thread::Builder::new().spawn_scoped(scope, near)));
         }
-        running.into_iter().map(|thread| thread.join().expect("moving pages does not panic")).collect()
+        let settle = |(order, thread): (&Order, io::Result<ScopedJoinHandle<'_, Settled>>)| match thread {
+            Ok(thread) => thread.join().expect("moving pages does not panic"),
+            Err(_) => order.carry_out(system),
+        };
+        running.into_iter().map(settle).collect()
     })
 }
 

@@ -99,6 +99,18 @@ fn an_idle_mover_and_one_that_looked_just_now_read_nothing() {
 }
 
 #[test]
+fn pressure_is_seen_before_there_is_anything_to_move() {
+    let (proc, (mut mover, _)) = (Proc::new(), mover(resident(4, 0)));
+    let mut watch = proc.watch();
+    proc.set_pressure("80.00");
+    assert_eq!(watch.look_ahead(&mut mover, 0).len(), 1);
+    assert!(mover.is_paused());
+    proc.set_pressure("0.00");
+    assert_eq!(watch.look_ahead(&mut mover, 1), [MemoryNotice::PressureEnded]);
+    assert!(!mover.is_paused());
+}
+
+#[test]
 fn a_kernel_that_does_not_tell_is_said_once_and_stops_nothing() {
     let (proc, (mut mover, mut cooldowns)) = (Proc::new(), mover(resident(4, 0)));
     let mut watch = proc.watch();

@@ -427,6 +427,7 @@ fn undo_leaves_pages_that_have_moved_on_and_stops_what_is_queued() {
     mover.enqueue(wanted(4, 4, 1, 7), 0, &cooldowns).unwrap();
     let stopped = mover.undo(Generation(7), 1, S);
     assert_eq!((stopped[0].ended, stopped[0].not_tried_pages), (Ended::Cancelled, 4));
+    assert_eq!(mover.enqueue(wanted(4, 4, 1, 8), 2, &cooldowns), Err(Refused::Held), "it did not even move");
     let outcome = mover.run(1, &mut cooldowns).remove(0);
     assert_eq!((outcome.moved_pages, outcome.moved_on_pages), (3, 1));
     assert_eq!(mover.system.lock().unwrap().pages[&0], 2);

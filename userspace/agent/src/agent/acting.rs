@@ -56,10 +56,11 @@ impl Agent {
             expected,
             after: None,
             verdict: PlanVerdict::Trial,
+            superseded_by: None,
         });
         let changed = Changed { threads: moved, groups: places_of_moved(snapshot, plan) };
         let expected_ns = expected.map(|expected| expected.latency_ns);
-        let trial = Trial::new(generation, before_ns, changed, of.explores());
+        let trial = Trial::new(generation, now_ns, before_ns, changed, of.explores());
         self.trial = Some(trial.expecting(expected_ns, gains_ns_per_s.filter(|_| of.weighs_cpus())));
         Some(generation.0)
     }
@@ -99,6 +100,7 @@ impl Agent {
                 thread,
                 from: self.topology.nodes[from].id.0,
                 to: self.topology.nodes[to].id.0,
+                generation: generation.0,
                 reason: reasons.get(&thread).cloned().unwrap_or_default(),
             });
             moved.push((thread, from));

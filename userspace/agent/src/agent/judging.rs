@@ -14,6 +14,10 @@ use crate::reasons::UNDONE;
 use crate::report::{Report, ThreadMove};
 use crate::verify::{Moves, Seen, Trial, Verdict};
 
+/// After so long page moves that are still under way are planned anew: nothing else is decided meanwhile, and what paid when the
+/// plan was made may not pay any more.
+const LONGEST_MOVES_NS: u64 = 10_000_000_000;
+
 impl Agent {
     /// Looks at the plan under trial, and undoes it if it made things worse; returns whether it did.
     pub(super) fn verify(&mut self, snapshot: &Snapshot, report: &mut Report) -> bool {
@@ -22,30 +26,36 @@ impl Agent {
         let moves = match self.mover.queued_groups() {
             0 => Moves::Over,
             _ if self.mover.is_paused() => Moves::HeldUp,
+            _ if monotonic_ns().saturating_sub(trial.since_ns) >= LONGEST_MOVES_NS => Moves::Overdue,
             _ => Moves::UnderWay,
         };
         let new_phase =
             self.pace.is_quick() && phases::threads_turned(self.sensor.threads_turned(), busy(snapshot).count());
         let seen = Seen::of(snapshot, &trial.changed, &on_their_way);
-        let (verdict, after_ns) = match trial.judge(moves, new_phase, seen) {
-            Verdict::Wait => return false,
-            Verdict::Keep { after_ns } => (PlanVerdict::Kept, after_ns),
-            Verdict::Undo { after_ns } => (PlanVerdict::Undone, Some(after_ns)),
-            Verdict::Superseded => (PlanVerdict::Superseded, None),
-        };
-        let trial = self.trial.take().expect("looked at above");
-        let after = seen.after.filter(|_| verdict != PlanVerdict::Superseded);
-        report.end_trial(trial.generation.0, verdict, after);
-        let undone = verdict == PlanVerdict::Undone;
-        if verdict != PlanVerdict::Superseded {
-            self.notes.judged(&trial, after_ns, undone);
+        let verdict = trial.judge(moves, new_phase, seen);
+        if verdict == Verdict::Wait {
+            return false;
         }
-        if undone {
-            self.undo(&trial, report);
-        } else {
-            let stopped = self.mover.stop(trial.generation, monotonic_ns(), &mut self.cooldowns);
+        let trial = self.trial.take().expect("looked at above");
+        let (generation, mut undone) = (trial.generation, false);
+        match verdict {
+            Verdict::Wait => {}
+            Verdict::Superseded(by) => report.supersede(generation.0, by),
+            Verdict::Keep { after_ns } => {
+                report.end_trial(generation.0, PlanVerdict::Kept, seen.after);
+                self.notes.judged(&trial, after_ns, false);
+            }
+            Verdict::Undo { after_ns } => {
+                report.end_trial(generation.0, PlanVerdict::Undone, seen.after);
+                self.notes.judged(&trial, Some(after_ns), true);
+                self.undo(&trial, report);
+                undone = true;
+            }
+        }
+        if !undone {
+            let stopped = self.mover.stop(generation, monotonic_ns(), &mut self.cooldowns);
             self.note_outcomes(stopped, report);
-            self.mover.forget_before(Generation(trial.generation.0 + 1));
+            self.mover.forget_before(Generation(generation.0 + 1));
         }
         undone
     }
@@ -64,6 +74,7 @@ impl Agent {
                 thread,
                 from: self.topology.nodes[now_at].id.0,
                 to: self.topology.nodes[node].id.0,
+                generation: trial.generation.0,
                 reason: UNDONE.to_owned(),
             });
         }

@@ -3,7 +3,7 @@
 
 use tandem_act::MemoryNotice;
 use tandem_sense::monotonic_ns;
-use tandem_view::PlanVerdict;
+use tandem_view::Superseding;
 use tracing::{info, warn};
 
 use super::Agent;
@@ -12,20 +12,17 @@ use crate::report::Report;
 impl Agent {
     /// Looks at the machine's memory and moves pages.
     pub(super) fn move_pages(&mut self, report: &mut Report) {
-        for notice in self.memory.look(self.mover.as_mut(), monotonic_ns()) {
-            match notice {
-                MemoryNotice::PressureBegan { .. } => {
-                    report.mover.pressure_pauses += 1;
-                    warn!("{notice}");
-                }
-                MemoryNotice::PressureEnded => info!("{notice}"),
-                MemoryNotice::PressureUnknown { .. }
-                | MemoryNotice::RoomUnknown { .. }
-                | MemoryNotice::BlocksUnknown { .. } => warn!("{notice}"),
-            }
-        }
+        let notices = self.memory.look(self.mover.as_mut(), monotonic_ns());
+        tell(notices, report);
         let outcomes = self.mover.run(monotonic_ns(), &mut self.cooldowns);
         self.note_outcomes(outcomes, report);
+    }
+
+    /// Whether no page would move now, for memory pressure: half of a plan would be left.
+    pub(super) fn is_pressed(&mut self, report: &mut Report) -> bool {
+        let notices = self.memory.look_ahead(self.mover.as_mut(), monotonic_ns());
+        tell(notices, report);
+        self.mover.is_paused()
     }
 
     /// Gives up what is queued, and the plan that it belongs to: leases ran out, so threads are elsewhere than it counts on.
@@ -42,13 +39,29 @@ impl Agent {
         );
         let cancelled = self.mover.cancel_all(monotonic_ns(), &mut self.cooldowns);
         self.note_outcomes(cancelled, report);
-        self.give_up_trial(report);
+        self.give_up_trial(Superseding::LeasesRanOut, report);
     }
 
     /// Leaves the plan on trial without a verdict.
-    pub(super) fn give_up_trial(&mut self, report: &mut Report) {
+    pub(super) fn give_up_trial(&mut self, by: Superseding, report: &mut Report) {
         if let Some(trial) = self.trial.take() {
-            report.end_trial(trial.generation.0, PlanVerdict::Superseded, None);
+            report.supersede(trial.generation.0, by);
+        }
+    }
+}
+
+/// Says what became of the machine's memory.
+fn tell(notices: Vec<MemoryNotice>, report: &mut Report) {
+    for notice in notices {
+        match notice {
+            MemoryNotice::PressureBegan { .. } => {
+                report.mover.pressure_pauses += 1;
+                warn!("{notice}");
+            }
+            MemoryNotice::PressureEnded => info!("{notice}"),
+            MemoryNotice::PressureUnknown { .. }
+            | MemoryNotice::RoomUnknown { .. }
+            | MemoryNotice::BlocksUnknown { .. } => warn!("{notice}"),
         }
     }
 }

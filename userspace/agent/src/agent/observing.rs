@@ -58,7 +58,7 @@ impl Agent {
         TaskAccount {
             id,
             process: ProcessId(task.process),
-            cgroup: self.control_groups.number(task.process),
+            cgroup: self.control_groups.number(task.process, self.observed_ns),
             command: task.command.clone(),
             node: assigned.or(ran_most).unwrap_or(NodeIndex(task.home as usize)),
             cpu: CpuId(task.cpu),
