@@ -52,7 +52,7 @@ impl Breakpoint {
     /// The process cannot be changed any more.
     pub fn remove(&self, thread: Pid) -> Result<()> {
         self.take_out(thread)?;
-        self.stand_before(thread)
+        go_on_at(thread, self.address)
     }
 
     /// Brings `thread`, which stands at it, behind the instruction in its place; false if the thread ended by that.
@@ -76,19 +76,19 @@ impl Breakpoint {
     fn write(&self, thread: Pid, word: i64) -> Result<()> {
         ptrace::write(thread, self.address as AddressType, word).context("the program's code cannot be changed")
     }
+}
 
-    /// Lets `thread` go on at its address.
-    #[cfg(target_arch = "x86_64")]
-    fn stand_before(&self, thread: Pid) -> Result<()> {
-        let mut registers = ptrace::getregs(thread).context("the program's registers cannot be read")?;
-        registers.rip = self.address;
-        ptrace::setregs(thread, registers).context("the program's registers cannot be written")
-    }
+/// Lets `thread` go on at this address.
+#[cfg(target_arch = "x86_64")]
+fn go_on_at(thread: Pid, address: u64) -> Result<()> {
+    let mut registers = ptrace::getregs(thread).context("the program's registers cannot be read")?;
+    registers.rip = address;
+    ptrace::setregs(thread, registers).context("the program's registers cannot be written")
+}
 
-    #[cfg(not(target_arch = "x86_64"))]
-    fn stand_before(&self, _: Pid) -> Result<()> {
-        Ok(())
-    }
+#[cfg(not(target_arch = "x86_64"))]
+fn go_on_at(_: Pid, _: u64) -> Result<()> {
+    Ok(())
 }
 
 /// What a stopped thread has in the registers that matter here.
@@ -108,6 +108,14 @@ impl Stand {
     /// The same with another third argument.
     pub fn with_third(self, third: u64) -> Self {
         Self { third, ..self }
+    }
+
+    /// Has `thread`, which stands so, do what is there now in place of a breakpoint.
+    ///
+    /// # Errors
+    /// The process cannot be changed any more.
+    pub fn goes_on_there(&self, thread: Pid) -> Result<()> {
+        go_on_at(thread, self.at)
     }
 
     /// Gives `thread`, which stands so, these arguments.

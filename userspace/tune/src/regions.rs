@@ -14,7 +14,7 @@
 //! Two stops take some 20 us. A program of which half of each `LOOK_AFTER` regions are shorter than [`SHORTEST`] is let run
 //! without breakpoints from then on: its regions cannot be told without disturbing them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -143,6 +143,8 @@ pub struct Regions {
     /// Names of functions that were entered.
     names: BTreeMap<u64, String>,
     open: Option<Open>,
+    /// Where breakpoints were that are no more: other threads may have run into these before they were taken out.
+    gone: BTreeSet<u64>,
     times: BTreeMap<u64, Times>,
     /// Entries that were short.
     short: u64,
@@ -186,6 +188,7 @@ impl Regions {
             thread_number,
             names: BTreeMap::new(),
             open: None,
+            gone: BTreeSet::new(),
             times: BTreeMap::new(),
             short: 0,
             stays,
@@ -221,7 +224,13 @@ impl Regions {
             open.end.step_over(thread)?;
             return Ok(true);
         }
-        let Some(&(point, meaning)) = self.points.get(&stand.at) else { return Ok(false) };
+        let Some(&(point, meaning)) = self.points.get(&stand.at) else {
+            if self.gone.contains(&stand.at) {
+                stand.goes_on_there(thread)?;
+                return Ok(true);
+            }
+            return Ok(false);
+        };
         match meaning {
             Meaning::SetsNumber => self.set = Some(stand.first as u32 as usize),
             // Called by ourselves it says nothing of the program.
@@ -250,6 +259,7 @@ impl Regions {
         if is_main && let Some(open) = self.open.take_if(|open| stand.stack >= open.stack) {
             // Left by a jump or an exception.
             open.end.take_out(thread)?;
+            self.gone.insert(open.end.address);
         }
         if !is_main || self.open.is_some() {
             if is_main {
@@ -371,6 +381,7 @@ impl Regions {
         times.entries += 1;
         times.time += took;
         open.end.remove(thread)?;
+        self.gone.insert(open.end.address);
         if !self.stays && self.are_too_short() {
             self.take_out(thread)?;
             self.times.clear();
@@ -416,10 +427,12 @@ impl Regions {
     /// # Errors
     /// The process cannot be changed.
     pub fn take_out(&mut self, thread: Pid) -> Result<()> {
-        for (point, _) in std::mem::take(&mut self.points).values() {
+        let points = std::mem::take(&mut self.points).into_values().map(|(point, _)| point);
+        for point in points.chain(self.open.take().map(|open| open.end)) {
             point.take_out(thread)?;
+            self.gone.insert(point.address);
         }
-        self.open.take().map_or(Ok(()), |open| open.end.take_out(thread))
+        Ok(())
     }
 
     /// The regions, those with the most time first.

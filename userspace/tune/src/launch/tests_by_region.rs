@@ -161,6 +161,40 @@ int main(void) {
     }
 }
 
+/// All of them return to the same place, where a breakpoint is while the main thread is in there: some run into it just before it
+/// is taken out.
+#[test]
+fn a_named_function_that_all_threads_call_ends_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = r#"
+#include <pthread.h>
+static volatile unsigned long sum[4];
+__attribute__((noinline)) void step(volatile unsigned long *mine) {
+	for (int i = 0; i < 1000; i++)
+		*mine += i;
+}
+static void *work(void *mine) {
+	for (int i = 0; i < 3000; i++)
+		step(mine);
+	return NULL;
+}
+int main(void) {
+	pthread_t threads[4];
+	for (int i = 1; i < 4; i++)
+		pthread_create(&threads[i], NULL, work, (void *)&sum[i]);
+	work((void *)&sum[0]);
+	for (int i = 1; i < 4; i++)
+		pthread_join(threads[i], NULL);
+}
+"#;
+    let functions = vec!["step".to_owned()];
+    let program = Program { functions, ..program(build(directory.path(), source), &directory.path().join("output")) };
+    for _ in 0..3 {
+        let seen = launch(&program, &Places::default());
+        assert_eq!(seen.end, End::Code(0));
+    }
+}
+
 #[test]
 fn a_named_function_gives_all_threads_their_seats() {
     let directory = tempfile::tempdir().unwrap();
