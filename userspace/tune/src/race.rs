@@ -29,6 +29,14 @@ impl RaceOf<'_> {
     fn is_late(&self) -> bool {
         self.deadline.is_some_and(|deadline| Instant::now() + Duration::from_secs_f64(self.usual_s) > deadline)
     }
+
+    /// When a run of a candidate is stopped, in s, if the search says `limit_s`: at the latest at what the time of the program as it
+    /// is allows, which is known. That one itself is not stopped, nor is anybody where all are to be measured.
+    fn limit_s(&self, candidate: usize, limit_s: Option<f64>) -> Option<f64> {
+        let settings = &self.session.settings;
+        let is_stopped = self.candidates[candidate].is_some() && !settings.exhaustive;
+        is_stopped.then(|| limit_s.unwrap_or_else(|| settings.limit_s(self.usual_s)))
+    }
 }
 
 impl search::Readings for RaceOf<'_> {
@@ -36,7 +44,7 @@ impl search::Readings for RaceOf<'_> {
         if let Some(reading) = self.not_set_up.get(&(candidate, attempt)) {
             return Ok(reading.clone());
         }
-        let one = self.candidates[candidate].as_ref();
+        let (one, limit_s) = (self.candidates[candidate].as_ref(), self.limit_s(candidate, limit_s));
         if self.is_late() && self.session.store.run(&self.session.key(one), attempt)?.is_none() {
             return Ok(Reading::Stop);
         }
@@ -49,24 +57,26 @@ impl search::Readings for RaceOf<'_> {
 
     fn ahead(&mut self, runs: &[(usize, usize)], limit_s: Option<f64>) -> Result<()> {
         let Some(run_many) = self.session.run_many.filter(|_| !self.is_late()) else { return Ok(()) };
-        // Nobody is stopped sooner than the program as it is takes, which is known.
-        let limit_s = limit_s.or(Some(self.session.settings.limit_s(self.usual_s)));
         let mut missing = Vec::new();
         for &(candidate, attempt) in runs {
-            if self.session.known(self.candidates[candidate].as_ref(), attempt, limit_s)?.is_none() {
-                missing.push((candidate, attempt));
+            let (one, limit_s) = (self.candidates[candidate].as_ref(), self.limit_s(candidate, limit_s));
+            if self.session.known(one, attempt, limit_s)?.is_none() {
+                missing.push((candidate, attempt, limit_s));
             }
         }
         if missing.is_empty() || self.session.stop.wished() {
             return Ok(());
         }
-        let plans: Vec<_> = missing.iter().map(|&(candidate, _)| self.candidates[candidate].clone()).collect();
-        let limit = Limit { time: limit_s.map(Duration::from_secs_f64), entries: self.session.first_entries };
-        run_many(&plans, limit, &mut |at, ran| {
-            let ((candidate, attempt), was_set_up) = (missing[at], ran.is_ok());
+        let plan = |&(candidate, _, limit_s): &(usize, usize, Option<f64>)| {
+            let limit = Limit { time: limit_s.map(Duration::from_secs_f64), entries: self.session.first_entries };
+            (self.candidates[candidate].clone(), limit)
+        };
+        let plans: Vec<_> = missing.iter().map(plan).collect();
+        run_many(&plans, &mut |at, ran| {
+            let ((candidate, attempt, limit_s), was_set_up) = (missing[at], ran.is_ok());
             let row = self.session.take(self.candidates[candidate].as_ref(), attempt, limit_s, ran)?;
             if let Some(row) = row.filter(|_| !was_set_up) {
-                self.not_set_up.insert(missing[at], row.reading);
+                self.not_set_up.insert((candidate, attempt), row.reading);
             }
             Ok(())
         })

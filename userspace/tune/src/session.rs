@@ -64,9 +64,9 @@ pub type Ran = Result<Trial, String>;
 /// plan's configuration [needs that](Configuration::needs_moving). An error ends the session.
 pub type Runner<'a> = dyn Fn(Option<&Plan>, &Places, Limit) -> Result<Ran> + 'a;
 
-/// Runs the program under many plans, to this limit at most each, on as many machines as there are, and hands over what
+/// Runs the program under many plans, each to its limit at most, on as many machines as there are, and hands over what
 /// each gave with its index as soon as it has ended. When the user stops it, some may be missing.
-pub type ManyRunner<'a> = dyn Fn(&[Option<Plan>], Limit, &mut dyn FnMut(usize, Ran) -> Result<()>) -> Result<()> + 'a;
+pub type ManyRunner<'a> = dyn Fn(&[(Option<Plan>, Limit)], &mut dyn FnMut(usize, Ran) -> Result<()>) -> Result<()> + 'a;
 
 /// What a session needs.
 #[derive(Clone, Copy)]

@@ -149,9 +149,9 @@ impl<'a> Far<'a> {
         Ok(Self { executor, stop, job })
     }
 
-    fn run(&self, plans: &[Option<Plan>], limit: Limit, ended: &mut dyn FnMut(usize, Ran) -> Result<()>) -> Result<()> {
-        let (limit_s, last_entry) = (limit.time.map(|time| time.as_secs_f64()), limit.entries);
-        let request = |plan: &Option<Plan>| {
+    fn run(&self, plans: &[(Option<Plan>, Limit)], ended: &mut dyn FnMut(usize, Ran) -> Result<()>) -> Result<()> {
+        let request = |(plan, limit): &(Option<Plan>, Limit)| {
+            let (limit_s, last_entry) = (limit.time.map(|time| time.as_secs_f64()), limit.entries);
             Request::Run(Box::new(Job { plan: plan.clone(), limit_s, last_entry, ..self.job.clone() }))
         };
         let requests: Vec<Request> = plans.iter().map(request).collect();
@@ -168,7 +168,7 @@ impl<'a> Far<'a> {
     /// No machine runs it.
     pub fn one(&self, one: Option<&Plan>, limit: Limit) -> Result<Ran> {
         let mut ended = None;
-        self.run(&[one.cloned()], limit, &mut |_, ran| {
+        self.run(&[(one.cloned(), limit)], &mut |_, ran| {
             ended = Some(ran);
             Ok(())
         })?;
@@ -178,6 +178,6 @@ impl<'a> Far<'a> {
 
     /// Many trials.
     pub fn many(&self) -> Box<ManyRunner<'_>> {
-        Box::new(|plans, limit, ended| self.run(plans, limit, ended))
+        Box::new(|plans, ended| self.run(plans, ended))
     }
 }

@@ -127,6 +127,10 @@ fn tune_within(budget: Option<Duration>, made: &Made, store: &Path, last: usize)
         stop: &stop,
         say: &|_| (),
         run: &|plan: Option<&Plan>, _: &Places, limit: Limit| {
+            assert!(
+                plan.is_none() || limit.time.is_some(),
+                "one that waits for ever under {plan:?} would not be stopped"
+            );
             let mut seen = made.run(plan);
             if let Some(budget) = budget.filter(|_| plan.is_some_and(|plan| plan.turns.is_some())) {
                 std::thread::sleep(budget.saturating_sub(started.elapsed()));

@@ -76,6 +76,23 @@ fn rounds_that_run_at_once_find_what_runs_one_by_one_find() {
     assert_eq!((ran, rest.outcome.unwrap().unwrap()), (all, found));
 }
 
+/// It takes more than twice as long as the best one, which is when others are stopped.
+#[test]
+fn the_program_as_it_is_runs_to_its_end_in_rounds_too_and_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = |one: Option<&Configuration>| {
+        let (end, seconds, threads) = four_are_best(one);
+        (end, if one.is_none() { 3.0 * seconds } else { seconds }, threads)
+    };
+    let moved = |_: &Configuration| panic!("nothing is moved");
+    let (alone, at_once) = (directory.path().join("alone"), directory.path().join("at once"));
+    let alone = session(&alone, &program, 10_000);
+    let rounds = RefCell::default();
+    let at_once = session_on(Some(&rounds), AT_BIRTH, &moved, false, &at_once, &program, 10_000);
+    let as_it_is = |run: &Run| run.ran[&name(None)];
+    assert_eq!(as_it_is(&at_once), as_it_is(&alone));
+}
+
 #[test]
 fn a_stopped_run_is_kept_with_its_limit() {
     let directory = tempfile::tempdir().unwrap();

@@ -133,14 +133,13 @@ impl Runner<'_> {
     /// A round at once, last run first.
     fn run_round(
         &self,
-        plans: &[Option<Plan>],
-        limit: Limit,
+        plans: &[(Option<Plan>, Limit)],
         ended: &mut dyn FnMut(usize, Ran) -> Result<()>,
     ) -> Result<()> {
         (0..plans.len()).rev().try_for_each(|at| {
-            let one = plans[at].as_ref();
-            let places = one.map_or_else(Places::default, |one| Places::of(one, self.topology));
-            ended(at, self.run(one, &places, limit)?)
+            let (one, limit) = &plans[at];
+            let places = one.as_ref().map_or_else(Places::default, |one| Places::of(one, self.topology));
+            ended(at, self.run(one.as_ref(), &places, *limit)?)
         })
     }
 }
@@ -169,9 +168,9 @@ pub fn session_on(
     };
     let many = rounds.map(|rounds| {
         let runner = &runner;
-        move |plans: &[Option<Plan>], limit: Limit, ended: &mut dyn FnMut(usize, Ran) -> Result<()>| {
+        move |plans: &[(Option<Plan>, Limit)], ended: &mut dyn FnMut(usize, Ran) -> Result<()>| {
             rounds.borrow_mut().push(plans.len());
-            runner.run_round(plans, limit, ended)
+            runner.run_round(plans, ended)
         }
     });
     let profiler = |plan: &Plan, places: &Places, _: Limit| {
