@@ -89,7 +89,7 @@ impl Arguments {
             bail!("--hosts: '{host}' is no name of a machine");
         }
         let ssh = self.ssh.as_deref().unwrap_or("ssh").split_whitespace().map(str::to_owned).collect();
-        Ok(SshHosts { hosts: self.hosts.clone(), ssh, worker })
+        Ok(SshHosts::new(self.hosts.clone(), ssh, worker))
     }
 }
 

@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use std::io::{Read as _, Seek as _, Write as _};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,14 +30,20 @@ const OPTIONS: [&str; 8] =
     ["-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"];
 
 /// Hands requests to machines by ssh.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct SshHosts {
-    /// Their names.
-    pub hosts: Vec<String>,
-    /// The command that reaches one, its arguments included.
-    pub ssh: Vec<String>,
-    /// `tandem` on these machines.
-    pub worker: PathBuf,
+    hosts: Vec<Host>,
+    ssh: Vec<String>,
+    worker: PathBuf,
+}
+
+/// A machine, and what became of requests until now.
+#[derive(Debug)]
+struct Host {
+    name: String,
+    /// How often it failed since it replied last.
+    failures: AtomicU32,
+    has_replied: AtomicBool,
 }
 
 /// Requests that nobody has carried out.
@@ -53,17 +61,22 @@ fn locked(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
 }
 
 impl SshHosts {
+    /// Machines of these names, the command that reaches one with its arguments, and `tandem` on these machines.
+    pub fn new(names: Vec<String>, ssh: Vec<String>, worker: PathBuf) -> Self {
+        let host = |name| Host { name, failures: AtomicU32::new(0), has_replied: AtomicBool::new(false) };
+        Self { hosts: names.into_iter().map(host).collect(), ssh, worker }
+    }
+
     /// Serves requests on one host until there are none.
     fn serve(
         &self,
-        host: &str,
+        host: &Host,
         requests: &[Request],
         queue: &Mutex<Queue>,
         stop: &Stop,
         replies: &Sender<(usize, Reply)>,
     ) {
-        let mut failures = 0;
-        while failures < FAILURES && !stop.wished() {
+        while host.failures.load(Relaxed) < FAILURES && !stop.wished() {
             let next = {
                 let mut queue = locked(queue);
                 if queue.failure.is_some() || (queue.waiting.is_empty() && queue.under_way == 0) {
@@ -78,23 +91,27 @@ impl SshHosts {
                 std::thread::sleep(LOOK_EVERY);
                 continue;
             };
-            let reply = self.ask(host, &requests[index], stop);
+            let reply = self.ask(&host.name, &requests[index], stop);
             let mut queue = locked(queue);
             queue.under_way -= 1;
             match reply {
                 Ok(reply) => {
-                    failures = 0;
+                    host.failures.store(0, Relaxed);
+                    host.has_replied.store(true, Relaxed);
                     // Nobody listens any more once it is over.
                     let _ = replies.send((index, reply));
                 }
                 Err(_) if stop.wished() => {}
                 Err(error) => {
-                    failures += 1;
-                    eprintln!("tandem: {host}: {error:#}");
-                    queue.waiting.push_front((index, losses + 1));
-                    if losses + 1 >= TRIES {
+                    eprintln!("tandem: {}: {error:#}", host.name);
+                    // What one that was never there loses, or is not there any more, says nothing of the run.
+                    let first = host.failures.fetch_add(1, Relaxed) == 0;
+                    let losses = losses + u32::from(first && host.has_replied.load(Relaxed));
+                    queue.waiting.push_back((index, losses));
+                    if losses >= TRIES {
+                        let name = &host.name;
                         queue.failure =
-                            Some(format!("a run was lost {TRIES} times, the last time by {host}: {error:#}"));
+                            Some(format!("a run was lost {TRIES} times, the last time by {name}: {error:#}"));
                     }
                 }
             }
@@ -170,7 +187,8 @@ impl Executor for SshHosts {
         match &queue.failure {
             Some(failure) => bail!("{failure}"),
             None if !queue.waiting.is_empty() && !stop.wished() => {
-                bail!("no host is left: each of {} failed {FAILURES} times in a row", self.hosts.join(", "))
+                let names: Vec<&str> = self.hosts.iter().map(|host| host.name.as_str()).collect();
+                bail!("no host is left: each of {} failed {FAILURES} times in a row", names.join(", "))
             }
             None => Ok(()),
         }
@@ -185,7 +203,7 @@ mod tests {
     fn called_with(ssh: &[&str]) -> String {
         let words =
             ["sh", "-c", "echo \"$@\" >&2; exit 255"].iter().chain(ssh).map(|word| (*word).to_owned()).collect();
-        let hosts = SshHosts { hosts: vec!["far".into()], ssh: words, worker: "/bin/tandem".into() };
+        let hosts = SshHosts::new(vec!["far".into()], words, "/bin/tandem".into());
         hosts.ask("far", &Request::Describe, &Stop::default()).unwrap_err().to_string()
     }
 
