@@ -11,7 +11,8 @@ import sys
 
 CARGO = re.compile(r"test result: \w+\. (\d+) passed; (\d+) failed")
 UNITTEST = re.compile(r"^Ran (\d+) tests? in", re.MULTILINE)
-UNITTEST_FAILED = re.compile(r"^FAILED \((.*)\)", re.MULTILINE)
+UNITTEST_END = re.compile(r"^(?:OK|FAILED) \((.*)\)", re.MULTILINE)
+UNITTEST_BAD = ("failures", "errors", "unexpected successes")
 SECOND_ATTEMPT = re.compile(r"^passed at the second attempt: ", re.MULTILINE)
 
 
@@ -33,9 +34,10 @@ def count(test: dict) -> tuple[int, int]:
     for match in CARGO.finditer(text):
         passed += int(match.group(1))
         failed += int(match.group(2))
+    ends = [part.split("=") for end in UNITTEST_END.findall(text) for part in end.split(", ")]
     ran = sum(int(number) for number in UNITTEST.findall(text))
-    bad = sum(int(number) for group in UNITTEST_FAILED.findall(text) for number in re.findall(r"\d+", group))
-    passed += ran - bad
+    bad = sum(int(number) for name, number in ends if name in UNITTEST_BAD)
+    passed += ran - bad - sum(int(number) for name, number in ends if name == "skipped")
     failed += bad - second_attempts(test)
     if passed + failed == 0:
         return (0, 1) if failed_as_a_whole else (1, 0)

@@ -287,11 +287,23 @@ def measure(machine, workload, arms, boots, file, again):
         if done.returncode == 130:
             raise KeyboardInterrupt
         text = Path(whole.name).read_text(encoding="utf-8")
-    if text:
+    experiment = json.loads(text) if text else None
+    if experiment and experiment["calibration"]["valid"] and not lost(file, experiment, again):
         RESULTS.mkdir(parents=True, exist_ok=True)
-        experiment = {"commit": commit(), **without_series(json.loads(text))}
-        file.write_text(json.dumps(experiment, indent=1) + "\n")
+        whole = file.with_suffix(".new")
+        whole.write_text(json.dumps({"commit": commit(), **without_series(experiment)}, indent=1) + "\n")
+        whole.rename(file)
     return done.returncode == 0
+
+
+def lost(file, experiment, again):
+    """Arms that have fewer boots than the result in `file`: that stays then, unless all is measured again."""
+    there = {} if again else boots_there(file)
+    have = {arm["name"]: len(arm["boots"]) for arm in experiment["arms"]}
+    fewer = [name for name, boots in there.items() if have.get(name, 0) < boots]
+    if fewer:
+        print(f"results: {file.name} stays as it is: fewer boots of {', '.join(fewer)} than it has", file=sys.stderr)
+    return fewer
 
 
 def cell(arm, reference, better):
@@ -313,7 +325,7 @@ def timed_part_s(arm):
 def row(experiment, columns):
     arms = {arm["name"]: arm for arm in experiment["arms"]}
     oracle = arms.get("oracle")
-    reference = (oracle or arms["stock-nb0"])["median"]
+    reference = (oracle or arms.get("stock-nb0", {})).get("median")
     if reference is None:
         return f"| `{experiment['workload']}` | failed |" + " |" * (1 + len(columns))
     own = f"{oracle['median']:.4g} {experiment['unit']}" if oracle else f"({reference:.4g} {experiment['unit']})"
@@ -379,10 +391,11 @@ def beside_stock(experiments, names):
     of_balancing = {name: [] for name in names}
     for experiment in experiments:
         medians = arm_medians(experiment)
+        invalid = {arm["name"] for arm in experiment["arms"] if not arm["valid"]}
         if "stock-nb1" not in medians:
             parts.append(f"| `{experiment['workload']}` | {experiment.get('commit', '-')} | failed |" + " - | - | - | - | - |" * len(names))
             continue
-        best = min((name for name in STOCK if name in medians), key=medians.get)
+        best = min((name for name in STOCK if name in medians and name not in invalid), key=medians.get)
         cells = [
             f"{medians[name] / medians[best]:.2f} | {way(medians, name, medians[best])} | {local_after(experiment, name)} | "
             f"{placed(experiment, name)} | {agent_percent(experiment, name)}" if name in medians else "- | - | - | - | -"

@@ -52,6 +52,11 @@ class Attempts(unittest.TestCase):
         failed = {"result": "FAIL", "stdout": FAILED + ALONE}
         self.assertEqual((count(failed), second_attempts(failed)), ((2, 1), 1))
 
+    def test_skipped_cases_have_neither_passed_nor_failed(self):
+        self.assertEqual(count({"result": "OK", "stderr": "Ran 5 tests in 0.1s\n\nOK (skipped=2)\n"}), (3, 0))
+        ended = "FAILED (failures=1, errors=1, skipped=2, expected failures=1)"
+        self.assertEqual(count({"result": "FAIL", "stderr": f"Ran 9 tests in 0.1s\n\n{ended}\n"}), (5, 2))
+
     def test_a_broken_run_goes_on_with_what_had_not_passed(self):
         self.assertEqual(passed_tests(BROKEN.replace("\n", "\r\n")), ["one", "two"])
         said = io.StringIO()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Tests of what the tables of results still lack: python3 -m unittest discover -s tests"""
 
+import contextlib
+import io
 import json
 from pathlib import Path
 import sys
@@ -40,6 +42,20 @@ class Lacking(unittest.TestCase):
         self.measured(stock_nb0=1, worst=1)
         self.assertEqual(results.arms_to_measure(arms, ["oracle"], self.file), ["stock", "oracle", "worst"])
         self.assertEqual(results.arms_to_measure(arms, None, self.file), arms)
+
+
+class Kept(Lacking):
+    def test_a_result_with_fewer_boots_does_not_take_the_place_of_one_with_more(self):
+        measured = {"arms": [{"name": "oracle", "boots": [{}]}]}
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            self.assertFalse(results.lost(self.file, measured, False), "there is none")
+            self.measured(oracle=2)
+            self.assertEqual(results.lost(self.file, measured, False), ["oracle"])
+            self.assertFalse(results.lost(self.file, measured, True), "all was measured again")
+        self.assertIn("fewer boots of oracle than it has", said.getvalue())
+
+    def test_a_workload_without_a_reference_has_a_row(self):
+        self.assertIn("failed", results.row({"workload": "ring", "arms": [{"name": "scx_tandem"}]}, ["worst"]))
 
 
 class Told(unittest.TestCase):

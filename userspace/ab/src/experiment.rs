@@ -313,10 +313,10 @@ mod tests {
     #[test]
     fn arms_are_compared_with_the_best_stock_arm() {
         let result = experiment(&[
-            ("stock-nb0", &[8.0, 8.1, 7.9]),
-            ("stock-nb1", &[4.9, 4.8, 5.0]),
-            ("oracle", &[4.0, 4.01, 4.0]),
-            ("worst", &[8.2, 8.2, 8.2]),
+            ("stock-nb0", &[8.0, 8.1, 7.9, 8.0]),
+            ("stock-nb1", &[4.9, 4.8, 5.0, 4.9]),
+            ("oracle", &[4.0, 4.01, 4.0, 4.0]),
+            ("worst", &[8.2, 8.2, 8.2, 8.2]),
         ]);
         assert_eq!(result.best_stock().unwrap().name, "stock-nb1");
         let reference = result.arm("stock-nb1").unwrap();

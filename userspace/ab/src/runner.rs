@@ -109,7 +109,8 @@ impl Runner<'_> {
                 });
             }
             drop(sender);
-            for (finished, (index, made)) in receiver.iter().enumerate() {
+            // It goes with an error, and then nobody begins another run.
+            for (finished, (index, made)) in receiver.into_iter().enumerate() {
                 let left_s = begun.elapsed().as_secs_f64() / (finished + 1) as f64 * (total - finished - 1) as f64;
                 outcomes[index] = self.outcome(&jobs[index], made, (finished + 1, total), left_s)?;
             }

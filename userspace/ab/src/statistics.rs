@@ -106,6 +106,8 @@ pub struct Comparison {
     pub ratio: f64,
     /// Its 95 % interval.
     pub interval: (f64, f64),
+    /// Runs of the side that has fewer.
+    pub runs: usize,
 }
 
 /// What a comparison amounts to.
@@ -118,7 +120,13 @@ pub enum Verdict {
     Better,
     /// The interval lies on the worse side of 1.
     Worse,
+    /// Nobody can tell: with fewer than [`FEWEST_RUNS`] a side chance alone parts them too often.
+    TooFewRuns,
 }
+
+/// Runs a side from which on a verdict is given: chance puts all of one side below all of the other in one case of 10 with three
+/// runs each, in one of 35 with four.
+pub const FEWEST_RUNS: usize = 4;
 
 impl std::fmt::Display for Verdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -126,6 +134,7 @@ impl std::fmt::Display for Verdict {
             Self::NoDifference => "no difference",
             Self::Better => "better",
             Self::Worse => "worse",
+            Self::TooFewRuns => "too few runs",
         })
     }
 }
@@ -140,13 +149,18 @@ impl Comparison {
             .collect();
         ratios.sort_by(f64::total_cmp);
         let tail = RESAMPLES / 40;
-        Self { ratio: arm.median() / reference.median(), interval: (ratios[tail], ratios[RESAMPLES - 1 - tail]) }
+        Self {
+            ratio: arm.median() / reference.median(),
+            interval: (ratios[tail], ratios[RESAMPLES - 1 - tail]),
+            runs: arm.0.len().min(reference.0.len()),
+        }
     }
 
     /// What it amounts to where `better` is better.
     pub fn verdict(&self, better: Better) -> Verdict {
         let (low, high) = self.interval;
         match better {
+            _ if self.runs < FEWEST_RUNS => Verdict::TooFewRuns,
             _ if low <= 1.0 && high >= 1.0 => Verdict::NoDifference,
             Better::Lower if high < 1.0 => Verdict::Better,
             Better::Higher if low > 1.0 => Verdict::Better,
@@ -233,6 +247,16 @@ mod tests {
         );
     }
 
+    #[test]
+    fn few_runs_tell_nothing_however_they_differ() {
+        let verdict = |runs: usize| {
+            let (fast, slow) = (sample(&vec![4.0; runs]), sample(&vec![8.0; runs]));
+            [Comparison::of(&fast, &slow), Comparison::of(&slow, &fast)].map(|one| one.verdict(Better::Lower))
+        };
+        assert_eq!([verdict(1), verdict(3)], [[Verdict::TooFewRuns; 2]; 2]);
+        assert_eq!(verdict(4), [Verdict::Better, Verdict::Worse]);
+    }
+
     /// Two arms with the same true median: the interval must contain 1 about 95 times in 100.
     #[test]
     fn the_interval_covers_the_truth_about_as_often_as_it_says() {
@@ -291,7 +315,8 @@ mod tests {
             let same = sample(&values);
             let comparison = Comparison::of(&same, &same);
             prop_assert_eq!(comparison.ratio, 1.0);
-            prop_assert_eq!(comparison.verdict(Better::Lower), Verdict::NoDifference);
+            let told = if values.len() < FEWEST_RUNS { Verdict::TooFewRuns } else { Verdict::NoDifference };
+            prop_assert_eq!(comparison.verdict(Better::Lower), told);
         }
 
         #[test]

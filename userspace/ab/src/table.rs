@@ -169,7 +169,8 @@ mod tests {
 
     #[test]
     fn every_arm_has_its_time_its_verdict_and_its_facts() {
-        let result = experiment(&[("stock-nb0", &[8.0, 8.0]), ("stock-nb1", &[4.9, 4.8]), ("oracle", &[4.0, 4.0])]);
+        let nb1 = [4.9, 4.8, 4.9, 4.8];
+        let result = experiment(&[("stock-nb0", &[8.0; 4]), ("stock-nb1", &nb1), ("oracle", &[4.0; 4])]);
         let text = super::experiment(&result);
         let line = |start: &str| text.lines().filter(|line| line.starts_with(start)).collect::<Vec<_>>();
         assert!(line("oracle")[0].contains("4.0000") && line("oracle")[0].contains("better"), "{text}");
@@ -182,7 +183,7 @@ mod tests {
         assert!(text.contains("calibration: node 0 to node 1: 186.40 ns a line, expected 186.40 (+0.00 %)"), "{text}");
         let instructions: Vec<&str> = line("oracle")[2].split_whitespace().collect();
         assert_eq!(instructions, ["oracle", "4000.00", "0.825", "0.816..0.833"], "{text}");
-        assert!(text.contains("note: with 2 boots"), "{text}");
+        assert!(text.contains("note: with 4 boots"), "{text}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use tandem_ab::programs::Places;
 use tandem_ab::room::SideBySide;
 use tandem_ab::runner::Runner;
 use tandem_ab::stop::Stop;
-use tandem_ab::store::{Store, write_whole};
+use tandem_ab::store::{Store, check_writable, write_whole};
 use tandem_ab::{arm, in_lab, native, report, table, workload};
 use tandem_machine::MachineFile;
 
@@ -83,7 +83,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), conflicts_with = "native")]
     side_by_side: Option<u16>,
     /// Limit of one run, in time of this machine
-    #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "native")]
     timeout: u64,
     /// Take up finished runs from a saved result: those of the same programs, machine and kernel are not measured again
     #[arg(long, value_name = "FILE", conflicts_with_all = ["compare", "show", "again"])]
@@ -105,6 +105,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         return compare(&files[0], &files[1], arguments.json.as_deref());
     }
     arguments.files.check()?;
+    for file in [&arguments.json, &arguments.save].into_iter().flatten().filter(|file| *file != Path::new("-")) {
+        check_writable(file)?;
+    }
     if let Some(file) = &arguments.show {
         let mut experiments = saved(file)?;
         experiments.iter_mut().for_each(Experiment::renew_notes);

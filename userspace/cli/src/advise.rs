@@ -35,13 +35,9 @@ pub struct Arguments {
 }
 
 fn mebibytes(text: &str) -> Result<u64, String> {
-    let (number, shift): (&str, i32) = match text.to_uppercase().chars().last() {
-        Some('K') => (&text[..text.len() - 1], -10),
-        Some('M') => (&text[..text.len() - 1], 0),
-        Some('G') => (&text[..text.len() - 1], 10),
-        Some('T') => (&text[..text.len() - 1], 20),
-        _ => (text, 0),
-    };
+    let units = [(['k', 'K'], -10), (['m', 'M'], 0), (['g', 'G'], 10), (['t', 'T'], 20)];
+    let of_unit = |(letters, shift): ([char; 2], i32)| Some((text.strip_suffix(letters)?, shift));
+    let (number, shift) = units.into_iter().find_map(of_unit).unwrap_or((text, 0));
     let number: f64 = number.parse().map_err(|_| format!("{text} is no size, for example 4G"))?;
     if !(0.0..1e12).contains(&number) {
         return Err(format!("{text} is no size, for example 4G"));
@@ -194,6 +190,17 @@ fn candidates(rooms: &[Room], size: usize) -> Vec<Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_have_a_unit_and_all_else_is_refused_in_words() {
+        assert_eq!(
+            [mebibytes("2048k"), mebibytes("3"), mebibytes("1G"), mebibytes("1T")],
+            [2, 3, 1024, 1 << 20].map(Ok)
+        );
+        for wrong in ["", "K", "4X", "1\u{fb05}", "-1", "nan"] {
+            assert!(mebibytes(wrong).unwrap_err().ends_with("is no size, for example 4G"), "{wrong}");
+        }
+    }
 
     /// Nodes of four CPUs and 1 GiB in a ring, with idle CPUs and free MiB.
     fn ring(free: &[(f64, u64)]) -> Vec<Room> {

@@ -181,7 +181,7 @@ fn guests_that_memory_has_no_room_for_side_by_side_run_one_at_a_time() {
 #[test]
 fn two_saved_results_are_compared() {
     let tree = Tree::new();
-    let measure = "--machine 2node --workload crossed --arms stock-nb1,oracle --boots 2";
+    let measure = "--machine 2node --workload crossed --arms stock-nb1,oracle --boots 4";
     assert!(tree.ab(&format!("{measure} --save before.json")).status.success());
     tree.behave(4.2);
     assert!(tree.ab(&format!("{measure} --again --save after.json")).status.success());

@@ -96,6 +96,20 @@ fn what_is_shown_is_a_scenario_file() {
     assert_eq!(of(path.to_str().unwrap()), of("phases"));
 }
 
+/// On two nodes the first program has no copy.
+#[test]
+fn a_program_after_one_that_this_machine_has_no_node_for_begins_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    let kind = |name: &str, more: &str| {
+        format!("[[program]]\nname = '{name}'\nthreads = 1\nwork = 1.0\ncompute_ns = 100.0\n{more}\n")
+    };
+    let (far, next) = (kind("far", "copies = 0\ncopies_per_node = 1\nfirst_node = 2"), kind("next", "after = 'far'"));
+    std::fs::write(&path, format!("name = 'x'\nsummary = 'x'\nseconds = 0.1\n{far}{next}")).unwrap();
+    let report = json(&["--machine", &machine("2node"), "--scenario", path.to_str().unwrap(), "--policies", "eevdf"]);
+    assert!(report["arms"][0]["gave_up"].as_bool() != Some(true), "{report}");
+}
+
 #[test]
 fn a_parameter_is_set_in_every_arm_that_has_the_policy_and_in_no_other() {
     let machine = machine("2node");
@@ -134,6 +148,15 @@ fn what_is_wrong_is_said_in_one_sentence() {
     std::fs::write(&path, "name = 'x'\nsummary = 'x'\nseconds = 0\nprogram = []").unwrap();
     let sentence = refused(&["--scenario", path.to_str().unwrap()]);
     assert!(sentence.contains("bad.toml") && sentence.contains("seconds"), "{sentence}");
+    let of_program = |program: &str| {
+        let text = format!("name = 'x'\nsummary = 'x'\nseconds = 1\n[[program]]\nname = 'p'\nwork = 1\n{program}");
+        std::fs::write(&path, text).unwrap();
+        refused(&["--scenario", path.to_str().unwrap()])
+    };
+    let many = of_program("threads = 4611686018427387904\ncompute_ns = 1.0");
+    assert!(many.contains("program p: threads: is 4611686018427388000, may be 65536 at most"), "{many}");
+    let nothing = of_program("threads = 1\n[[program.phase]]\nseconds = 1.0\nuses = []");
+    assert!(nothing.contains("program p: phase.uses: is empty, with compute_ns 0"), "{nothing}");
     std::fs::write(&path, "name = 'x'\nsumary = 'x'").unwrap();
     assert!(refused(&["--scenario", path.to_str().unwrap()]).contains("line 2"));
 }

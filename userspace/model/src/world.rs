@@ -214,8 +214,9 @@ impl Builder<'_> {
         (0..copies)
             .map(|copy| {
                 let start = match before {
-                    Some(programs) => Start::After(programs[copy % programs.len()]),
-                    None => Start::At(kind.start_s * 1e9),
+                    Some(programs) if !programs.is_empty() => Start::After(programs[copy % programs.len()]),
+                    // One that comes after what this machine has no node for waits for nobody.
+                    _ => Start::At(kind.start_s * 1e9),
                 };
                 self.add_copy(kind, start, &places[copy * threads..][..threads])
             })

@@ -20,6 +20,9 @@ pub enum Malformed {
     /// The outer shape.
     #[error("holds columns that cannot be unpacked")]
     Streams,
+    /// The outer shape of a later version.
+    #[error("holds columns that this version does not know: a later tandem reads it")]
+    LaterColumns,
     /// A column has values that no interval has, too few or too many.
     #[error("holds bad values in column {0:?}")]
     Column(Column),

@@ -278,7 +278,7 @@ impl Source {
         };
         let columns = (0..Column::ALL.len() as u8).map(|number| (column(number), Position::default())).collect();
         if !found.is_empty() {
-            return Err(Malformed::Streams);
+            return Err(Malformed::LaterColumns);
         }
         Ok(Self { columns, room: MAX_VALUE_BYTES })
     }

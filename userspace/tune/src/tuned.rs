@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
-use tandem_ab::statistics::{Better, Comparison};
+use tandem_ab::statistics::{Better, Comparison, Verdict};
 
 use crate::apart::{self, RegionResult, regions};
 use crate::first_touch::{Bimodal, Remedy};
@@ -169,10 +169,12 @@ impl Tuned {
         };
         let Some(evidence) = &self.evidence else { return self.alone_in_words(&plan) };
         let [low, high] = evidence.interval;
-        let sure = Comparison { ratio: evidence.speed_up, interval: (low, high) }.verdict(Better::Higher);
+        let runs = evidence.runs[0].min(evidence.runs[1]);
+        let sure = Comparison { ratio: evidence.speed_up, interval: (low, high), runs }.verdict(Better::Higher);
         let so = match sure {
-            tandem_ab::statistics::Verdict::NoDifference => ": no difference that can be told from chance",
-            _ => "",
+            Verdict::NoDifference => ": no difference that can be told from chance",
+            Verdict::TooFewRuns => ": too few runs to tell that from chance",
+            Verdict::Better | Verdict::Worse => "",
         };
         let part = evidence.first_entries.map(|entries| format!(" until its regions were entered {entries} times"));
         let part = part.unwrap_or_default();
@@ -303,7 +305,8 @@ mod tests {
         fs::write(&path, tuned.text().unwrap()).unwrap();
         assert_eq!(Tuned::read(&path).unwrap(), tuned);
         assert_eq!(tuned.measured.len(), 2, "what did not run is not there");
-        assert!(tuned.text().unwrap().contains("2.00 times as fast (95 %: 1.90 to 2.10, 3 and 3 runs)\n"), "{tuned:?}");
+        let said = "2.00 times as fast (95 %: 1.90 to 2.10, 3 and 3 runs): too few runs to tell that from chance\n";
+        assert!(tuned.text().unwrap().contains(said), "{tuned:?}");
         for page_placement in crate::space::ALL {
             let configuration = tuned.configuration.map(|one| Configuration { page_placement, ..one });
             let tuned = Tuned { configuration, ..tuned.clone() };

@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use scx_stats::prelude::*;
 
-use crate::{Activity, Board, MoveView, NodeView, PlanView, ProcessView, SamplerView, Status, ThreadView};
+use crate::{Activity, AgentView, Board, MoveView, NodeView, PlanView, ProcessView, SamplerView, Status, ThreadView};
 
 /// Where schedulers of scx have it.
 pub const SOCKET: &str = "/var/run/scx/root/stats";
@@ -27,6 +27,7 @@ fn data(board: Option<Board>) -> StatsServerData<(), ()> {
         .add_meta(Status::meta())
         .add_meta(SamplerView::meta())
         .add_meta(Activity::meta())
+        .add_meta(AgentView::meta())
         .add_meta(NodeView::meta())
         .add_meta(ProcessView::meta())
         .add_meta(ThreadView::meta())
@@ -41,7 +42,17 @@ fn data(board: Option<Board>) -> StatsServerData<(), ()> {
 /// Never for the shapes of this crate.
 pub fn describe() -> Result<String> {
     let mut text = Vec::new();
-    let names = ["Status", "SamplerView", "Activity", "NodeView", "ProcessView", "ThreadView", "MoveView", "PlanView"];
+    let names = [
+        "Status",
+        "SamplerView",
+        "Activity",
+        "AgentView",
+        "NodeView",
+        "ProcessView",
+        "ThreadView",
+        "MoveView",
+        "PlanView",
+    ];
     let data = data(None);
     for (at, name) in names.iter().enumerate() {
         let mut part = Vec::new();
@@ -140,17 +151,21 @@ mod tests {
         let described = |name: &str| {
             text.lines().any(|line| line.trim_start().starts_with(&format!("{name} ")) && line.contains(" : "))
         };
-        for shape in [
-            serde_json::to_value(Status::default()),
-            serde_json::to_value(NodeView::default()),
-            serde_json::to_value(ProcessView::default()),
-            serde_json::to_value(ThreadView::default()),
-            serde_json::to_value(MoveView::default()),
-            serde_json::to_value(PlanView::default()),
-            serde_json::to_value(SamplerView::default()),
-            serde_json::to_value(Activity::default()),
-        ] {
-            for name in shape.unwrap().as_object().unwrap().keys() {
+        let status = Status {
+            nodes: vec![NodeView::default()],
+            processes: vec![ProcessView::default()],
+            threads: vec![ThreadView::default()],
+            moves: vec![MoveView::default()],
+            plans: vec![PlanView::default()],
+            ..Status::default()
+        };
+        let status = serde_json::to_value(status).unwrap();
+        // Each nested shape is there, alone or as the one entry of a list.
+        let one = |value: &serde_json::Value| value.as_array().and_then(|list| list.first().cloned());
+        let fields = status.as_object().unwrap().values();
+        let nested: Vec<_> = fields.map(|value| one(value).unwrap_or(value.clone())).collect();
+        for shape in std::iter::once(&status).chain(&nested).filter_map(|value| value.as_object()) {
+            for name in shape.keys() {
                 assert!(described(name), "{name} in {text}");
             }
         }

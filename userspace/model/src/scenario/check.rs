@@ -42,6 +42,9 @@ fn program(scenario: &Scenario, index: usize, program: &Program) -> Wrong {
     if sizes.iter().filter(|&&given| given).count() != 1 {
         return at(&place("threads"), "give exactly one of threads, cpus and node_cpus, above 0");
     }
+    if let Some((key, given, most)) = too_many(program) {
+        return at(&place(key), &format!("is {given}, may be {most} at most"));
+    }
     if program.copies == 0 && program.copies_per_node == 0 {
         return at(&place("copies"), "is 0, must be at least 1");
     }
@@ -71,9 +74,26 @@ fn program(scenario: &Scenario, index: usize, program: &Program) -> Wrong {
         .or_else(|| uses(program, &program.uses))
         .or_else(|| {
             program.phases.iter().find_map(|phase| {
-                positive(&place("phase.seconds"), phase.seconds).or_else(|| uses(program, &phase.uses))
+                let does_nothing = phase.uses.is_empty() && program.compute_ns == 0.0;
+                positive(&place("phase.seconds"), phase.seconds)
+                    .or_else(
+                        || if does_nothing { at(&place("phase.uses"), "is empty, with compute_ns 0") } else { None },
+                    )
+                    .or_else(|| uses(program, &phase.uses))
             })
         })
+}
+
+/// What would not fit any machine, with its bound.
+fn too_many(program: &Program) -> Option<(&'static str, f64, f64)> {
+    let bounds = [
+        ("threads", program.threads as f64, 65_536.0),
+        ("cpus", program.cpus, 64.0),
+        ("node_cpus", program.node_cpus, 64.0),
+        ("copies", program.copies as f64, 1024.0),
+        ("copies_per_node", program.copies_per_node as f64, 1024.0),
+    ];
+    bounds.into_iter().find(|&(_, given, most)| given > most)
 }
 
 fn region(program: &Program, index: usize, region: &Region) -> Wrong {
