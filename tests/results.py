@@ -90,7 +90,7 @@ LONG_SIZES = {
         "sp": "--steps 350",
         "is": "--sorts 500",
         "migration": "--operations 2000000",
-        "perf-numa": "--loops 150",
+        "perf-numa": "--loops 450",
         "perf-numa 1x8-bw-thread": "--processes 1 --threads 8 --process-mib 0 --thread-mib 2 --loops 1000",
         "perf-numa 8x1-bw-process": "--processes 8 --threads 1 --process-mib 2 --loops 1000",
         "sysbench-threads": "--events 120000",

@@ -61,8 +61,7 @@ impl Breakpoint {
     /// The process cannot be changed any more.
     pub fn step_over(&self, thread: Pid) -> Result<bool> {
         self.remove(thread)?;
-        ptrace::step(thread, None).context("the program cannot be stepped")?;
-        if !crate::wait::has_stepped(thread)? {
+        if !crate::wait::step(thread)? {
             return Ok(false);
         }
         let word = ptrace::read(thread, self.address as AddressType).context("the program cannot be read")?;

@@ -134,12 +134,7 @@ impl Stopped {
 
     /// Makes one step; what is then in the register for results, or `None` if it ended.
     fn step(&self) -> Result<Option<i64>> {
-        match ptrace::step(self.thread, None) {
-            Ok(()) => {}
-            Err(nix::errno::Errno::ESRCH) => return Ok(None),
-            Err(error) => return Err(error).context("the program cannot be stepped"),
-        }
-        if !crate::wait::has_stepped(self.thread)? {
+        if !crate::wait::step(self.thread)? {
             return Ok(None);
         }
         Ok(ptrace::getregs(self.thread).ok().map(|registers| registers.rax as i64))

@@ -96,13 +96,42 @@ pub fn go_on(thread: Pid, signal: i32) -> Result<()> {
     if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error).context("the program cannot go on") }
 }
 
-/// Waits until `thread`, which was told to make one step, has made it, or cannot; false if it ended instead, which is told as
-/// an event then, as is what other threads do. The first thread of a process has ended only when the others are known to have.
-/// Signals that come meanwhile come again after it.
+/// Has `thread`, which is stopped, make one step; false if it ended instead, which is told as an event then, as is what other
+/// threads do. The first thread of a process has ended only when the others are known to have. Signals wait until it has, as the
+/// kernel keeps them: who sent them, and what with, the C library and timers go by.
 ///
 /// # Errors
-/// The thread cannot be waited for.
-pub fn has_stepped(thread: Pid) -> Result<bool> {
+/// The thread cannot be stepped or waited for.
+pub fn step(thread: Pid) -> Result<bool> {
+    // What a step itself brings about comes in spite of a mask, and then not to the program's handler.
+    let faults = FAULTS.iter().chain(&[libc::SIGTRAP]).fold(0, |mask, signal| mask | 1_u64 << (signal - 1));
+    let begin = || {
+        let blocked = signal_mask(thread, libc::PTRACE_GETSIGMASK, 0)?;
+        signal_mask(thread, libc::PTRACE_SETSIGMASK, !faults)?;
+        ptrace::step(thread, None).map(|()| blocked)
+    };
+    let blocked = match begin() {
+        Ok(blocked) => blocked,
+        // Its end is told as an event.
+        Err(Errno::ESRCH) => return Ok(false),
+        Err(error) => return Err(error).context("the program cannot be stepped"),
+    };
+    let stepped = has_stepped(thread)?;
+    if stepped {
+        signal_mask(thread, libc::PTRACE_SETSIGMASK, blocked).context("the program's signals cannot be let go on")?;
+    }
+    Ok(stepped)
+}
+
+/// Gets or sets which signals a stopped thread blocks.
+fn signal_mask(thread: Pid, request: libc::c_uint, mut mask: u64) -> nix::Result<u64> {
+    // SAFETY: the kernel's set of signals has the 8 bytes of `mask`, which lives through the call.
+    let done = unsafe { libc::ptrace(request, thread.as_raw(), size_of::<u64>(), &raw mut mask) };
+    Errno::result(done).map(|_| mask)
+}
+
+/// Waits until `thread`, which was told to make one step, has made it, or cannot. What cannot be blocked comes again after it.
+fn has_stepped(thread: Pid) -> Result<bool> {
     let mut held = Vec::new();
     loop {
         match next_of_any()? {

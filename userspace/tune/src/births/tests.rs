@@ -168,6 +168,42 @@ int main(void)
     assert_eq!((seen.end, seen.threads), (End::Code(0), 4));
 }
 
+/// Timers and the C library go by them: a signal comes with who sent it and what with, whenever it comes.
+#[test]
+fn signals_keep_their_values_while_memory_is_bound() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = r#"
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+static volatile long ticks, strange;
+static void tick(int signal, siginfo_t *with, void *context)
+{
+	ticks++;
+	strange += with->si_code != SI_TIMER || with->si_value.sival_int != 42;
+}
+int main(void)
+{
+	struct sigaction action = { .sa_sigaction = tick, .sa_flags = SA_SIGINFO | SA_RESTART };
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1, .sigev_value.sival_int = 42 };
+	struct itimerspec every = { { 0, 100000 }, { 0, 100000 } };
+	timer_t timer;
+	sigaction(SIGUSR1, &action, NULL);
+	timer_create(CLOCK_MONOTONIC, &event, &timer);
+	timer_settime(timer, 0, &every, NULL);
+	for (int i = 0; i < 500 || ticks < 100; i++)
+		free(memset(malloc(1 << 20), i, 4096));
+	return strange ? 4 : 0;
+}
+"#;
+    let (file, program) = (directory.path().join("timer.c"), directory.path().join("timer"));
+    std::fs::write(&file, source).unwrap();
+    assert!(Command::new("gcc").args(["-O1", "-o"]).arg(&program).arg(&file).status().unwrap().success());
+    let seen = bound(vec![program.into_os_string()], &[0, 0], "/dev/null".as_ref()).unwrap();
+    assert_eq!(seen.end, End::Code(0));
+}
+
 #[test]
 fn what_outlives_a_program_is_bound_to_its_own_end() {
     let directory = tempfile::tempdir().unwrap();
