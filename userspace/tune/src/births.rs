@@ -67,6 +67,9 @@ struct Process {
     code: Option<OwnCode>,
     /// How many allocations each site has asked for.
     orders: BTreeMap<String, u32>,
+    /// Whether an allocation could be bound, and whether it was said that a later one could not.
+    has_bound: bool,
+    has_said: bool,
 }
 
 /// By what allocations are bound.
@@ -325,7 +328,18 @@ impl Process {
         if from < to {
             self.bound.insert(from, to);
         }
-        runs.iter().try_for_each(|run| bind_run(stopped, begin, run))
+        let bound = runs.iter().try_for_each(|run| bind_run(stopped, begin, run));
+        match bound {
+            // It works on, maybe for hours: cpusets change, and other limits than that of parts are met.
+            Err(error) if self.has_bound => {
+                if !std::mem::replace(&mut self.has_said, true) {
+                    eprintln!("tandem: some memory of the program is where it is touched first: {error:#}");
+                }
+            }
+            Err(error) => return Err(error),
+            Ok(()) => self.has_bound |= !runs.is_empty(),
+        }
+        Ok(())
     }
 
     /// What was bound there is there no more, or not as it was.

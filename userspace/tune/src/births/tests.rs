@@ -204,6 +204,46 @@ int main(void)
     assert_eq!(seen.end, End::Code(0));
 }
 
+/// As after its cpuset has changed. One that cannot be bound at all is told so at once.
+#[test]
+fn a_program_whose_later_memory_cannot_be_bound_works_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = r#"
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+int main(int count, char **words)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mbind, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = { 4, code };
+	if (count == 1)
+		memset(malloc(1 << 20), 1, 1 << 20);
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter))
+		return 3;
+	for (int i = 0; i < 10; i++)
+		memset(malloc(1 << 20), 1, 1 << 20);
+	return 0;
+}
+"#;
+    let (file, program) = (directory.path().join("filter.c"), directory.path().join("filter"));
+    std::fs::write(&file, source).unwrap();
+    assert!(Command::new("gcc").args(["-O1", "-o"]).arg(&program).arg(&file).status().unwrap().success());
+    let program = program.into_os_string();
+    assert_eq!(bound(vec![program.clone()], &[0, 0], "/dev/null".as_ref()).unwrap().end, End::Code(0));
+    let error = bound(vec![program, "at once".into()], &[0, 0], "/dev/null".as_ref()).unwrap_err();
+    assert!(format!("{error:#}").contains("cannot be bound to node 0"), "{error:#}");
+}
+
 #[test]
 fn what_outlives_a_program_is_bound_to_its_own_end() {
     let directory = tempfile::tempdir().unwrap();

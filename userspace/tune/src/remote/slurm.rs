@@ -218,8 +218,10 @@ impl Executor for Slurm {
                 result => break result,
             }
         };
+        // What came since the last look is a finished trial, too.
+        let last = result.and_then(|()| round.hand_over(replied));
         round.end();
-        result
+        last
     }
 }
 
@@ -241,9 +243,7 @@ impl Round<'_> {
     /// Submits what waits, hands over what has come, and looks for what is lost.
     fn go_on(&mut self, replied: &mut dyn FnMut(usize, Reply) -> Result<()>) -> Result<()> {
         self.submit()?;
-        for submission in &mut self.submissions {
-            submission.replies()?.into_iter().try_for_each(|(at, reply)| replied(at, reply))?;
-        }
+        self.hand_over(replied)?;
         if self.is_done() || self.asked.elapsed() < ASK_EVERY {
             return Ok(());
         }
@@ -256,6 +256,14 @@ impl Round<'_> {
                 bail!("a job ended {TRIES} times without a reply, the last time after: {words}");
             }
             self.waiting.extend(lost);
+        }
+        Ok(())
+    }
+
+    /// Hands over replies that have come.
+    fn hand_over(&mut self, replied: &mut dyn FnMut(usize, Reply) -> Result<()>) -> Result<()> {
+        for submission in &mut self.submissions {
+            submission.replies()?.into_iter().try_for_each(|(at, reply)| replied(at, reply))?;
         }
         Ok(())
     }
