@@ -51,6 +51,25 @@ pub fn next_event() -> Result<(Pid, Event)> {
     known.map_or_else(next_of_any, Ok)
 }
 
+/// The next event if there is one already; `None` too where there is no such thread.
+///
+/// # Errors
+/// The threads cannot be waited for.
+pub fn event_that_is_there() -> Result<Option<(Pid, Event)>> {
+    let known = LATER.with_borrow_mut(|later| later.events.pop_front());
+    let mut status = 0;
+    if known.is_some() {
+        return Ok(known);
+    }
+    // SAFETY: the status lives through the call.
+    match unsafe { libc::waitpid(-1, &mut status, libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG) } {
+        0 => Ok(None),
+        -1 if Errno::last() == Errno::ECHILD => Ok(None),
+        -1 => Err(Errno::last()).context("the program cannot be waited for"),
+        pid => Ok(Some((Pid::from_raw(pid), event(status)))),
+    }
+}
+
 fn next_of_any() -> Result<(Pid, Event)> {
     let mut status = 0;
     loop {

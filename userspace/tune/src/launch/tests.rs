@@ -72,6 +72,38 @@ fn what_takes_too_long_is_ended_with_all_its_processes() {
     assert!(state.is_empty() || state.contains(") Z "), "{state}");
 }
 
+/// As daemons are: the parent ends as soon as its child is there. Many times, as it is a race.
+#[test]
+fn a_child_that_outlives_the_program_from_its_first_moment_runs_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = r#"
+#include <stdio.h>
+#include <unistd.h>
+int main(int count, char **words)
+{
+	if (fork())
+		_exit(3);
+	FILE *file = fopen(words[1], "w");
+	return file == NULL || fclose(file);
+}
+"#;
+    let command = build(directory.path(), source);
+    for at in 0..200 {
+        let there = directory.path().join(at.to_string());
+        let words = command.iter().cloned().chain([there.clone().into_os_string()]).collect();
+        let program = Program { command: words, streams: Streams::Ours, functions: Vec::new() };
+        let seats = single_cpus();
+        let places = Places { seats, ..Places::default() };
+        let seen = run(&program, &places, Limit::default(), &Stop::default(), |_| ()).unwrap();
+        assert_eq!(seen.end, End::Code(3));
+        let since = std::time::Instant::now();
+        while !there.exists() {
+            assert!(since.elapsed() < Duration::from_secs(20), "the child of run {at} stands still");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
 #[test]
 fn it_ends_when_the_user_wishes() {
     let stop = Stop::default();

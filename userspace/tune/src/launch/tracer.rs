@@ -19,7 +19,7 @@ use crate::places::Places;
 use crate::process::{Process, bind};
 use crate::regions::{Region, Regions};
 use crate::seat::CpuSet;
-use crate::wait::{Event, go_on, next_event};
+use crate::wait::{Event, event_that_is_there, go_on, next_event};
 
 /// Follows all threads of a program.
 pub(super) struct Tracer<'a> {
@@ -157,7 +157,10 @@ impl<'a> Tracer<'a> {
 
     /// Ends what is left of a program with breakpoints. Otherwise what outlives the program does so untraced from now on.
     fn end_rest(mut self) -> Result<()> {
-        while self.has_breakpoints && !self.processes.is_empty() {
+        if !self.has_breakpoints {
+            return self.let_go();
+        }
+        while !self.processes.is_empty() {
             for &process in self.processes.keys() {
                 // SAFETY: a plain system call; the process was not waited for yet, so its id is its own.
                 unsafe { libc::kill(process.as_raw(), libc::SIGKILL) };
@@ -176,6 +179,24 @@ impl<'a> Tracer<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Lets go of what outlives the program. What was born a moment ago stops first: without a tracer nobody would have it go on.
+    fn let_go(&mut self) -> Result<()> {
+        loop {
+            let next = if self.unborn.is_empty() { event_that_is_there()? } else { Some(next_event()?) };
+            let Some((thread, event)) = next else {
+                // Their parents were killed before they could say whom they made.
+                return self.stopped.iter().try_for_each(|&thread| go_on(thread, 0));
+            };
+            match event {
+                Event::Ended(_) => self.forget(thread),
+                event => match self.stopped_by(thread, event) {
+                    Err(error) if !is_gone(&error) => return Err(error),
+                    _ => {}
+                },
+            }
+        }
     }
 
     fn is_new(&self, thread: Pid) -> bool {
