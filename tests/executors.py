@@ -85,6 +85,16 @@ def free_ports(count):
     return ports
 
 
+def processes_in(folder):
+    """Processes whose present directory is this one, by number."""
+    def is_there(process):
+        try:
+            return (process / "cwd").resolve(strict=True) == folder.resolve()
+        except OSError:
+            return False
+    return [process.name for process in Path("/proc").glob("[0-9]*") if is_there(process)]
+
+
 def wait_for(what, condition):
     """Waits until it is so."""
     end = time.monotonic() + PATIENCE_S
@@ -237,9 +247,7 @@ class WithSlurm(Bench):
             wait_for("some runs", lambda: len(self.runs()) >= 4)
             tuning.send_signal(signal.SIGKILL)
         # The job that was under way goes on, as do those that waited.
-        (self.folder / "seconds").write_text("60")
         self.assertTrue(self.slurm.jobs())
-        (self.folder / "seconds").write_text("0.5")
         before = len(self.runs())
         self.check_result(self.tune("--executor", "slurm"))
         self.assertLessEqual(len(self.runs()) - self.rows(), 3, f"{before} runs before the kill")
@@ -313,8 +321,7 @@ class WithSsh(Bench):
             tuning.send_signal(signal.SIGINT)
             said = tuning.communicate(timeout=PATIENCE_S)[0]
         self.assertEqual(tuning.returncode, 130, said)
-        left = lambda: subprocess.run(["pgrep", "-f", f"{self.folder}"], capture_output=True, check=False).stdout
-        wait_for("nothing is left", lambda: not left())
+        wait_for("nothing is left", lambda: not processes_in(self.folder))
 
 
 if __name__ == "__main__":

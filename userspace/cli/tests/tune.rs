@@ -272,6 +272,12 @@ fn ctrl_c_keeps_what_is_done_and_leaves_no_process() {
     let finished = said.lines().filter(|line| line.ends_with(" s") && !line.contains("configurations")).count();
     assert_eq!(finished, bench.runs() - 1, "{said}");
     assert!(bench.path("prog.tandem.toml").exists());
+    // Who has ended but was not waited for yet has no directory.
+    let is_there = |process: &fs::DirEntry| {
+        fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd == bench.directory.path())
+    };
+    let left: Vec<_> = fs::read_dir("/proc").unwrap().flatten().filter(is_there).map(|one| one.file_name()).collect();
+    assert!(left.is_empty(), "{left:?} are still there: {said}");
 }
 
 #[test]
