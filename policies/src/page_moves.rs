@@ -16,8 +16,8 @@ use crate::model::{Action, Move, Node, NodeId, NodeIndex, PageGroup, Plan, Snaps
 use crate::registry::{MissingSignal, Parameter, Parameters, Signal};
 use crate::users::{Ledger, Weighed};
 
-/// Page groups that one plan moves at most: 32 GiB in groups of 2 MiB, for which a mover at its usual rate takes two minutes. Those
-/// that the policy names first go; the others come with the next plan.
+/// Page groups that one plan moves at most: 32 GiB in groups of 2 MiB, more than a mover moves before what is left is planned anew.
+/// Those that the policy names first go; the others come with the next plan.
 pub const MOST_MOVES: usize = 16_384;
 /// Groups taken along at most.
 pub const PRELOAD_GROUPS: Parameter = Parameter::whole("preload_groups", 8.0, "page groups", 0.0, 512.0);
