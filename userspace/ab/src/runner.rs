@@ -163,14 +163,14 @@ mod tests {
         store: Store,
         stop: Stop,
         said: Mutex<Vec<String>>,
-        _directory: tempfile::TempDir,
+        directory: tempfile::TempDir,
     }
 
     impl Bench {
         fn new() -> Self {
             let directory = tempfile::tempdir().unwrap();
             let store = Store::open(directory.path()).unwrap();
-            Self { store, stop: Stop::default(), said: Mutex::default(), _directory: directory }
+            Self { store, stop: Stop::default(), said: Mutex::default(), directory }
         }
 
         fn run(&self, again: bool, jobs: &[Job], make: &(dyn Fn(&Job) -> Result<Run> + Sync)) -> Vec<Outcome> {
@@ -202,6 +202,21 @@ mod tests {
     fn arms_take_turns_and_another_begins_each_boot() {
         assert_eq!(interleaved(3, 2), [(0, 1), (1, 1), (2, 1), (1, 2), (2, 2), (0, 2)]);
         assert_eq!(interleaved(2, 0), []);
+    }
+
+    #[test]
+    fn where_runs_cannot_be_kept_no_more_are_made() {
+        let (bench, jobs, made) = (Bench::new(), jobs("oracle,worst", 50), AtomicUsize::new(0));
+        std::fs::remove_dir_all(bench.directory.path()).unwrap();
+        let runner =
+            Runner { store: &bench.store, again: false, side_by_side: 1, stop: &bench.stop, say: &|_: &str| () };
+        let make = |job: &Job| {
+            made.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            Ok(measured(job))
+        };
+        assert!(runner.run(&jobs, &make).is_err());
+        assert!(made.into_inner() < jobs.len(), "each may take minutes");
     }
 
     #[test]
