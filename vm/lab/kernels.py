@@ -3,6 +3,7 @@
 
 from pathlib import Path
 import subprocess
+import tempfile
 
 from lab import BUILD, CACHE, REPO, SETUP, LabError, process, qemu
 
@@ -33,7 +34,10 @@ def kvm_boots(kernel, initramfs):
     answer = BUILD / "vm" / f"kvm-{boot_id}"
     if not answer.exists():
         answer.parent.mkdir(parents=True, exist_ok=True)
-        answer.write_text("yes" if _probe(kernel, initramfs) else "no")
+        # Whole at once: another run may read it at any moment.
+        with tempfile.NamedTemporaryFile("w", dir=answer.parent, prefix="kvm-", delete=False) as written:
+            written.write("yes" if _probe(kernel, initramfs) else "no")
+        Path(written.name).rename(answer)
     return answer.read_text() == "yes"
 
 

@@ -61,7 +61,7 @@ def cores_per_llc(machine):
 
 
 def check_memory(machine, timed, meminfo=Path("/proc/meminfo")):
-    """Refuses a machine with more memory than this host has to give; guests that run already have taken theirs."""
+    """Refuses a machine with more memory than this host has to give now; guests that began a moment ago have not taken theirs yet."""
     line = next(line for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable:"))
     available_mb = int(line.split()[1]) // 1024
     needed_mb = OWN_MB + machine.memory_mb + (machine.memory_mb // DIRECTORY_PART if timed else 0)

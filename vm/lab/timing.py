@@ -102,8 +102,6 @@ def arguments(machine, seed, directory):
 
 def truth(request, directory):
     """The ground truth of a run as a dictionary."""
-    path = directory / "records"
-    lines = path.read_text().splitlines() if path.exists() else []
     values = flat(request.machine)
     return {
         "schema": 1,
@@ -117,13 +115,19 @@ def truth(request, directory):
             for key, value in values.items()
             if key.startswith(("core.", "caches.", "memory.", "coherence.", "paging.")) or key.endswith(("latency_ns", "bandwidth_mb_s"))
         },
-        "records": [record for line in lines if (record := whole(line)) is not None],
+        "records": records(directory / "records"),
     }
 
 
-def whole(line):
-    """A record; None for the last line of a QEMU that was killed while it wrote."""
+def records(path):
+    """All records of a file, which is not there if QEMU ended early; its last line may be cut off, where QEMU was killed while it wrote."""
+    text = path.read_text() if path.exists() else ""
+    finished, _, cut_off = text.rpartition("\n")
     try:
-        return json.loads(line)
+        found = [json.loads(line) for line in finished.splitlines()]
+    except ValueError as error:
+        raise LabError(f"{path} has a line that is no record ({error}): run it again") from error
+    try:
+        return [*found, json.loads(cut_off)] if cut_off else found
     except ValueError:
-        return None
+        return found

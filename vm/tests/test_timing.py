@@ -132,6 +132,11 @@ class Truth(unittest.TestCase):
             (Path(folder) / "records").write_text('{"at_ns":5,"mark":null}\n{"at_ns":9,"ma')
             self.assertEqual(len(timing.truth(request(pair()), Path(folder))["records"]), 1)
 
+    def test_a_bad_record_among_others_is_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "records").write_text('{"at_ns":5,"ma\n{"at_ns":9,"mark":1}\n')
+            self.assertRaisesRegex(LabError, "has a line that is no record", timing.truth, request(pair()), Path(folder))
+
 
 class Calibration(unittest.TestCase):
     WALKS = [{"from": 0, "to": 2, "ns": 180.9}, {"from": 2, "to": 0, "ns": 185.0}]

@@ -73,7 +73,7 @@ pub struct Outcome {
     pub p99_ns: Option<u64>,
 }
 
-/// Servers that run; killed when dropped.
+/// Programs that run; killed when dropped.
 struct Running(Vec<Child>);
 
 impl Drop for Running {
@@ -101,8 +101,11 @@ pub fn run(session: &Session, folder: &Path) -> Result<Outcome> {
     let logs: Vec<PathBuf> = (0..session.commands.len()).map(|at| folder.join(format!("command-{at}.log"))).collect();
     let begin_ns = monotonic_ns();
     mark::begin();
-    let started = session.commands.iter().zip(&logs).map(|(words, log)| start(words, folder, log));
-    let mut commands = Running(started.collect::<Result<_>>()?);
+    let mut commands = Running(Vec::new());
+    for (words, log) in session.commands.iter().zip(&logs) {
+        // One by one, so that those that run are ended where the next does not start.
+        commands.0.push(start(words, folder, log)?);
+    }
     for ((child, words), log) in commands.0.iter_mut().zip(&session.commands).zip(&logs) {
         let status = child.wait().context("a program cannot be waited for")?;
         if !status.success() {
@@ -196,6 +199,18 @@ mod tests {
         assert_eq!(said, "sh failed (exit status: 3): no memory");
         let said = ran(&session(&[&["no-such-program"]], |_| Ok(Own::default()))).err().unwrap().to_string();
         assert!(said.starts_with("no-such-program does not start"), "{said}");
+    }
+
+    #[test]
+    fn what_runs_is_ended_where_the_next_does_not_start() {
+        // A length that no other sleep has.
+        let length = format!("1000.{}", std::process::id());
+        assert!(ran(&session(&[&["sleep", &length], &["no-such-program"]], |_| Ok(Own::default()))).is_err());
+        let command = format!("sleep\0{length}\0");
+        let runs = std::fs::read_dir("/proc").unwrap().any(|process| {
+            std::fs::read_to_string(process.unwrap().path().join("cmdline")).is_ok_and(|words| words == command)
+        });
+        assert!(!runs, "it still runs");
     }
 
     #[test]
