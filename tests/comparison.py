@@ -56,7 +56,11 @@ def failures(rounds):
         for number, report in enumerate(rounds, 1) for goal in report["goals"] if not goal["met"]
     ]
     values = by_arm(rounds)
-    stock, tandem = (statistics.median(values["crossed", arm, "remote_share_end"]) for arm in ("stock", "tandem"))
+    shares = {arm: values["crossed", arm, "remote_share_end"] for arm in ("stock", "tandem")}
+    unknown = [arm for arm, known in shares.items() if None in known]
+    if unknown:
+        return [*found, f"crossed: a round has no remote share of {' and '.join(unknown)}"]
+    stock, tandem = map(statistics.median, shares.values())
     if not tandem < stock:
         found.append(f"crossed: median remote share {tandem:.3f} under scx_tandem, {stock:.3f} under stock")
     return found

@@ -254,17 +254,20 @@ def coupled_table(by_machine):
 
 
 def slowest(reports, arm):
-    """Geometric mean over scenarios and seeds of the slowest program's speed, of what it has alone and local."""
+    """Geometric mean over scenarios and seeds of the slowest program's speed, of what it has alone and local; None if a run was given up."""
     speeds = []
     for report in reports:
         times = next(entry["times_s"] for entry in report["arms"] if entry["name"] == arm)
+        if None in times:
+            return None
         speeds.extend(math.log(report["ideal_seconds"] / time) for time in times)
     return math.exp(statistics.fmean(speeds))
 
 
 def fairness_table(by_machine):
     mixes = [report for report in by_machine["2node"] if family(report["scenario"]) == "sam"]
-    rows = [[name, paper or "-", f"{slowest(mixes, arm):.2f}", f"`{arm}`"] for name, paper, arm in FAIRNESS]
+    speeds = [(name, paper, slowest(mixes, arm), arm) for name, paper, arm in FAIRNESS]
+    rows = [[name, paper or "-", "-" if speed is None else f"{speed:.2f}", f"`{arm}`"] for name, paper, speed, arm in speeds]
     return table(["placed by", "paper", "here", "arm"], rows)
 
 

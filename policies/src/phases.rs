@@ -63,9 +63,10 @@ impl PhaseWatch {
         self.mean_before(0, window)
     }
 
-    /// Mean C_H of the `window` slices before the last `skip` ones.
+    /// Mean C_H of the `window` slices before the last `skip` ones, or of those there are; 0 of none.
     fn mean_before(&self, skip: usize, window: usize) -> f64 {
-        self.heterogeneity.iter().rev().skip(skip).take(window).sum::<f64>() / window as f64
+        let count = self.heterogeneity.len().saturating_sub(skip).min(window);
+        self.heterogeneity.iter().rev().skip(skip).take(window).sum::<f64>() / count.max(1) as f64
     }
 
     fn differs(&self, window: usize, min_change: f64) -> bool {
@@ -89,7 +90,7 @@ mod tests {
         let starts: Vec<Start> = (0..40).map(|slice| watch.add(if slice < 20 { 9.0 } else { 3.0 }, 5, 0.2)).collect();
         let at = |what: Start| (0..40).filter(|&slice| starts[slice] == what).collect::<Vec<_>>();
         assert_eq!((at(Start::First), at(Start::Change)), (vec![4], vec![21]));
-        assert_eq!(watch.mean(5), 3.0);
+        assert_eq!((watch.mean(5), watch.mean(100)), (3.0, 3.0), "only two windows are kept");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //!
 //! Problem: threads that share lines run on different nodes; bringing them together displaces others, which then are
 //! far from their memory or crowd one node's memory. Mechanism (SAM, ATC 2015), in this order at each decision:
-//! 0. a move of an earlier decision is validated: the transfers within the node must have risen, or it is undone;
+//! 0. a move of an earlier decision is validated: the transfers within the node must have risen and those across nodes
+//!    fallen, or it is undone;
 //! 1. threads with transfers across nodes above a threshold are brought to one node, as far as they fit: to a free
 //!    slot, else for a CPU-bound thread, else reluctantly for a memory-bound one, whose origin is remembered; never for
 //!    a thread with many transfers within its node, which is with its group;

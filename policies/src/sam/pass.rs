@@ -86,7 +86,7 @@ impl<'a> Pass<'a> {
         Self { snapshot, parameters, state, tasks, rooms, loads, moves: Vec::new() }
     }
 
-    /// Undoes moves after which the transfers within the node did not rise.
+    /// Undoes moves after which the transfers within the node did not rise, or those across nodes did not fall.
     pub(super) fn validate(&mut self) {
         for (id, trial) in self.state.trials.clone() {
             let Some(at) = self.tasks.iter().position(|task| task.thread.id == id) else { continue };
@@ -95,22 +95,23 @@ impl<'a> Pass<'a> {
             if task.class == Class::Unknown || 2 * task.thread.run_ns[trial.to] < ran_ns {
                 continue;
             }
-            let rise = task.within - trial.within;
-            if rise > 0.0 && rise >= self.parameters.get("min_rise_percent") / 100.0 * trial.across {
+            let (rise, fall) = (task.within - trial.within, trial.across - task.across);
+            if fall > 0.0 && rise > 0.0 && rise >= self.parameters.get("min_rise_percent") / 100.0 * trial.across {
                 self.state.trials.remove(&id);
             } else {
-                self.undo(at, &trial, rise);
+                self.undo(at, &trial, rise, fall);
             }
         }
     }
 
-    fn undo(&mut self, at: usize, trial: &Trial, rise: f64) {
+    fn undo(&mut self, at: usize, trial: &Trial, rise: f64, fall: f64) {
         let (to, id) = (trial.from.0, self.tasks[at].thread.id);
         let why = format!(
-            "undone: transfers within node {} rose by {:.2} of {:.2} lines per 1000 cycles",
+            "undone: of {:.2} lines per 1000 cycles across nodes {:.2} went, transfers within node {} rose by {:.2}",
+            1000.0 * trial.across,
+            1000.0 * fall,
             self.id(trial.to.0),
-            1000.0 * rise,
-            1000.0 * trial.across
+            1000.0 * rise
         );
         let displaced = (0..self.tasks.len()).find(|&other| Some(self.tasks[other].thread.id) == trial.displaced);
         let back = displaced.filter(|&other| self.can_change_places(at, other) && self.tasks[other].node == to);

@@ -273,8 +273,21 @@ fn a_move_after_which_transfers_within_the_node_do_not_rise_is_undone() {
     assert_eq!(world.places(), [0, 0, 1]);
     let plan = world.step();
     assert_eq!(world.places()[1], 1);
-    let reason = "undone: transfers within node 0 rose by 0.00 of 1.30 lines per 1000 cycles";
+    let reason = "undone: of 1.30 lines per 1000 cycles across nodes 0.00 went, transfers within node 0 rose by 0.00";
     assert_eq!(plan.moves[0].reason, reason);
+}
+
+/// Who begins to share with more threads is not better off for the move.
+#[test]
+fn a_move_after_which_transfers_across_nodes_do_not_fall_is_undone() {
+    let undone = |across_nodes: f64| {
+        let mut world = World::new(two_nodes(2), &[(0, A), (1, A), (1, Load::Hog)]);
+        world.step();
+        assert_eq!(world.places(), [0, 0, 1]);
+        world.snapshot.threads[1].transfers_per_s = Some(Transfers { within_node: SHARER_PER_S, across_nodes });
+        world.plan().moves.iter().any(|moved| moved.reason.starts_with("undone: of 1.30 lines per 1000 cycles"))
+    };
+    assert!(undone(SHARER_PER_S) && !undone(0.9 * SHARER_PER_S));
 }
 
 #[test]
