@@ -99,7 +99,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::testing::{experiment, failed};
+    use crate::testing::{experiment, experiment_of_rates, failed};
 
     #[test]
     fn the_results_of_the_documents_can_be_compared() {
@@ -125,6 +125,16 @@ mod tests {
         assert_eq!((compared.arms[0].verdict, compared.arms[1].verdict), (Verdict::Better, Verdict::NoDifference));
         assert!((compared.arms[0].ratio - 0.9).abs() < 1e-12);
         assert_eq!(compared.notes, ["worst is in A only"]);
+    }
+
+    #[test]
+    fn a_higher_rate_than_earlier_is_better() {
+        let (before, after) = ([5.0, 5.1, 5.0, 5.0], [4.5, 4.6, 4.5, 4.5]);
+        let verdict = |before: &[f64], after: &[f64]| {
+            let [before, after] = [before, after].map(|rates| experiment_of_rates(&[("scx_tandem", rates)]));
+            Compared::of(&before, &after).unwrap().arms[0].verdict
+        };
+        assert_eq!((verdict(&before, &after), verdict(&after, &before)), (Verdict::Worse, Verdict::Better));
     }
 
     #[test]

@@ -284,7 +284,8 @@ fn best_stock(arms: &[ArmResult], better: Better) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{experiment, failed, frame, job, run};
+    use crate::statistics::Verdict;
+    use crate::testing::{experiment, experiment_of_rates, failed, frame, job, run};
 
     #[test]
     fn an_arm_that_did_other_work_than_the_rest_is_invalid_and_no_reference() {
@@ -326,6 +327,24 @@ mod tests {
         assert_eq!((oracle.verdict, reference.verdict), (Some(Verdict::Better), None));
         assert_eq!(result.arm("worst").unwrap().verdict, Some(Verdict::Worse));
         assert!(result.is_valid());
+    }
+
+    #[test]
+    fn of_rates_the_highest_stock_arm_is_the_reference_and_less_is_worse() {
+        let slow_once = [30.0, 30.0, 30.0, 30.0, 10.0];
+        let result = experiment_of_rates(&[
+            ("stock-nb0", &[10.0; 5]),
+            ("stock-nb1", &[20.0; 5]),
+            ("scx_tandem", &slow_once),
+            ("worst", &[5.0; 5]),
+        ]);
+        assert_eq!(result.best_stock().unwrap().name, "stock-nb1");
+        let verdict = |name: &str| result.arm(name).unwrap().verdict;
+        assert_eq!((verdict("stock-nb0"), verdict("worst")), (Some(Verdict::Worse), Some(Verdict::Worse)));
+        assert_eq!(result.arm("scx_tandem").unwrap().ratio_to_best_stock, Some(1.5));
+        assert_eq!(result.arm("scx_tandem").unwrap().bad_boot_share, Some(0.2));
+        let faster = experiment_of_rates(&[("stock-nb1", &[20.0; 5]), ("scx_tandem", &[30.0; 5])]);
+        assert_eq!(faster.arm("scx_tandem").unwrap().verdict, Some(Verdict::Better));
     }
 
     #[test]

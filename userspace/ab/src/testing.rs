@@ -66,20 +66,26 @@ pub fn run(arm: &str, seed: u64, seconds: f64) -> Run {
 
 /// An experiment whose arms had these runs.
 pub fn experiment(arms: &[(&str, &[f64])]) -> Experiment {
-    build(arms, None)
+    build(arms, Better::Lower, None)
+}
+
+/// The same of rates, of which the higher is the better one.
+pub fn experiment_of_rates(arms: &[(&str, &[f64])]) -> Experiment {
+    build(arms, Better::Higher, None)
 }
 
 /// The same, with one more boot of `arm` that failed for `reason`.
 pub fn failed(arms: &[(&str, &[f64])], arm: &str, reason: &str) -> Experiment {
-    build(arms, Some((arm, reason)))
+    build(arms, Better::Lower, Some((arm, reason)))
 }
 
-fn build(arms: &[(&str, &[f64])], failure: Option<(&str, &str)>) -> Experiment {
+fn build(arms: &[(&str, &[f64])], better: Better, failure: Option<(&str, &str)>) -> Experiment {
     let mut jobs = Vec::new();
     let boots = arms.iter().map(|(_, values)| values.len()).max().unwrap_or(0) as u64;
     for (name, values) in arms {
         for (boot, &value) in (1..).zip(*values) {
-            let run = run(name, boot, value);
+            let mut run = run(name, boot, value);
+            run.report.better = better;
             jobs.push((job(name, &run), Outcome::Done(Box::new(run))));
         }
         if let Some((_, reason)) = failure.filter(|(failed, _)| failed == name) {

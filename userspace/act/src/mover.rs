@@ -411,6 +411,8 @@ mod fault_tests;
 #[cfg(test)]
 mod growth_tests;
 #[cfg(test)]
+mod interrupted_tests;
+#[cfg(test)]
 mod memory_tests;
 #[cfg(test)]
 mod tests;

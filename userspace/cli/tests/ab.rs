@@ -257,6 +257,8 @@ fn bad_input_is_refused_in_one_sentence_before_anything_runs() {
         ("--machine 2node --workload crossed --arms oracle --lab /no/lab.py", "the lab /no/lab.py is not there"),
         ("--machine 2node --workload crossed --arms /no/scx", "the arm /no/scx: /no/scx is missing"),
         ("--machine 2node --workload crossed --arms oracle --resume /no/file", "/no/file cannot be read"),
+        ("--machine 2node --workload crossed --arms oracle --json /no/file", "/no/file"),
+        ("--machine 2node --workload crossed --arms oracle --save /no/file", "/no/file"),
         ("--machine 2node --workload crossed --arms scx_tandem", "scx_tandem is missing: build it by ./run build"),
     ] {
         let output = tree.ab(words);

@@ -438,5 +438,5 @@ fn a_file_that_is_no_result_is_refused() {
     assert!(text(&output.stderr).contains("prog: is no result of tandem tune"), "{output:?}");
     let output = bench.tandem(&["run", "--tuned", "prog", "--dry-run", "--", "./prog"]);
     assert!(text(&output.stderr).contains("cannot be used with"), "{output:?}");
-    assert!(!Path::new("prog.tandem.toml").exists());
+    assert!(!bench.path("prog.tandem.toml").exists());
 }

@@ -331,6 +331,18 @@ mod tests {
     }
 
     #[test]
+    fn a_store_of_version_3_is_gone_on_with() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("old");
+        let store = Store::open(&path, &"one").unwrap();
+        store.keep("8", 0, &ended(1.0)).unwrap();
+        store.connection.execute_batch("DROP TABLE written; PRAGMA user_version = 3").unwrap();
+        drop(store);
+        let store = Store::open(&path, &"one").unwrap();
+        assert_eq!((store.run("8", 0).unwrap(), store.written().unwrap()), (Some(ended(1.0)), BTreeSet::new()));
+    }
+
+    #[test]
     fn who_uses_which_page_is_kept_by_experiment_and_number_of_threads() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("runs");

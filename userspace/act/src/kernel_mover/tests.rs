@@ -240,6 +240,48 @@ fn a_plan_that_is_undone_while_pages_go_takes_back_what_went() {
 }
 
 #[test]
+fn what_a_stopped_plan_or_a_cancelled_move_has_moved_stays_and_rests() {
+    type Halt = fn(&mut KernelMover<Shared, Shared>, &mut Cooldowns) -> Vec<Outcome>;
+    let stop: Halt = |mover, cooldowns| mover.stop(Generation(1), 1, cooldowns);
+    let cancel: Halt = |mover, cooldowns| mover.cancel_all(1, cooldowns);
+    for halt in [stop, cancel] {
+        let (kernel, mut cooldowns) = (kernel(), Cooldowns::new(16));
+        let mut mover = mover(&kernel);
+        mover.enqueue(wanted(), 0, &cooldowns).unwrap();
+        assert!(mover.run(0, &mut cooldowns).is_empty());
+        assert_eq!(mover.queued_of(Generation(1)), [(wanted().group, NodeId(1))]);
+        assert!(mover.stop(Generation(2), 1, &mut cooldowns).is_empty(), "another plan's");
+        let stopped = halt(&mut mover, &mut cooldowns);
+        assert_eq!((stopped.len(), stopped[0].ended, stopped[0].moved_pages), (1, Ended::Cancelled, 60));
+        assert_eq!((mover.queued_groups(), mover.queued_of(Generation(1))), (0, vec![]));
+        assert_eq!(mover.enqueue(wanted(), 2, &cooldowns), Err(Refused::Cooldown));
+    }
+}
+
+#[test]
+fn a_thread_that_is_lent_is_given_back_where_all_is_cancelled() {
+    let (kernel, mut cooldowns) = (kernel(), Cooldowns::new(16));
+    let mut mover = mover(&kernel);
+    mover.enqueue(wanted(), 0, &cooldowns).unwrap();
+    mover.run(0, &mut cooldowns);
+    assert!(kernel.0.lock().unwrap().drawn);
+    mover.cancel_all(1, &mut cooldowns);
+    assert!(!kernel.0.lock().unwrap().drawn);
+}
+
+#[test]
+fn more_groups_than_fit_the_queue_are_refused_and_a_plan_of_long_ago_cannot_be_undone() {
+    let (kernel, mut cooldowns) = (kernel(), Cooldowns::new(16));
+    let mut mover = KernelMover::new(kernel.clone(), kernel, MoverConfig { queue_groups: 1, ..MoverConfig::default() });
+    mover.enqueue(wanted(), 0, &cooldowns).unwrap();
+    assert_eq!(mover.enqueue(wanted(), 0, &cooldowns), Err(Refused::QueueFull));
+    run_all(&mut mover, &mut cooldowns);
+    mover.forget_before(Generation(2));
+    mover.undo(Generation(1), ROUND_NS, 10);
+    assert_eq!(mover.queued_groups(), 0);
+}
+
+#[test]
 fn why_the_kernel_cannot_be_asked_is_told() {
     let outcome = |set: &dyn Fn(&mut Kernel)| {
         let (kernel, mut cooldowns) = (kernel(), Cooldowns::new(16));

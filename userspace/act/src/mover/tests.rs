@@ -16,7 +16,7 @@ const PROCESS: ProcessId = ProcessId(42);
 /// Pages with their raw status, what stops them, and what a call takes.
 #[derive(Default)]
 pub(super) struct Script {
-    pages: BTreeMap<u64, i32>,
+    pub(super) pages: BTreeMap<u64, i32>,
     /// Pages that stay busy for this many tries.
     busy: BTreeMap<u64, u32>,
     shared: BTreeSet<u64>,
@@ -111,7 +111,12 @@ pub(super) fn one_by_one() -> MoverConfig {
 }
 
 pub(super) fn mover(script: Script) -> (Mover<Mutex<Script>>, Cooldowns) {
-    (Mover::new(Mutex::new(script), MoverConfig::default()), Cooldowns::new(64))
+    within(MoverConfig::default(), script)
+}
+
+/// The same within other bounds.
+pub(super) fn within(config: MoverConfig, script: Script) -> (Mover<Mutex<Script>>, Cooldowns) {
+    (Mover::new(Mutex::new(script), config), Cooldowns::new(64))
 }
 
 #[test]
@@ -132,8 +137,8 @@ fn only_pages_that_are_elsewhere_are_sent_and_every_page_is_counted() {
 
 #[test]
 fn the_page_budget_holds_and_the_rest_continues() {
-    let (mut mover, mut cooldowns) = mover(resident(2048, 0));
-    mover.pages = Bucket::new(512, 512);
+    let (mut mover, mut cooldowns) =
+        within(MoverConfig { pages_per_s: 512, ..MoverConfig::default() }, resident(2048, 0));
     mover.enqueue(wanted(0, 2048, 1, 1), 0, &cooldowns).unwrap();
     for second in 0..3 {
         assert!(mover.run(second * S, &mut cooldowns).is_empty());
@@ -146,15 +151,15 @@ fn the_page_budget_holds_and_the_rest_continues() {
 #[test]
 fn call_time_overdrawn_is_paid_back_first() {
     let mut script = resident(1024, 0);
-    script.ns_per_page = 1_000_000;
-    let (mut mover, mut cooldowns) = mover(script);
-    mover.call_ns = Bucket::new(100_000_000, 100_000_000);
+    script.ns_per_page = 10_000_000;
+    let config = MoverConfig { call_ns_per_s: 100_000_000, ..MoverConfig::default() };
+    let (mut mover, mut cooldowns) = within(config, script);
     mover.enqueue(wanted(0, 1024, 1, 1), 0, &cooldowns).unwrap();
     mover.run(0, &mut cooldowns);
-    assert_eq!(mover.system.lock().unwrap().sent.len(), 512, "512 ms taken of 100 ms");
-    mover.run(4 * S, &mut cooldowns);
+    assert_eq!(mover.system.lock().unwrap().sent.len(), 512, "5.12 s taken of 3 s");
+    mover.run(21 * S, &mut cooldowns);
     assert_eq!(mover.system.lock().unwrap().sent.len(), 512);
-    mover.run(5 * S, &mut cooldowns);
+    mover.run(22 * S, &mut cooldowns);
     assert_eq!(mover.system.lock().unwrap().sent.len(), 1024);
 }
 
@@ -162,17 +167,17 @@ fn call_time_overdrawn_is_paid_back_first() {
 fn saved_call_time_is_spent_at_once_but_no_run_takes_long() {
     let mut script = resident(64 * 512, 0);
     script.ns_per_page = 100_000;
-    let (mut mover, mut cooldowns) = mover(script);
-    mover.call_ns = Bucket::new(100_000_000, S);
+    let config = MoverConfig { call_ns_per_s: 100_000_000, ..MoverConfig::default() };
+    let (mut mover, mut cooldowns) = within(config, script);
     mover.enqueue(wanted(0, 64 * 512, 1, 1), 0, &cooldowns).unwrap();
-    for batch in 1..=20 {
+    for batch in 1..=59 {
         assert!(mover.is_ready(0));
         mover.run(0, &mut cooldowns);
         assert_eq!(mover.system.lock().unwrap().sent.len(), batch * 512, "51 ms a run");
     }
-    assert!(!mover.is_ready(0), "1 s of calls is spent");
+    assert!(!mover.is_ready(0), "what is saved in 30 s, 3 s of calls, is spent");
     mover.run(0, &mut cooldowns);
-    assert_eq!(mover.system.lock().unwrap().sent.len(), 20 * 512);
+    assert_eq!(mover.system.lock().unwrap().sent.len(), 59 * 512);
 }
 
 /// A kernel in which no call ends before a second one has begun.
@@ -290,9 +295,10 @@ fn busy_pages_are_tried_once_more_after_the_back_off() {
     let (mut mover, mut cooldowns) = mover(script);
     mover.enqueue(wanted(0, 4, 1, 1), 0, &cooldowns).unwrap();
     assert!(mover.run(0, &mut cooldowns).is_empty());
-    assert!(mover.run(1, &mut cooldowns).is_empty());
+    let due_ns = MoverConfig::default().retry_after_ns;
+    assert!(mover.run(due_ns - 1, &mut cooldowns).is_empty());
     assert_eq!(mover.system.lock().unwrap().sent.len(), 4, "not before its time");
-    let outcome = mover.run(S, &mut cooldowns).remove(0);
+    let outcome = mover.run(due_ns, &mut cooldowns).remove(0);
     assert_eq!((outcome.moved_pages, outcome.busy_pages, mover.system.lock().unwrap().sent.len()), (3, 1, 6));
 }
 
@@ -300,7 +306,7 @@ fn busy_pages_are_tried_once_more_after_the_back_off() {
 fn groups_that_waited_go_before_later_ones_in_their_order() {
     let mut script = resident(4, 0);
     script.busy = [(0, 1), (PAGE_BYTES, 1)].into();
-    let (mut mover, mut cooldowns) = (Mover::new(Mutex::new(script), one_by_one()), Cooldowns::new(64));
+    let (mut mover, mut cooldowns) = within(one_by_one(), script);
     (0..3).for_each(|page| mover.enqueue(wanted(page, 1, 1, 1), 0, &cooldowns).unwrap());
     assert_eq!(mover.run(0, &mut cooldowns)[0].group, group(2), "the first two wait");
     mover.enqueue(wanted(3, 1, 1, 1), 0, &cooldowns).unwrap();
@@ -312,7 +318,7 @@ fn groups_that_waited_go_before_later_ones_in_their_order() {
 fn a_full_target_stops_all_moves_to_it_and_only_those() {
     let mut script = resident(12, 0);
     script.room = Some(2);
-    let (mut mover, mut cooldowns) = (Mover::new(Mutex::new(script), one_by_one()), Cooldowns::new(64));
+    let (mut mover, mut cooldowns) = within(one_by_one(), script);
     mover.enqueue(wanted(0, 4, 1, 1), 0, &cooldowns).unwrap();
     mover.enqueue(wanted(4, 4, 1, 1), 0, &cooldowns).unwrap();
     let outcomes = mover.run(0, &mut cooldowns);

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use super::processes::Processes;
 
@@ -21,6 +22,10 @@ impl ControlGroups {
     /// The number of the control group that a process was in a short time ago (`now_ns` on CLOCK_MONOTONIC); `None` for the
     /// root's, in which nothing belongs together, and if it cannot be told.
     pub fn number(&mut self, process: u32, now_ns: u64) -> Option<u64> {
+        self.number_by(read, process, now_ns)
+    }
+
+    fn number_by(&mut self, read: impl Fn(u32) -> Option<u64>, process: u32, now_ns: u64) -> Option<u64> {
         let fresh = |&&(read_ns, _): &&(u64, _)| now_ns.saturating_sub(read_ns) < RENEWAL_NS;
         if let Some(&(_, number)) = self.0.get(&process).filter(fresh) {
             return number;
@@ -37,10 +42,16 @@ impl ControlGroups {
 }
 
 fn read(process: u32) -> Option<u64> {
-    let mut processes = Processes::default();
-    let path = processes.control_group(process).filter(|path| !path.trim_matches('/').is_empty())?;
-    // A group's number is that of its directory.
-    Some(fs::metadata(format!("{MOUNT}{path}")).ok()?.ino())
+    number_of(Path::new(MOUNT), Processes::default().control_group(process)?)
+}
+
+/// A group's number, which is that of its directory below `mount`; the root's has none.
+fn number_of(mount: &Path, path: &str) -> Option<u64> {
+    let below = path.trim_matches('/');
+    if below.is_empty() {
+        return None;
+    }
+    Some(fs::metadata(mount.join(below)).ok()?.ino())
 }
 
 #[cfg(test)]
@@ -48,19 +59,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_has_the_number_of_its_groups_directory_for_some_time() {
-        let own = std::process::id();
-        let path = Processes::default().control_group(own).map(str::to_owned);
-        let number =
-            path.filter(|path| path != "/").and_then(|path| Some(fs::metadata(format!("{MOUNT}{path}")).ok()?.ino()));
+    fn a_group_has_the_number_of_its_directory_and_the_root_has_none() {
+        let mount = tempfile::tempdir().unwrap();
+        fs::create_dir_all(mount.path().join("a.slice/b.scope")).unwrap();
+        let directory = fs::metadata(mount.path().join("a.slice/b.scope")).unwrap().ino();
+        let number = |path: &str| number_of(mount.path(), path);
+        assert_eq!(number("/a.slice/b.scope"), Some(directory));
+        assert!(number("/a.slice").is_some_and(|other| other != directory));
+        assert_eq!((number("/"), number("/gone.scope")), (None, None));
+        assert_eq!(read(u32::MAX), None, "there is no such process");
+    }
+
+    #[test]
+    fn what_was_read_counts_for_some_time_and_while_the_process_is_managed() {
         let mut groups = ControlGroups::default();
-        assert_eq!(groups.number(own, 0), number);
-        assert_eq!(groups.number(u32::MAX, 0), None, "there is no such process");
-        groups.0.insert(own, (0, Some(7)));
-        assert_eq!(groups.number(own, RENEWAL_NS - 1), Some(7), "it is not read each time");
-        assert_eq!(groups.number(own, RENEWAL_NS), number, "it may have been moved meanwhile");
-        groups.0.insert(own, (RENEWAL_NS, Some(7)));
+        let mut number =
+            |group: u64, now_ns: u64| groups.number_by(|process| Some(group + u64::from(process)), 1, now_ns);
+        assert_eq!((number(7, 0), number(8, RENEWAL_NS - 1)), (Some(8), Some(8)), "it is not read each time");
+        assert_eq!(number(9, RENEWAL_NS), Some(10), "it may have been moved meanwhile");
+        groups.keep(|process| process == 1);
+        assert_eq!(groups.number_by(|_| None, 1, RENEWAL_NS), Some(10));
         groups.keep(|_| false);
-        assert_eq!(groups.number(own, RENEWAL_NS), number);
+        assert_eq!(groups.number_by(|_| Some(3), 1, RENEWAL_NS), Some(3));
     }
 }
