@@ -3,9 +3,9 @@
  * Control groups: cpu.max, which lets a group run for a quota in each period.
  *
  * What tasks run is taken from the quota of their group and of all groups above
- * it. A task of a group that has used up its quota waits in a queue of its own,
- * ordered by the time at which the group may go on, and the timer brings it back
- * then. What was used in excess, since that is noticed at a tick only, is taken
+ * it. Tasks of groups that have used up their quotas wait in a queue of their own,
+ * in the order of their arrival, and the timer brings back those whose group may
+ * go on. What was used in excess, since that is noticed at a tick only, is taken
  * from the periods that follow.
  */
 #ifndef __TANDEM_BANDWIDTH_BPF_H

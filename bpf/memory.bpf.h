@@ -74,7 +74,10 @@ __noinline int look_at_memory(u32 node)
 			break;
 		free += free_pages_of(zones + zone * bpf_core_type_size(struct zone));
 	}
-	if (free < present)
+	/* Where there is none, none is free. */
+	if (!present)
+		used_memory[node_at(node)] = 1000;
+	else if (free < present)
 		used_memory[node_at(node)] = (present - free) * 1000 / present;
 	return 0;
 }

@@ -70,12 +70,12 @@ static void claim(struct task_ctx *tctx, u32 queue)
 }
 
 /*
- * Lets a task that was moved while it claimed @from claim the queue @to as much, unless it went
- * on meanwhile.
+ * Lets a task that was moved while it claimed @from claim the queue @to as much, or what is its
+ * due if it claimed none, unless it went on meanwhile.
  */
 static void move_claim(struct task_ctx *tctx, u64 from, u32 to)
 {
-	u64 word = claim_word(to, claimed_load(from));
+	u64 word = claim_word(to, from == NO_CLAIM ? rules_load(tctx->weight) : claimed_load(from));
 
 	if (__sync_bool_compare_and_swap(&tctx->claimed, from, word))
 		count_claim(from, word);

@@ -3,8 +3,8 @@
 //!
 //! Problem: which policies suit depends on the program, the machine and what the sampler can see. Mechanism:
 //! 1. A pair of [`PAIRS`] is open once every signal that both need was seen. The first open one is at work.
-//! 2. It is judged when it rests: `rest_decisions` times in a row it had no plan while nothing was on cooldown; or after
-//!    `most_decisions`. Its result is the mean latency of an access over those decisions.
+//! 2. It is judged when it rests: `rest_decisions` times in a row it had no plan while memory was accessed and nothing was on
+//!    cooldown; or after `most_decisions`. Its result is the mean latency of an access over those decisions.
 //! 3. If that is within `near_percent` of what it would be with all memory local, there is nothing to win: it stays.
 //! 4. Else the next open pair goes on from there. When all were tried the one with the lowest latency stays, the earlier one
 //!    unless a later one is lower by more than `min_gain_percent`.
@@ -12,7 +12,7 @@
 //!    pair opens, everything is tried anew.
 //!
 //! The latency is that which threads measured, if all with accesses did; else what the topology says of where they ran and
-//! where their memory is ([`crate::stall`]). Without either there is no result, and the first pair stays. As everywhere
+//! where their memory is ([`crate::stall`]). Without either there is no result, and the pair stays until there is one. As everywhere
 //! threads come first, and pages only when there is no thread to move. Parameters: [`PARAMETERS`].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -120,7 +120,7 @@ struct State {
     stage: Stage,
     pair: usize,
     /// Latencies of the decisions in which it rested, the last in a row.
-    resting_ns: Vec<Option<f64>>,
+    resting_ns: Vec<f64>,
     /// Pairs that were judged, with their latencies.
     results: Vec<(usize, f64)>,
     memories: BTreeMap<usize, [Memory; 2]>,
@@ -216,7 +216,7 @@ impl State {
                 if !rests {
                     self.resting_ns.clear();
                 } else if !is_cooling(snapshot) {
-                    self.resting_ns.push(latency_ns);
+                    self.resting_ns.extend(latency_ns);
                 }
                 if is_over || self.resting_ns.len() as u64 >= rest {
                     self.conclude(snapshot, latency_ns, parameters);
@@ -234,13 +234,17 @@ impl State {
                     ));
                 }
             }
-            Stage::Staying { latency_ns: None, .. } => {}
+            Stage::Staying { latency_ns: None, .. } => {
+                if latency_ns.is_some() {
+                    self.begin("memory is accessed now".to_owned());
+                }
+            }
         }
     }
 
     /// The pair was tried: the next one, or the best.
     fn conclude(&mut self, snapshot: &Snapshot, now_ns: Option<f64>, parameters: &Parameters) {
-        let known: Vec<f64> = self.resting_ns.iter().copied().flatten().collect();
+        let known = &self.resting_ns;
         let mean_ns = if known.is_empty() { now_ns } else { Some(known.iter().sum::<f64>() / known.len() as f64) };
         let stay = |latency_ns| Stage::Staying { latency_ns, worse: 0 };
         let Some(result_ns) = mean_ns else {

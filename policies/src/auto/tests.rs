@@ -113,6 +113,27 @@ fn with_all_memory_local_there_is_nothing_else_to_try() {
     assert!((0..100).all(|_| run.step().unwrap().is_empty()));
 }
 
+/// Programs come and go: what nobody ran under says nothing of a pair.
+#[test]
+fn while_nobody_accesses_memory_no_pair_is_judged_and_what_stays_for_want_of_accesses_does_not_for_long() {
+    let mut run = Run::new(torn_sharers());
+    let working = run.snapshot.threads.clone();
+    run.step().unwrap();
+    let idle = |run: &mut Run, decisions: usize| {
+        for thread in &mut run.snapshot.threads {
+            (thread.accesses_per_s, thread.latency_ns) = (None, None);
+        }
+        (0..decisions).for_each(|_| drop(run.step()));
+    };
+    idle(&mut run, 10);
+    assert_eq!(run.says(), "tries sma+tmma: the first of 2 with signals");
+    idle(&mut run, 60);
+    assert_eq!(run.says(), "stays with sma+tmma: nothing tells how long an access takes");
+    run.snapshot.threads = working;
+    assert_eq!(run.until_it_says_more(), "tries sma+tmma: memory is accessed now");
+    assert!(run.until_it_says_more().starts_with("tries kmaf+kmaf"));
+}
+
 #[test]
 fn a_pair_under_which_accesses_take_long_is_followed_by_the_next_and_the_best_stays() {
     let mut run = Run::new(torn_sharers());

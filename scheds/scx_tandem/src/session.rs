@@ -61,7 +61,8 @@ pub fn run(cli: &Cli, recorder: Option<Recorder>, orders: &Receiver<Order>, repo
     }
     preflight::check_mover(cli.options.mover)?;
     preflight::warn_of_rivals();
-    let mut begun = begin(&cli, &pins)?;
+    // An agent that was killed may have left its scheduler behind.
+    let mut begun = begin(&cli, &pins).map_err(|error| give_up(&pins, error))?;
     service::ready(&mode(&cli));
     loop {
         let ended = serve(begun, &mut cli, Sinks { recorder: recorder.clone(), board: &board, report }, orders);
@@ -232,11 +233,8 @@ fn load_or_take_over(cli: &Cli, tables: &Tables, topology: &Topology, pins: &Pin
         warn!("partial mode: tasks of the class SCHED_EXT starve beside normal tasks; use it on dedicated CPUs only");
     }
     load::load(tables, options, cli.verbose > 1, pins)?;
-    let opened = Scheduler::open(pins, topology.len()).and_then(|scheduler| {
-        scheduler.set_identity(identity)?;
-        Ok(scheduler)
-    });
-    let scheduler = opened.map_err(|error| give_up(pins, error.into()))?;
+    let scheduler = Scheduler::open(pins, topology.len())?;
+    scheduler.set_identity(identity)?;
     info!("loaded");
     Ok(scheduler)
 }

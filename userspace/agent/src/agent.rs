@@ -202,6 +202,8 @@ impl Agent {
         report.cost.begin();
         self.observe_tasks()?;
         self.adopt_leases()?;
+        // What an agent before this one assigned may end before the first interval does.
+        self.renew_leases(report)?;
         loop {
             match self.pass_interval(orders, monotonic_ns(), report)? {
                 None => {}

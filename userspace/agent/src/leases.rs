@@ -2,8 +2,8 @@
 //! Which threads a plan keeps where.
 //!
 //! A plan counts on every busy thread staying where it was seen. Without a lease the scheduler may run a thread on
-//! another node whenever a CPU is idle there, and pages that follow it would follow for nothing. So a plan leases all
-//! busy threads, those that do not move as well. One that moves threads has weighed the load of the nodes. One that moves
+//! another node whenever a CPU is idle there, and pages that follow it would follow for nothing. So a plan leases the
+//! threads that it moves, and all busy ones, those that do not move as well. One that moves threads has weighed the load of the nodes. One that moves
 //! pages only has not: it leases threads to a node only as far as the node's CPUs reach for what they take, and the others
 //! stay free to go where there is room, unless an earlier plan leased them.
 
@@ -31,12 +31,16 @@ pub fn ran_out(renewed_ns: u64, lease: Duration, now_ns: u64) -> bool {
 
 /// Threads that used at least 1 % of a CPU.
 pub fn busy(snapshot: &Snapshot) -> impl Iterator<Item = &Thread> {
-    snapshot.threads.iter().filter(|thread| thread.cpu_time_ns >= snapshot.interval_ns / 100)
+    snapshot.threads.iter().filter(|thread| is_busy(snapshot, thread))
+}
+
+fn is_busy(snapshot: &Snapshot, thread: &Thread) -> bool {
+    thread.cpu_time_ns >= snapshot.interval_ns / 100
 }
 
 /// Whether a thread that works began within the interval: what it will do, and whether the one that made it goes on beside
-/// it, shows in the next one. Threads begin by a clock that goes on while the machine sleeps; those that seem to begin later
-/// than now began before that.
+/// it, shows in the next one. Threads begin by a clock that goes on while the machine sleeps: once it has slept, those that
+/// begin seem to do so later than now, and are taken for old ones.
 pub fn just_began(snapshot: &Snapshot) -> bool {
     let since_ns = snapshot.time_ns.saturating_sub(snapshot.interval_ns);
     busy(snapshot).any(|thread| (since_ns + 1..=snapshot.time_ns).contains(&thread.id.start_boottime_ns))
@@ -49,7 +53,8 @@ pub fn leases(snapshot: &Snapshot, plan: &Plan) -> Vec<Lease> {
     }
     let moves_threads = plan.moves.iter().any(|planned| !matches!(planned.action, Action::MovePages { .. }));
     let nodes = plan.thread_nodes();
-    let threads: Vec<&Thread> = busy(snapshot).collect();
+    let is_leased = |thread: &&Thread| is_busy(snapshot, thread) || nodes.contains_key(&thread.id);
+    let threads: Vec<&Thread> = snapshot.threads.iter().filter(is_leased).collect();
     let mut loads = PerNode::filled(snapshot.topology.len(), 0);
     let has_room = |node: NodeIndex, load: u64| Room::of(snapshot.topology.nodes[node].capacity(), 0, 0).is_free(load);
     threads
@@ -124,6 +129,14 @@ mod tests {
             to: NodeIndex(to),
         });
         assert_eq!(leases(&snapshot, &plan), expected);
+    }
+
+    #[test]
+    fn a_thread_that_is_moved_is_leased_however_little_it_does() {
+        let snapshot = snapshot(&[(0, SECOND_NS), (0, SECOND_NS / 200), (0, SECOND_NS / 200)]);
+        let plan = plan(Action::MoveThread { thread: id(2), from: NodeIndex(0), to: NodeIndex(1), cpu: None });
+        let leases = leases(&snapshot, &plan);
+        assert_eq!((tids(&leases), leases[1].to), (vec![1, 2], NodeIndex(1)));
     }
 
     #[test]

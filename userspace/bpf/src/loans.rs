@@ -210,10 +210,13 @@ impl Lent {
             give_back(self.tid, class);
         }
         // From now on it starts none in SCHED_OTHER: those that there are can be listed.
-        if !self.mixed {
+        if self.mixed {
+            self.take_back_children(self.process, &[self.tid], class);
+        } else {
             self.take_back_born(self.process, class);
+            // Its threads started some too, and to which of them those belong that were left behind is chance.
+            self.take_back_children(self.process, &threads_of(self.process).unwrap_or_default(), class);
         }
-        self.take_back_children(self.process, &[self.tid], class);
     }
 
     /// Takes back the threads of a process that began since the loan did.

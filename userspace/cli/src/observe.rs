@@ -4,11 +4,12 @@
 //! The time that a thread ran between two looks counts for the node of the CPU on which it was last.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use procfs::process::{Process, StatFlags, Task, all_processes};
-use tandem_machine::{parse_cpu_list, read_running, refresh_free_memory};
+use tandem_machine::{parse_cpu_list, process_text, read_running, refresh_free_memory};
 use tandem_policies::model::{CpuId, NodeIndex, PerNode, ProcessId, Snapshot, ThreadId, Topology};
 use tandem_policies::stall::latency_ns;
 use tandem_sense::{Access, Sensor, SensorConfig, TaskAccount, monotonic_ns};
@@ -188,7 +189,7 @@ impl Observer {
     }
 
     fn allowed(&self, pid: u32, tid: i32) -> PerNode<bool> {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+        let status = process_text(Path::new(&format!("/proc/{pid}/task/{tid}/status"))).unwrap_or_default();
         let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default();
         let cpus: BTreeSet<u32> = parse_cpu_list(list.trim()).unwrap_or_default().into_iter().collect();
         let on = |node: NodeIndex| self.topology.nodes[node].cpus.iter().any(|cpu| cpus.contains(&cpu.0));

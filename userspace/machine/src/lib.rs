@@ -6,11 +6,13 @@ mod calibration;
 mod capacity;
 mod cpu_list;
 mod machine_file;
+mod process_text;
 mod rivals;
 mod sysfs;
 
 pub use calibration::{Calibration, CalibrationError};
 pub use cpu_list::{CpuListError, format_cpu_list, parse_cpu_list};
 pub use machine_file::{Caches, Coherence, Core, MachineFile, MachineFileError, MemoryTiming};
+pub use process_text::{parent_of, process_text};
 pub use rivals::{Rival, RivalChange, RivalKind, RivalWatch, kernel_balances, rivals};
 pub use sysfs::{RunningMachine, SysfsError, online_cpus, online_nodes, read_running, read_sysfs, refresh_free_memory};

@@ -2,9 +2,12 @@
 //! The memory regions of processes, from /proc/PID/maps and numa_maps.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
 
-use procfs::ProcError;
-use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
+use procfs::process::{MMPermissions, MMapPath, MemoryMap, MemoryMaps};
+use procfs::{FromRead, ProcResult};
+use tandem_machine::process_text;
 use tandem_policies::model::{ProcessId, Unmovable};
 
 /// Reading numa_maps makes the kernel walk all page tables: not more often than this.
@@ -86,8 +89,7 @@ pub struct Regions {
 impl Regions {
     /// Reads the regions of `process` anew. A process that has ended leaves none, and is counted.
     pub fn refresh(&mut self, process: ProcessId, now_ns: u64) {
-        let maps = Process::new(process.0 as i32).and_then(|handle| Ok((handle.maps()?, handle)));
-        let Ok((maps, handle)) = maps else {
+        let Ok(maps) = read_maps(process) else {
             self.processes.remove(&process);
             self.races += 1;
             return;
@@ -101,7 +103,7 @@ impl Regions {
         let limit_ns = if layout.policies_stale { POLICY_INTERVAL_NS } else { POLICY_RENEWAL_NS };
         if age_ns.is_none_or(|age_ns| age_ns >= limit_ns) {
             // A kernel without NUMA has no such file, and then nothing is bound.
-            layout.policies = read_policies(&handle).unwrap_or_default();
+            layout.policies = parse_policies(&told(process, "numa_maps").unwrap_or_default());
             layout.policies_read_ns = Some(now_ns);
             layout.policies_stale = false;
         }
@@ -153,11 +155,13 @@ impl From<&MemoryMap> for Region {
     }
 }
 
-fn read_policies(process: &Process) -> Result<Policies, ProcError> {
-    let mut text = String::new();
-    let mut file = process.open_relative("numa_maps")?;
-    std::io::Read::read_to_string(&mut file, &mut text)?;
-    Ok(parse_policies(&text))
+/// What this file of /proc says of a process.
+fn told(process: ProcessId, file: &str) -> io::Result<String> {
+    process_text(&Path::new("/proc").join(process.0.to_string()).join(file))
+}
+
+fn read_maps(process: ProcessId) -> ProcResult<MemoryMaps> {
+    MemoryMaps::from_read(told(process, "maps")?.as_bytes())
 }
 
 fn parse_policies(numa_maps: &str) -> Policies {
@@ -180,6 +184,10 @@ fn parse_policies(numa_maps: &str) -> Policies {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     #[test]
@@ -196,6 +204,27 @@ mod tests {
         let text = own_memory_is_found_and_text_is_skipped as fn() as usize as u64;
         assert_eq!(regions.find(me, text).map(|region| region.kind), Some(RegionKind::Skipped));
         assert_eq!(regions.find(me, 8), None);
+    }
+
+    /// Names in Latin-1 are usual where data is old.
+    #[test]
+    fn a_mapped_file_with_a_name_in_other_bytes_hides_no_region() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(OsStr::from_bytes(b"caf\xe9.bin"));
+        std::fs::write(&path, [1; 4096]).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        // SAFETY: a new mapping where the kernel likes, of a file that nobody changes.
+        let mapped =
+            unsafe { libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0) };
+        assert_ne!(mapped, libc::MAP_FAILED);
+        let (me, mut regions) = (ProcessId(std::process::id()), Regions::default());
+        regions.refresh(me, 1);
+        assert_eq!(
+            (regions.races, regions.find(me, mapped as u64).map(|region| region.kind)),
+            (0, Some(RegionKind::Data))
+        );
+        // SAFETY: the mapping just made, which nobody uses.
+        unsafe { libc::munmap(mapped, 4096) };
     }
 
     #[test]

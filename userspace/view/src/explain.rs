@@ -21,7 +21,7 @@ impl Status {
         said.extend(self.group_of(thread));
         match thread.moved_at_ns.0 {
             Some(time_ns) => said.extend(self.last_move(thread, time_ns)),
-            None => said.push("It was not moved since the scheduler was loaded.".to_owned()),
+            None => said.push(self.no_move()),
         }
         said
     }
@@ -120,6 +120,11 @@ impl Status {
         let mut said = vec![format!("It was moved {ago}{from} to node {to}: {why}")];
         said.extend(self.plan_of(thread.moved_generation).map(plan_in_words));
         said
+    }
+
+    /// An agent remembers its own moves, and not all of them.
+    fn no_move(&self) -> String {
+        format!("The agent, which began {}, remembers no move of it.", self.ago(self.loaded_at_ns))
     }
 
     fn ago(&self, time_ns: u64) -> String {

@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tandem_act::{Generation, PageMove};
+use tandem_act::{Generation, PageMove, Refused};
 use tandem_policies::decider::PolicyChoice;
 use tandem_policies::model::{Action, GroupId, Move, NodeIndex, PerNode, Plan, Snapshot, ThreadId};
 use tandem_policies::stall::{Changed, locality, locality_expected, waited};
 use tandem_sense::monotonic_ns;
 use tandem_trace::Decision;
 use tandem_view::PlanVerdict;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::Agent;
 use crate::leases::{Lease, leases};
@@ -28,28 +28,30 @@ impl Agent {
     /// Carries out a plan; returns its number, none if it was left.
     fn act(&mut self, snapshot: &Snapshot, plan: &Plan, of: &PolicyChoice, report: &mut Report) -> Option<u64> {
         self.tell(snapshot, plan);
+        self.plans += 1;
         if self.config.dry_run {
             return None;
         }
-        self.plans += 1;
         let generation = self.generation.advance();
         let now_ns = monotonic_ns();
         let turned_ns = |thread| snapshot.thread(thread).and_then(|known| known.turned_ns);
         let rest_ns = self.rest.of(plan, turned_ns, now_ns);
         let moved = self.act_on_threads(snapshot, plan, generation, (now_ns, rest_ns), report);
         let queued = self.act_on_pages(snapshot, plan, generation, (now_ns, rest_ns));
-        if moved.is_empty() && queued == 0 {
+        if moved.is_empty() && queued.is_empty() {
             return Some(generation.0);
         }
+        // What is expected is what was begun.
+        let begun = without_pages_but(plan, &queued);
         let before = locality(snapshot);
         let before_ns = before.map(|before| before.latency_ns);
-        let gains_ns_per_s: Option<f64> = plan.moves.iter().map(|planned| planned.gain_ns_per_s).sum();
+        let gains_ns_per_s: Option<f64> = begun.moves.iter().map(|planned| planned.gain_ns_per_s).sum();
         let waited = waited(snapshot);
-        let expected = locality_expected(snapshot, plan);
+        let expected = locality_expected(snapshot, &begun);
         report.plans.push(PlanResult {
             time_ns: now_ns,
             generation: generation.0,
-            moves: moved.len() + queued,
+            moves: moved.len() + queued.len(),
             predicted_gain_ns_per_s: gains_ns_per_s.map(|gains| (gains * waited.share).min(waited.ns_per_s)),
             waited_share: waited.share,
             before,
@@ -58,7 +60,7 @@ impl Agent {
             verdict: PlanVerdict::Trial,
             superseded_by: None,
         });
-        let changed = Changed { threads: moved, groups: places_of_moved(snapshot, plan) };
+        let changed = Changed { threads: moved, groups: places_of_moved(snapshot, &begun) };
         let expected_ns = expected.map(|expected| expected.latency_ns);
         let trial = Trial::new(generation, now_ns, before_ns, changed, of.explores());
         self.trial = Some(trial.expecting(expected_ns, gains_ns_per_s.filter(|_| of.weighs_cpus())));
@@ -108,17 +110,17 @@ impl Agent {
         moved
     }
 
-    /// Queues page moves, from now on; pages rest for so long once they moved. Returns how many were taken.
+    /// Queues page moves, from now on; pages rest for so long once they moved. Returns those that were taken.
     fn act_on_pages(
         &mut self,
         snapshot: &Snapshot,
         plan: &Plan,
         generation: Generation,
         (now_ns, rest_ns): (u64, u64),
-    ) -> usize {
+    ) -> BTreeSet<GroupId> {
         let huge_groups: BTreeSet<GroupId> =
             snapshot.groups.iter().filter(|group| group.huge).map(|group| group.id).collect();
-        let mut queued = 0;
+        let (mut queued, mut too_many) = (BTreeSet::new(), 0);
         for planned in &plan.moves {
             let Action::MovePages { group, bytes, to } = planned.action else { continue };
             let to = self.topology.nodes[to].id;
@@ -127,13 +129,28 @@ impl Agent {
             match self.mover.enqueue(wanted, now_ns, &self.cooldowns) {
                 Ok(()) => {
                     self.reasons.note(generation, group, planned.reason.clone());
-                    queued += 1;
+                    queued.insert(group);
                 }
-                Err(refused) => debug!("pages at {:#x} of {} stay: {refused}", group.start, group.process.0),
+                Err(refused) => {
+                    debug!("pages at {:#x} of {} stay: {refused}", group.start, group.process.0);
+                    too_many += usize::from(refused == Refused::QueueFull);
+                }
             }
+        }
+        if too_many > 0 {
+            warn!("{too_many} groups of pages stay where they are: {}", Refused::QueueFull);
         }
         queued
     }
+}
+
+/// The plan with those of its page moves alone that `queued` names.
+fn without_pages_but(plan: &Plan, queued: &BTreeSet<GroupId>) -> Plan {
+    let is_begun = |planned: &&Move| match &planned.action {
+        Action::MovePages { group, .. } => queued.contains(group),
+        Action::MoveThread { .. } | Action::Interchange { .. } => true,
+    };
+    Plan { moves: plan.moves.iter().filter(is_begun).cloned().collect() }
 }
 
 /// Where the pages of groups that a plan moves are before it.
@@ -159,4 +176,24 @@ fn reasons_by_thread(plan: &Plan) -> BTreeMap<ThreadId, String> {
         }
     }
     reasons
+}
+
+#[cfg(test)]
+mod tests {
+    use tandem_policies::model::ProcessId;
+
+    use super::*;
+    use crate::testing::id;
+
+    #[test]
+    fn of_a_plan_the_threads_and_the_pages_that_were_queued_are_begun() {
+        let group = |start| GroupId { process: ProcessId(1), start };
+        let pages = |start| Action::MovePages { group: group(start), bytes: 4096, to: NodeIndex(1) };
+        let thread = Action::MoveThread { thread: id(1), from: NodeIndex(0), to: NodeIndex(1), cpu: None };
+        let planned = |action| Move { action, gain_ns_per_s: Some(1.0), reason: "test".to_owned() };
+        let plan = Plan { moves: [pages(0), thread.clone(), pages(4096)].map(planned).into() };
+        let begun = without_pages_but(&plan, &[group(4096)].into());
+        let actions: Vec<Action> = begun.moves.into_iter().map(|planned| planned.action).collect();
+        assert_eq!(actions, [thread, pages(4096)]);
+    }
 }

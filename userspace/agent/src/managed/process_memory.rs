@@ -6,10 +6,9 @@
 //! [`RENEWAL_NS`], and at once when the kernel refused a node.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use tandem_machine::parse_cpu_list;
+use tandem_machine::{parse_cpu_list, process_text};
 use tandem_policies::model::{PerNode, ProcessId, ProcessMemory, Topology};
 
 /// How long what was read of a process counts.
@@ -55,7 +54,7 @@ impl ProcessMemories {
     /// `None` if the process has ended.
     fn read(&self, process: ProcessId, topology: &Topology) -> Option<ProcessMemory> {
         let of = self.proc.join(process.0.to_string());
-        let status = fs::read_to_string(of.join("status")).ok()?;
+        let status = process_text(&of.join("status")).ok()?;
         let list = status.lines().find_map(|line| line.strip_prefix("Mems_allowed_list:"));
         // A kernel without cpusets has no such line, and then all nodes may be used.
         let nodes = list.and_then(|list| parse_cpu_list(list).ok()).filter(|nodes| !nodes.is_empty());
@@ -72,6 +71,8 @@ fn allowed(nodes: &[u32], topology: &Topology) -> PerNode<bool> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     const PROCESS: ProcessId = ProcessId(7);

@@ -8,9 +8,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use tandem_bpf::TaskRecord;
 use tandem_config::{Named, Selector};
+use tandem_machine::{parent_of, process_text};
 
 /// What a descriptor of a virtual machine of KVM links to.
 const KVM: &str = "anon_inode:kvm-vm";
@@ -68,11 +70,8 @@ impl Processes {
     }
 
     fn parent(&mut self, process: u32) -> Option<u32> {
-        *self.0.entry(process).or_default().parent.get_or_insert_with(|| {
-            let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-            // The command may hold spaces and brackets; the fields start after its last bracket.
-            stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
-        })
+        let read = || parent_of(&told(process, "stat")?);
+        *self.0.entry(process).or_default().parent.get_or_insert_with(read)
     }
 
     /// The number of its pid namespace.
@@ -105,16 +104,21 @@ impl Processes {
     /// Its real user.
     pub fn user(&mut self, process: u32) -> Option<u32> {
         *self.0.entry(process).or_default().user.get_or_insert_with(|| {
-            let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+            let status = told(process, "status")?;
             status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.parse().ok()
         })
     }
 
     /// Its path in the unified hierarchy.
     pub fn control_group(&mut self, process: u32) -> Option<&str> {
-        let read = || control_group(&fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?);
+        let read = || control_group(&told(process, "cgroup")?);
         self.0.entry(process).or_default().control_group.get_or_insert_with(read).as_deref()
     }
+}
+
+/// What this file of /proc says of a process; `None` if it has ended.
+fn told(process: u32, file: &str) -> Option<String> {
+    process_text(&Path::new("/proc").join(process.to_string()).join(file)).ok()
 }
 
 /// The path in the unified hierarchy, out of /proc/PID/cgroup.
@@ -155,6 +159,10 @@ fn machine_name(arguments: &[String]) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -166,6 +174,21 @@ mod tests {
         assert!([10, 11, 12].iter().all(|&process| processes.is_below(process, 10)));
         assert!(!processes.is_below(20, 10));
         assert!(!processes.is_below(30, 10), "a circle of parents ends");
+    }
+
+    /// The kernel cuts names within a letter, and a program may call itself anything.
+    #[test]
+    fn a_process_with_a_name_in_any_bytes_has_a_parent_and_a_user() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join(OsStr::from_bytes(b"a-\xd0\xbe\xd0"));
+        fs::copy("/bin/sleep", &program).unwrap();
+        let mut child = Command::new(&program).arg("1000").spawn().unwrap();
+        let mut processes = Processes::default();
+        let (parent, user) = (processes.parent(child.id()), processes.user(child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // SAFETY: takes nothing and cannot fail.
+        assert_eq!((parent, user), (Some(std::process::id()), Some(unsafe { libc::getuid() })));
     }
 
     #[test]

@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 use std::process::{Child, Command};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::*;
 
 /// Kernels without sched_ext do not have its class.
 const CLASS: libc::c_int = libc::SCHED_BATCH;
+
+/// One test at a time: where threads of this process are taken back, so is what other tests have started.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A process that is ended when it is dropped.
 struct Program(Child);
@@ -50,6 +57,7 @@ impl Drop for Program {
 
 #[test]
 fn a_thread_is_lent_and_taken_back() {
+    let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let (file, program) = (directory.path().join("lent"), Program::of_class(CLASS));
     let mut loans = Loans::of(CLASS, file.clone(), vec![]);
@@ -66,6 +74,7 @@ fn a_thread_is_lent_and_taken_back() {
 
 #[test]
 fn threads_of_other_classes_are_not_lent() {
+    let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let program = Program::of_class(libc::SCHED_IDLE);
     let mut loans = Loans::of(CLASS, directory.path().join("lent"), vec![]);
@@ -81,6 +90,7 @@ fn threads_of_other_classes_are_not_lent() {
 
 #[test]
 fn a_thread_that_sleeps_is_of_no_use() {
+    let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let program = Program::doing(Command::new("sleep").arg("1000"), CLASS);
     let asleep = || Process::new(program.0.id() as i32).unwrap().stat().unwrap().state == 'S';
@@ -94,6 +104,7 @@ fn a_thread_that_sleeps_is_of_no_use() {
 
 #[test]
 fn threads_take_turns_in_being_lent() {
+    let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let ended = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let threads: Vec<_> = (0..2)
@@ -130,6 +141,7 @@ fn threads_take_turns_in_being_lent() {
 
 #[test]
 fn threads_that_a_lent_one_started_are_taken_back_with_it() {
+    let _alone = alone();
     // Of this process.
     let threads: Vec<_> = [(); 2]
         .map(|()| {
@@ -160,8 +172,30 @@ fn threads_that_a_lent_one_started_are_taken_back_with_it() {
     }
 }
 
+/// Of this process: a thread that began during the loan, and a child of it.
+#[test]
+fn processes_that_such_a_thread_started_are_taken_back_too() {
+    let _alone = alone();
+    let thread = std::thread::spawn(|| {
+        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let (process, began) = (std::process::id() as i32, child.id() as i32);
+        // SAFETY: takes nothing.
+        let own = unsafe { libc::gettid() };
+        let children = fs::read_to_string(format!("/proc/{process}/task/{own}/children")).unwrap();
+        assert_eq!(children.trim(), began.to_string(), "its own child");
+        let program = Program(child);
+        let lent = Lent { process, tid: -1, begun_ticks: began_ticks(process, own).unwrap(), mixed: true };
+        lent.take_back(CLASS);
+        assert_eq!(program.class(), libc::SCHED_OTHER, "as others of its process");
+        Lent { mixed: false, ..lent }.take_back(CLASS);
+        assert_eq!(program.class(), CLASS);
+    });
+    thread.join().unwrap();
+}
+
 #[test]
 fn what_a_killed_program_had_lent_is_brought_back() {
+    let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let (file, program) = (directory.path().join("lent"), Program::of_class(CLASS));
     let mut loans = Loans::of(CLASS, file.clone(), vec![]);
@@ -176,6 +210,7 @@ fn what_a_killed_program_had_lent_is_brought_back() {
 
 #[test]
 fn processes_that_a_lent_thread_started_are_taken_back_with_it() {
+    let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let mut forks = Command::new("sh");
     forks.args(["-c", "while :; do [ -e \"$0\" ] && [ -z \"$child\" ] && { sleep 20 & child=$!; }; done"]);
@@ -200,6 +235,7 @@ fn processes_that_a_lent_thread_started_are_taken_back_with_it() {
 
 #[test]
 fn a_process_that_is_lent_already_is_not_lent_twice() {
+    let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let [one, other] = ["one", "other"].map(|name| directory.path().join(name));
     let program = Program::of_class(CLASS);
@@ -212,6 +248,7 @@ fn a_process_that_is_lent_already_is_not_lent_twice() {
 
 #[test]
 fn what_cannot_be_noted_is_not_lent() {
+    let _alone = alone();
     let program = Program::of_class(CLASS);
     let mut loans = Loans::of(CLASS, "/nowhere/lent".into(), vec![]);
     let said = loans.lend(program.0.id(), 0).unwrap_err();
@@ -221,6 +258,7 @@ fn what_cannot_be_noted_is_not_lent() {
 
 #[test]
 fn a_number_that_another_process_has_now_is_left_alone() {
+    let _alone = alone();
     let program = Program::of_class(libc::SCHED_OTHER);
     let process = program.0.id() as i32;
     Lent { process, tid: process, begun_ticks: 1, mixed: false }.take_back(CLASS);

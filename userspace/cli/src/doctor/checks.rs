@@ -6,7 +6,7 @@ use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use tandem_machine::RivalKind;
+use tandem_machine::{RivalKind, parent_of, process_text};
 
 /// CAP_SYS_ADMIN, CAP_PERFMON and CAP_BPF.
 const CAPABILITIES: [(u32, &str); 3] = [(21, "CAP_SYS_ADMIN"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
@@ -187,9 +187,7 @@ fn starter(root: &Path) -> Option<u32> {
         fs::read_link(path.join("exe"))
             .is_ok_and(|program| program.file_name().is_some_and(|name| name == "scx_tandem"))
     };
-    let stat = fs::read_to_string(processes.filter(|path| is_ours(path)).min()?.join("stat")).ok()?;
-    // Behind the name, which may hold anything: the state, then the parent.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    parent_of(&process_text(&processes.filter(|path| is_ours(path)).min()?.join("stat")).ok()?)
 }
 
 /// Who would work against it.

@@ -134,10 +134,16 @@ impl Fault {
         }
         // With the events on: writing the records is part of the cost.
         let fault_ns = touch::cost_ns().map_err(FaultError::Memory)?;
-        let writes = writes::tracked().unwrap_or(false);
+        let writes = writes::tracked().unwrap_or_else(|error| {
+            tracing::warn!("whether this kernel tracks writes cannot be seen ({error}): no extra faults at writes");
+            false
+        });
         if !writes {
-            tracing::info!("this kernel does not track writes (CONFIG_MEM_SOFT_DIRTY): no extra faults at writes");
+            tracing::info!("writes are not tracked (CONFIG_MEM_SOFT_DIRTY does): no extra faults at writes");
         }
+        let flags = FrameFlags::open().inspect_err(|error| {
+            tracing::warn!("{error}: which threads share pages is not seen");
+        });
         let hints = (config.hints && kernel_balances(Path::new("/"))).then(|| Loans::new(Purpose::Samples));
         if config.hints && hints.is_none() {
             tracing::info!("kernel.numa_balancing is off: no hint faults");
@@ -148,7 +154,7 @@ impl Fault {
             budget: Budget::new(config.budget_fraction),
             writes,
             hints,
-            flags: FrameFlags::open().ok(),
+            flags: flags.ok(),
             rounds_ns: BTreeMap::new(),
             counters: FaultCounters { fault_ns, ..FaultCounters::default() },
             scratch: Vec::new(),
