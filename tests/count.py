@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Counts test cases in meson's log: those of cargo and of unittest one by one, a test of any other kind as one.
 
-The last line is `N passed, N failed`, and how many of the passed did so at the second attempt only.
+The last line is `N passed, N failed`, and how many of the passed did so at the second attempt only. Names that choose no case
+are an error: what they chose once has another name now.
 """
 
 import json
@@ -24,6 +25,13 @@ def output(test: dict) -> str:
 def second_attempts(test: dict) -> int:
     """Cases that failed once and passed then."""
     return len(SECOND_ATTEMPT.findall(output(test)))
+
+
+def ran_none(test: dict) -> bool:
+    """Whether it is one of cargo or of unittest, and no case was run."""
+    text = output(test)
+    ran = [int(number) for match in CARGO.finditer(text) for number in match.groups()] + [int(number) for number in UNITTEST.findall(text)]
+    return bool(ran) and not any(ran)
 
 
 def count(test: dict) -> tuple[int, int]:
@@ -52,8 +60,9 @@ def main() -> None:
     failed = sum(failed for _, failed in counts)
     again = sum(second_attempts(test) for test in tests)
     print(f"{passed} passed, {failed} failed" + (f", {again} of the passed at the second attempt" if again else ""))
-    if not passed:
-        sys.exit("count: no test was run")
+    none = [test["name"] for test in tests if ran_none(test)]
+    if none or not passed:
+        sys.exit(f"count: no test was run{' by ' if none else ''}{', '.join(none)}")
 
 
 if __name__ == "__main__":

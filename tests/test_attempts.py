@@ -6,7 +6,7 @@ import io
 import re
 import unittest
 
-from count import count, second_attempts
+from count import count, ran_none, second_attempts
 from guest import ROOT, failed_tests, is_choice, passed_tests, resumed
 
 FAILED = """test one ... ok
@@ -56,6 +56,11 @@ class Attempts(unittest.TestCase):
         self.assertEqual(count({"result": "OK", "stderr": "Ran 5 tests in 0.1s\n\nOK (skipped=2)\n"}), (3, 0))
         ended = "FAILED (failures=1, errors=1, skipped=2, expected failures=1)"
         self.assertEqual(count({"result": "FAIL", "stderr": f"Ran 9 tests in 0.1s\n\n{ended}\n"}), (5, 2))
+
+    def test_names_that_choose_no_case_are_seen(self):
+        none = ["Ran 0 tests in 0.000s\n\nOK\n", "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out\n" * 2]
+        some = ["Ran 2 tests in 0.1s\n\nOK (skipped=2)\n", none[1] + ALONE, none[1] + FAILED, "a shell script said nothing\n"]
+        self.assertEqual([ran_none({"stdout": said}) for said in none + some], [True, True, False, False, False, False])
 
     def test_a_broken_run_goes_on_with_what_had_not_passed(self):
         self.assertEqual(passed_tests(BROKEN.replace("\n", "\r\n")), ["one", "two"])

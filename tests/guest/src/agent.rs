@@ -70,8 +70,12 @@ pub fn memory_on(node: &Node, pages: usize) -> Arc<Memory> {
 }
 
 fn page_moves_that_did_not_pay_are_undone() {
-    let log = pages_come_and_go(&["--policy", "none+locality"]);
-    assert!(log.contains("did not pay"), "{log}");
+    let report = pages_come_and_go(&["--policy", "none+locality"]);
+    let moves = report["page_moves"].as_array().expect("moves are listed");
+    let back: Vec<&Value> = moves.iter().filter(|one| one["outcome"]["purpose"].get("undo").is_some()).collect();
+    let pages: u64 = back.iter().filter_map(|one| one["moved_pages"].as_u64()).sum();
+    assert!(pages as usize >= MOST_PAGES, "{pages} pages went back by undoing");
+    assert_undone_in_time(&report, &back);
 }
 
 /// By a new plan or by undoing the last one, whichever is first.
@@ -80,9 +84,10 @@ fn pages_go_where_threads_turn() {
 }
 
 /// One thread uses the disputed memory from afar, so that it comes; then three threads where it was use it instead. Returns
-/// what scx_tandem said.
-fn pages_come_and_go(options: &[&str]) -> String {
-    let scx = manage_this_process(options);
+/// scx_tandem's report.
+fn pages_come_and_go(options: &[&str]) -> Value {
+    let report = Path::new("/tmp/come-and-go.json");
+    let scx = manage_this_process(&[options, &["--report", &report.display().to_string()]].concat());
     let [home, away] = two_nodes(&scx);
     let disputed = memory_on(&home, PAGES);
     let turned = Arc::new(AtomicBool::new(false));
@@ -108,16 +113,14 @@ fn pages_come_and_go(options: &[&str]) -> String {
     wait_until("the disputed pages come to their only user", || disputed.pages_on(away.id.0) >= MOST_PAGES);
     turned.store(true, Ordering::Relaxed);
     wait_until("the disputed pages are back", || disputed.pages_on(home.id.0) >= MOST_PAGES);
-    let log = scx.log();
-    assert!(scx.stop().success());
-    log
+    scx.stop_and_report(report)
 }
 
 /// Pages are on their way, slowly, when scx_tandem is stopped for longer than leases last.
 fn moves_are_given_up_when_leases_ran_out() {
-    let process = format!("pid={}", std::process::id());
+    let (report, process) = (Path::new("/tmp/given-up.json"), format!("pid={}", std::process::id()));
     let options = ["--interval-ms", "1000", "--sampler-budget", "25", "--page-rate", "1", "--policy", "none+locality"];
-    let scx = Scx::start(&[&options[..], &["--manage", &process]].concat());
+    let scx = Scx::start(&[&options[..], &["--manage", &process, "--report", "/tmp/given-up.json"]].concat());
     let [home, away] = two_nodes(&scx);
     let memory = memory_on(&home, 4 * PAGES);
     let worker = Worker::doing({
@@ -128,9 +131,11 @@ fn moves_are_given_up_when_leases_ran_out() {
     wait_until("the first pages come", || memory.pages_on(away.id.0) > 0);
     scx.freeze_for(Duration::from_secs(4));
     wait_until("it is seen that leases ran out", || scx.log().contains("leases ran out"));
-    let log = scx.log();
-    assert!(!log.contains(": 0 page moves"), "some were still queued: {log}");
-    assert!(scx.stop().success());
+    let report = scx.stop_and_report(report);
+    assert_eq!(report["lost_leases"], 1, "{report}");
+    let list = |name: &str| report[name].as_array().expect("a list").clone();
+    assert!(list("page_moves").iter().any(|one| one["outcome"]["ended"] == "cancelled"), "{}", report["page_moves"]);
+    assert!(list("plans").iter().any(|plan| plan["superseded_by"] == "leases_ran_out"), "{}", report["plans"]);
 }
 
 /// A thread goes to the memory that it uses most, and from then on uses only what it left behind. That memory has
@@ -179,17 +184,18 @@ fn thread_moves_that_did_not_pay_are_undone() {
     });
     turned.store(true, Ordering::Relaxed);
     wait_until("the thread is sent back", || is_assigned_to(&home));
-    assert!(scx.log().contains("did not pay"), "{}", scx.log());
-    assert_undone_in_time(&scx.stop_and_report(report));
+    let report = scx.stop_and_report(report);
+    let is_back = |one: &&Value| one["reason"].as_str().is_some_and(|reason| reason.starts_with("undone"));
+    let moves = report["thread_moves"].as_array().expect("moves are listed");
+    assert_undone_in_time(&report, &moves.iter().filter(is_back).collect::<Vec<_>>());
 }
 
-/// Threads of an undone plan are sent back within three intervals, and one more by which the first may be too short.
-fn assert_undone_in_time(report: &Value) {
-    let list = |name: &str| report[name].as_array().expect("a list").clone();
+/// What an undone plan moved goes `back` within three intervals, and one more by which the first may be too short.
+fn assert_undone_in_time(report: &Value, back: &[&Value]) {
     let time_ns = |one: &Value| one["time_ns"].as_u64().expect("a time");
-    let undone: Vec<u64> = list("plans").iter().filter(|plan| plan["verdict"] == "undone").map(time_ns).collect();
-    let is_back = |one: &&Value| one["reason"].as_str().is_some_and(|reason| reason.starts_with("undone"));
-    let back: Vec<u64> = list("thread_moves").iter().filter(is_back).map(time_ns).collect();
+    let plans = report["plans"].as_array().expect("plans are listed");
+    let undone: Vec<u64> = plans.iter().filter(|plan| plan["verdict"] == "undone").map(time_ns).collect();
+    let back: Vec<u64> = back.iter().map(|one| time_ns(one)).collect();
     assert!(!undone.is_empty(), "{}", report["plans"]);
     for plan_ns in undone {
         let after_ns = back.iter().filter(|&&back_ns| back_ns > plan_ns).map(|back_ns| back_ns - plan_ns).min();

@@ -18,6 +18,7 @@ pub fn tests() -> Vec<Trial> {
         trial("a_killed_agent_leaves_the_scheduler_until_unload", a_killed_agent_leaves_the_scheduler_until_unload),
         trial("assignments_of_a_killed_agent_run_out", assignments_of_a_killed_agent_run_out),
         trial("a_new_agent_takes_over_without_a_gap", a_new_agent_takes_over_without_a_gap),
+        trial("assignments_go_on_under_a_new_agent", assignments_go_on_under_a_new_agent),
         trial("the_scheduler_of_another_version_is_replaced", the_scheduler_of_another_version_is_replaced),
         trial("a_second_agent_is_refused", a_second_agent_is_refused),
         trial("partial_mode_leaves_normal_tasks_alone", partial_mode_leaves_normal_tasks_alone),
@@ -99,6 +100,38 @@ fn a_new_agent_takes_over_without_a_gap() {
     assert_eq!(enable_seq(), seq, "the scheduler was never away");
     assert!(second.stop().success());
     assert_eq!(state(), "disabled");
+}
+
+/// No agent decides anything: what holds the thread after the first one's lease is that lease, taken over.
+fn assignments_go_on_under_a_new_agent() {
+    // A lease of 30 s, in which an agent can be started on an emulated machine too.
+    let agent = || {
+        let process = format!("pid={}", std::process::id());
+        Scx::start(&["--interval-ms", "10000", "--manage", &process, "--policy", "none+locality"])
+    };
+    // It uses no memory that could be placed.
+    let worker = Worker::start();
+    let first = agent();
+    let record = worker.record(&first.handle());
+    let node = other_node(&first, record.home);
+    let lease_ends_ns = monotonic_ns() + 30_000_000_000;
+    let assignment = Assignment {
+        tid: record.tid,
+        start_boottime_ns: record.start_boottime_ns,
+        node: Some(node),
+        generation: 1,
+        expires_ns: lease_ends_ns,
+    };
+    first.handle().assign(&[assignment]).expect("assigned");
+    first.kill();
+    let second = agent();
+    assert!(second.log().contains("took over"), "{}", second.log());
+    let scheduler = second.handle();
+    wait_until("the first agent's lease is over", || {
+        assert_eq!(worker.record(&scheduler).assigned, Some(node), "without a gap");
+        monotonic_ns() > lease_ends_ns + 1_000_000_000
+    });
+    assert!(second.stop().success());
 }
 
 /// What an upgrade and the way back find: a scheduler that another version loaded and left.

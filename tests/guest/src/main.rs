@@ -95,5 +95,10 @@ fn main() {
         .flatten()
         .collect()
     };
-    libtest_mimic::run(&arguments, trials).exit();
+    let done = libtest_mimic::run(&arguments, trials);
+    if done.num_passed + done.num_failed + done.num_ignored == 0 && !arguments.list {
+        eprintln!("guest-tests: no test has such a name: {:?}", arguments.filter);
+        std::process::exit(2);
+    }
+    done.exit();
 }

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use serde_json::Value;
-use tandem_guest_tests::{Scx, Worker};
+use tandem_guest_tests::{Scx, Worker, set_affinity};
 use tandem_policies::model::Node;
 use tandem_sense::monotonic_ns;
 
-use crate::agent::{PAGES, memory_on, two_nodes};
+use crate::agent::{PAGES, cpus, memory_on, two_nodes};
 use crate::trial;
 
 /// Time until nothing moves any more: twice what is promised, as an emulated machine does and sees little in a second. And for how long it
@@ -32,9 +32,10 @@ pub fn tests() -> Vec<Trial> {
     ]
 }
 
-/// Loads scx_tandem, starts workers on the two nodes that are farthest from each other, and looks at what was moved when.
+/// Loads scx_tandem, starts workers on the two nodes that are farthest from each other, and looks at what was moved when. Returns
+/// the number of moves.
 #[track_caller]
-fn assert_comes_to_rest(start: impl FnOnce([Node; 2]) -> Vec<Worker>) {
+fn assert_comes_to_rest(start: impl FnOnce([Node; 2]) -> Vec<Worker>) -> usize {
     let (report, process) = (Path::new("/tmp/rest.json"), format!("pid={}", std::process::id()));
     let options = ["--sampler-budget", "25", "--mover-budget", "50", "--manage", &process];
     let scx = Scx::start(&[&options[..], &["--report", "/tmp/rest.json"]].concat());
@@ -57,11 +58,12 @@ fn assert_comes_to_rest(start: impl FnOnce([Node; 2]) -> Vec<Worker>) {
     }
     let known = report["sampler"]["covered_threads"].as_u64().expect("a number");
     assert!(known >= 2, "it is known what threads use: {}", report["sampler"]);
+    moves.map(Vec::len).iter().sum()
 }
 
 /// Two that write the same memory in turns.
 fn players_of_ping_pong_come_to_rest() {
-    assert_comes_to_rest(|[node, _]| {
+    let _moves = assert_comes_to_rest(|[node, _]| {
         let (turn, memory) = (Arc::new(AtomicU64::new(0)), memory_on(&node, PAGES / 4));
         let player = |own: u64| {
             let (turn, memory) = (Arc::clone(&turn), Arc::clone(&memory));
@@ -78,7 +80,7 @@ fn players_of_ping_pong_come_to_rest() {
 
 /// Each uses all of the memory, half of which is far from whomever.
 fn threads_that_share_all_memory_come_to_rest() {
-    assert_comes_to_rest(|nodes| {
+    let _moves = assert_comes_to_rest(|nodes| {
         let halves = nodes.map(|node| memory_on(&node, PAGES / 2));
         let worker = || {
             let halves = halves.clone();
@@ -88,13 +90,18 @@ fn threads_that_share_all_memory_come_to_rest() {
     });
 }
 
-/// Each has memory of its own, on one or the other node, wherever the thread is.
+/// Each has memory of its own, on one or the other node, and runs on the other one until it is moved.
 fn threads_far_from_their_memory_come_to_rest() {
-    assert_comes_to_rest(|nodes| {
+    let moves = assert_comes_to_rest(|nodes| {
         let worker = |at: usize| {
             let memory = memory_on(&nodes[at % 2], PAGES / 4);
-            Worker::doing(move || memory.walk())
+            let worker = Worker::doing(move || memory.walk());
+            // It goes there at once, and may come back.
+            set_affinity(worker.tid, &cpus(&nodes[1 - at % 2]));
+            set_affinity(worker.tid, &nodes.iter().flat_map(cpus).collect::<Vec<_>>());
+            worker
         };
         (0..WORKERS).map(worker).collect()
     });
+    assert!(moves > 0, "there was something to be gained at first");
 }
