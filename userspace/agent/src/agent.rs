@@ -29,6 +29,7 @@ use crate::cost::Work;
 use crate::leases::{self, busy, just_began};
 use crate::managed::{ControlGroups, ProcessMemories};
 use crate::pace::{Pace, Step};
+use crate::patience::Patience;
 use crate::reasons::Reasons;
 use crate::record::{self, Notes};
 use crate::report::Report;
@@ -44,8 +45,6 @@ const WORKS_NS: u64 = 5_000_000;
 const SIGN_OF_LIFE_NS: u64 = 1_000_000_000;
 /// Threads and groups whose cooldowns are remembered.
 const COOLDOWNS: usize = 65_536;
-/// Usual intervals for which busy threads without a signal may hold up decisions.
-const PATIENCE_INTERVALS: u32 = 10;
 /// A plan that was undone, or groups that the kernel did not move, are not tried again for this many cooldowns.
 const HOLD_COOLDOWNS: u64 = 6;
 /// Bound of the policies' search: they search as long as they would.
@@ -123,8 +122,7 @@ pub struct Agent {
     notes: Notes,
     /// Plans made so far.
     plans: u64,
-    /// Since when too little is known to decide.
-    waits_since_ns: Option<u64>,
+    patience: Patience,
     /// When it was made.
     started_ns: u64,
     /// When it last gave a sign of life.
@@ -171,7 +169,7 @@ impl Agent {
             speeds: None,
             notes: Notes::new(config.recorder.clone()),
             plans: 0,
-            waits_since_ns: None,
+            patience: Patience::new(config.interval),
             started_ns: monotonic_ns(),
             alive_ns: 0,
             config,
@@ -237,7 +235,7 @@ impl Agent {
             report.cost.charge(Work::Verify);
             let hardly_seen = busy(&snapshot).any(|thread| self.sensor.is_hardly_seen_since_turn(thread.id));
             let waits = self.pace.waits_for_more(hardly_seen, just_began(&snapshot));
-            let knows_enough = self.knows_enough(&snapshot) && !waits;
+            let knows_enough = self.patience.is_enough(&snapshot) && !waits;
             // What was undone is not in the snapshot: a plan made from it would bring it back.
             let may_decide = !undone && self.trial.is_none() && knows_enough;
             let decision = if may_decide { self.decide_and_act(&snapshot, report)? } else { None };
@@ -360,18 +358,6 @@ impl Agent {
         snapshot.realised_share = report.expectable_share();
         snapshot.process_memory = self.process_memories.told();
         Ok(snapshot)
-    }
-
-    /// Whether the signals cover the busy threads. A mapping of some threads by their memory and of the others by
-    /// nothing would be undone at once; but a thread that never gives a signal must not hold up all others.
-    fn knows_enough(&mut self, snapshot: &Snapshot) -> bool {
-        if busy(snapshot).all(|thread| thread.accesses_per_s.is_some()) {
-            self.waits_since_ns = None;
-            return true;
-        }
-        let since_ns = *self.waits_since_ns.get_or_insert(snapshot.time_ns);
-        let patience_ns = (PATIENCE_INTERVALS * self.config.interval).as_nanos() as u64;
-        snapshot.time_ns - since_ns >= patience_ns
     }
 
     /// Asks the policies.

@@ -11,6 +11,7 @@ mod cost;
 mod leases;
 mod managed;
 mod pace;
+mod patience;
 mod reasons;
 mod record;
 mod report;

@@ -14,21 +14,13 @@ use crate::reasons::UNDONE;
 use crate::report::{Report, ThreadMove};
 use crate::verify::{Moves, Seen, Trial, Verdict};
 
-/// After so long page moves that are still under way are planned anew: nothing else is decided meanwhile, and what paid when the
-/// plan was made may not pay any more.
-const LONGEST_MOVES_NS: u64 = 10_000_000_000;
-
 impl Agent {
     /// Looks at the plan under trial, and undoes it if it made things worse; returns whether it did.
     pub(super) fn verify(&mut self, snapshot: &Snapshot, report: &mut Report) -> bool {
         let Some(trial) = &mut self.trial else { return false };
         let on_their_way = on_their_way(self.mover.as_ref(), trial.generation, snapshot);
-        let moves = match self.mover.queued_groups() {
-            0 => Moves::Over,
-            _ if self.mover.is_paused() => Moves::HeldUp,
-            _ if monotonic_ns().saturating_sub(trial.since_ns) >= LONGEST_MOVES_NS => Moves::Overdue,
-            _ => Moves::UnderWay,
-        };
+        let since_plan_ns = monotonic_ns().saturating_sub(trial.since_ns);
+        let moves = Moves::of(self.mover.queued_groups(), self.mover.is_paused(), since_plan_ns);
         let new_phase =
             self.pace.is_quick() && phases::threads_turned(self.sensor.threads_turned(), busy(snapshot).count());
         let seen = Seen::of(snapshot, &trial.changed, &on_their_way);
