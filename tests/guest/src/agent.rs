@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use serde_json::Value;
-use tandem_guest_tests::{Memory, Scx, Worker, set_affinity, wait_until};
+use tandem_guest_tests::{Memory, Scx, Worker, monotonic_ns, read, set_affinity, wait_until};
 use tandem_policies::model::{Node, Topology};
 
 use crate::trial;
@@ -131,10 +131,15 @@ fn moves_are_given_up_when_leases_ran_out() {
     wait_until("the first pages come", || memory.pages_on(away.id.0) > 0);
     scx.freeze_for(Duration::from_secs(4));
     wait_until("it is seen that leases ran out", || scx.log().contains("leases ran out"));
+    // What is queued then is cancelled as well.
+    let stopping_ns = monotonic_ns();
     let report = scx.stop_and_report(report);
     assert_eq!(report["lost_leases"], 1, "{report}");
     let list = |name: &str| report[name].as_array().expect("a list").clone();
-    assert!(list("page_moves").iter().any(|one| one["outcome"]["ended"] == "cancelled"), "{}", report["page_moves"]);
+    let is_given_up = |one: &Value| {
+        one["outcome"]["ended"] == "cancelled" && one["time_ns"].as_u64().is_some_and(|time_ns| time_ns < stopping_ns)
+    };
+    assert!(list("page_moves").iter().any(is_given_up), "{}", report["page_moves"]);
     assert!(list("plans").iter().any(|plan| plan["superseded_by"] == "leases_ran_out"), "{}", report["plans"]);
 }
 
@@ -182,12 +187,23 @@ fn thread_moves_that_did_not_pay_are_undone() {
         }
         is_assigned_to(&away)
     });
+    let before = chosen_by_the_user(worker.tid);
     turned.store(true, Ordering::Relaxed);
     wait_until("the thread is sent back", || is_assigned_to(&home));
+    assert_eq!(chosen_by_the_user(worker.tid), before, "what the user chose stays");
     let report = scx.stop_and_report(report);
     let is_back = |one: &&Value| one["reason"].as_str().is_some_and(|reason| reason.starts_with("undone"));
     let moves = report["thread_moves"].as_array().expect("moves are listed");
     assert_undone_in_time(&report, &moves.iter().filter(is_back).collect::<Vec<_>>());
+}
+
+/// What a thread's user may choose and we must not: where it may run, and memory policies.
+fn chosen_by_the_user(tid: u32) -> Vec<String> {
+    let lines = |file: String| read(&file).lines().map(str::to_owned).collect::<Vec<_>>();
+    let allowed = lines(format!("/proc/self/task/{tid}/status")).into_iter().filter(|line| line.contains("_allowed"));
+    let policies = lines("/proc/self/numa_maps".to_owned());
+    let is_default = |line: &String| line.split(' ').nth(1) == Some("default");
+    allowed.chain(policies.into_iter().filter(|line| !is_default(line))).collect()
 }
 
 /// What an undone plan moved goes `back` within three intervals, and one more by which the first may be too short.

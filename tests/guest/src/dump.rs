@@ -2,10 +2,11 @@
 //! What the kernel writes down about the scheduler when it is asked (SysRq-D) or ejects it.
 
 use std::fs;
+use std::time::Duration;
 
 use libtest_mimic::Trial;
 use tandem_bpf::{AssignOutcome, Assignment};
-use tandem_guest_tests::{Scx, TRACE, Worker, monotonic_ns, read, trace, wait_until};
+use tandem_guest_tests::{Scx, TRACE, Worker, assignment, read, trace, wait_until};
 
 use crate::trial;
 
@@ -21,13 +22,8 @@ fn the_dump_shows_queues_assignments_and_leases() {
     let mut scheduler = scx.handle();
     let worker = Worker::start();
     let node = scx.topology.nodes_with_cpus().last().expect("a node");
-    let assignment = Assignment {
-        tid: worker.tid,
-        start_boottime_ns: worker.record(&scheduler).start_boottime_ns,
-        node: Some(node.0 as u32),
-        generation: GENERATION,
-        expires_ns: monotonic_ns() + 50_000_000_000,
-    };
+    let lasting = assignment(&worker.record(&scheduler), node, Duration::from_secs(50));
+    let assignment = Assignment { generation: GENERATION, ..lasting };
     assert_eq!(scheduler.assign(&[assignment]).expect("assigned"), [AssignOutcome::Applied]);
     trace(DUMPS, true);
     fs::write("/proc/sysrq-trigger", "D").expect("SysRq-D");

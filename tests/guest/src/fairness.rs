@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use tandem_bpf::{AssignOutcome, Assignment, Scheduler};
-use tandem_guest_tests::{Scx, Worker, monotonic_ns, set_affinity, watch_tasks};
+use tandem_guest_tests::{Scx, Worker, assignment, set_affinity, watch_tasks};
 
 use crate::trial;
 
@@ -157,18 +157,11 @@ fn nobody_starves_on_a_full_node() {
     let scx = Scx::start_observing();
     let mut scheduler = scx.handle();
     let cpus = cpus_by_node(&scx).swap_remove(0);
-    let node = scx.topology.nodes_with_cpus().next().expect("a node").0 as u32;
+    let node = scx.topology.nodes_with_cpus().next().expect("a node");
     let hogs: Vec<Worker> = (0..THREADS_PER_CPU * cpus.len()).map(|_| Worker::start()).collect();
     let assign = |hog: &Worker| {
         set_affinity(hog.tid, &cpus);
-        let record = hog.record(&scheduler);
-        Assignment {
-            tid: record.tid,
-            start_boottime_ns: record.start_boottime_ns,
-            node: Some(node),
-            generation: 1,
-            expires_ns: monotonic_ns() + 50_000_000_000,
-        }
+        assignment(&hog.record(&scheduler), node, Duration::from_secs(50))
     };
     let batch: Vec<Assignment> = hogs.iter().map(assign).collect();
     let outcomes = scheduler.assign(&batch).expect("assigned");

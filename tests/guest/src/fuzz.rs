@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Random transactions: whatever is wrong with them, they change nothing and each is counted for what is wrong.
 
+use std::time::Duration;
+
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use libtest_mimic::Trial;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use tandem_bpf::{AssignOutcome, Assignment, MAX_BATCH, Pins, Scheduler};
-use tandem_guest_tests::{Scx, Worker, monotonic_ns};
+use tandem_guest_tests::{Scx, Worker, assignment, monotonic_ns};
 
 use crate::trial;
 
-const LEASE_NS: u64 = 50_000_000_000;
+const LEASE: Duration = Duration::from_secs(50);
 /// Longer than any lease that scx_tandem grants here.
 const TOO_LONG_NS: u64 = 3_600_000_000_000;
 
@@ -84,16 +86,10 @@ fn random_bad_transactions(batches: usize) {
     let worker = Worker::start();
     let scx = Scx::start_observing();
     let mut scheduler = scx.handle();
-    let node = scx.topology.nodes_with_cpus().next().expect("a node has CPUs").0 as u32;
+    let node = scx.topology.nodes_with_cpus().next().expect("a node has CPUs");
     let record = worker.record(&scheduler);
     for _ in 0..batches {
-        let right = Assignment {
-            tid: record.tid,
-            start_boottime_ns: record.start_boottime_ns,
-            node: Some(node),
-            generation: monotonic_ns(),
-            expires_ns: monotonic_ns() + LEASE_NS,
-        };
+        let right = Assignment { generation: monotonic_ns(), ..assignment(&record, node, LEASE) };
         assert_eq!(scheduler.assign(&[right]).expect("taken"), [AssignOutcome::Applied]);
         let before = (state_of(&worker, &scheduler), counts(&scheduler));
         let (batch, expected): (Vec<_>, Vec<_>) =

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use tandem_bpf::{AssignOutcome, Assignment, Scheduler};
-use tandem_guest_tests::{ControlGroup, Hog, Scx, event, monotonic_ns, wait_until, watch_tasks};
+use tandem_bpf::{AssignOutcome, Scheduler};
+use tandem_guest_tests::{ControlGroup, Hog, Scx, assignment, event, wait_until, watch_tasks};
 
 use crate::trial;
 
@@ -168,14 +168,7 @@ fn a_cpuset_is_stronger_than_an_assignment() {
     let mut assign = || {
         let tasks = scheduler.tasks().expect("tasks can be read");
         let record = tasks.iter().find(|task| task.tid == hog.pid()).expect("the scheduler knows a running thread");
-        let assignment = Assignment {
-            tid: record.tid,
-            start_boottime_ns: record.start_boottime_ns,
-            node: Some(first.0 as u32),
-            generation: 1,
-            expires_ns: monotonic_ns() + 50_000_000_000,
-        };
-        scheduler.assign(&[assignment]).expect("the batch is taken")[0]
+        scheduler.assign(&[assignment(record, first, Duration::from_secs(50))]).expect("the batch is taken")[0]
     };
     assert_eq!(assign(), AssignOutcome::Applied);
     let set = ControlGroup::new("set");

@@ -3,10 +3,11 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use libtest_mimic::Trial;
 use tandem_bpf::{Assignment, Scheduler};
-use tandem_guest_tests::{Scx, Worker, enable_seq, monotonic_ns, set_affinity, state, unload, wait_until};
+use tandem_guest_tests::{Scx, Worker, assignment, enable_seq, set_affinity, state, unload, wait_until};
 use tandem_policies::model::Topology;
 
 use crate::trial;
@@ -161,17 +162,8 @@ fn a_whole_node_comes_and_goes_without_an_agent() {
         return;
     }
     let workers: Vec<Worker> = (0..2 * cpus.len()).map(|_| Worker::start()).collect();
-    let assignment = |worker: &Worker| {
-        let record = worker.record(&scheduler);
-        Assignment {
-            tid: record.tid,
-            start_boottime_ns: record.start_boottime_ns,
-            node: Some(node.0 as u32),
-            generation: 1,
-            expires_ns: monotonic_ns() + 50_000_000_000,
-        }
-    };
-    let batch: Vec<Assignment> = workers.iter().map(assignment).collect();
+    let to_node = |worker: &Worker| assignment(&worker.record(&scheduler), node, Duration::from_secs(50));
+    let batch: Vec<Assignment> = workers.iter().map(to_node).collect();
     scheduler.assign(&batch).expect("assigned");
     scx.kill();
     gone.iter().for_each(|cpu| cpu.set(false));

@@ -10,7 +10,8 @@ mod worker;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use tandem_bpf::Scheduler;
+use tandem_bpf::{Assignment, Scheduler, TaskRecord};
+use tandem_policies::model::NodeIndex;
 
 pub use control_group::ControlGroup;
 pub use hog::Hog;
@@ -57,6 +58,17 @@ pub fn watch_tasks(tids: &[u32], scheduler: &Scheduler, window: Duration) -> (Ve
     std::thread::sleep(window);
     let (after, elapsed) = (run_times_ns(), start.elapsed());
     (after.iter().zip(before).map(|(after, before)| after - before).collect(), elapsed)
+}
+
+/// The first assignment of a task, right in every field: to this node, from now on for so long.
+pub fn assignment(record: &TaskRecord, node: NodeIndex, lasts: Duration) -> Assignment {
+    Assignment {
+        tid: record.tid,
+        start_boottime_ns: record.start_boottime_ns,
+        node: Some(node.0 as u32),
+        generation: 1,
+        expires_ns: monotonic_ns() + lasts.as_nanos() as u64,
+    }
 }
 
 /// How often something happened since the scheduler was loaded.

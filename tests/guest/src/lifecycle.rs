@@ -4,11 +4,13 @@
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use tandem_bpf::{Assignment, Identity, Pins};
+use tandem_bpf::{Identity, Pins};
 use tandem_guest_tests::{
-    Scx, Worker, enable_seq, monotonic_ns, program, read, scx_tandem_fails, set_affinity, set_sched_ext, state, unload,
-    wait_until, watch_tasks,
+    Scx, Worker, assignment, enable_seq, monotonic_ns, program, read, scx_tandem_fails, set_affinity, set_sched_ext,
+    state, unload, wait_until, watch_tasks,
 };
+
+use tandem_policies::model::NodeIndex;
 
 use crate::trial;
 
@@ -62,19 +64,12 @@ fn a_killed_agent_leaves_the_scheduler_until_unload() {
 }
 
 fn assignments_of_a_killed_agent_run_out() {
-    const LEASE_NS: u64 = 3_000_000_000;
     let worker = Worker::start();
     let scx = Scx::start_observing();
     let mut scheduler = scx.handle();
     let record = worker.record(&scheduler);
     let node = other_node(&scx, record.home);
-    let assignment = Assignment {
-        tid: record.tid,
-        start_boottime_ns: record.start_boottime_ns,
-        node: Some(node),
-        generation: 1,
-        expires_ns: monotonic_ns() + LEASE_NS,
-    };
+    let assignment = assignment(&record, NodeIndex(node as usize), Duration::from_secs(3));
     scheduler.assign(&[assignment]).expect("assigned");
     scx.kill();
     assert_eq!(worker.record(&scheduler).assigned, Some(node));
@@ -114,14 +109,7 @@ fn assignments_go_on_under_a_new_agent() {
     let first = agent();
     let record = worker.record(&first.handle());
     let node = other_node(&first, record.home);
-    let lease_ends_ns = monotonic_ns() + 30_000_000_000;
-    let assignment = Assignment {
-        tid: record.tid,
-        start_boottime_ns: record.start_boottime_ns,
-        node: Some(node),
-        generation: 1,
-        expires_ns: lease_ends_ns,
-    };
+    let assignment = assignment(&record, NodeIndex(node as usize), Duration::from_secs(30));
     first.handle().assign(&[assignment]).expect("assigned");
     first.kill();
     let second = agent();
@@ -129,7 +117,7 @@ fn assignments_go_on_under_a_new_agent() {
     let scheduler = second.handle();
     wait_until("the first agent's lease is over", || {
         assert_eq!(worker.record(&scheduler).assigned, Some(node), "without a gap");
-        monotonic_ns() > lease_ends_ns + 1_000_000_000
+        monotonic_ns() > assignment.expires_ns + 1_000_000_000
     });
     assert!(second.stop().success());
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use tandem_bpf::{AssignOutcome, Assignment, Scheduler};
-use tandem_guest_tests::{Memory, Scx, Worker, event, monotonic_ns, read, run_ns, set_affinity, wait_until};
+use tandem_guest_tests::{
+    Memory, Scx, Worker, assignment, event, monotonic_ns, read, run_ns, set_affinity, wait_until,
+};
 use tandem_policies::model::{CpuId, NodeIndex};
 
 use crate::trial;
@@ -162,14 +164,10 @@ fn assign_me(scheduler: &mut Scheduler, node: NodeIndex) {
     // SAFETY: gettid cannot fail.
     let me = unsafe { libc::gettid() } as u32;
     let record = scheduler.tasks().expect("tasks").into_iter().find(|task| task.tid == me).expect("this thread");
-    let assignment = Assignment {
-        tid: me,
-        start_boottime_ns: record.start_boottime_ns,
-        node: Some(node.0 as u32),
-        generation: 1,
-        expires_ns: monotonic_ns() + 50_000_000_000,
-    };
-    assert_eq!(scheduler.assign(&[assignment]).expect("assigned"), [AssignOutcome::Applied]);
+    assert_eq!(
+        scheduler.assign(&[assignment(&record, node, Duration::from_secs(50))]).expect("assigned"),
+        [AssignOutcome::Applied]
+    );
 }
 
 /// The parent's home changes from thread to thread, so it is mostly still elsewhere itself.
@@ -378,19 +376,8 @@ fn an_overfull_node_does_not_leave_others_idle() {
     let cpus: usize = scx.topology.nodes.values().map(|node| node.cpus.len()).sum();
     let full = scx.topology.nodes_with_cpus().next().expect("a node");
     let workers: Vec<Worker> = (0..cpus).map(|_| Worker::start()).collect();
-    let batch: Vec<Assignment> = workers
-        .iter()
-        .map(|worker| {
-            let record = worker.record(&scheduler);
-            Assignment {
-                tid: record.tid,
-                start_boottime_ns: record.start_boottime_ns,
-                node: Some(full.0 as u32),
-                generation: 1,
-                expires_ns: monotonic_ns() + 20_000_000_000,
-            }
-        })
-        .collect();
+    let batch: Vec<Assignment> =
+        workers.iter().map(|worker| assignment(&worker.record(&scheduler), full, Duration::from_secs(20))).collect();
     scheduler.assign(&batch).expect("assigned");
     let busy_ns = || scheduler.statistics().expect("statistics").busy_ns().to_vec();
     std::thread::sleep(Duration::from_secs(1));

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Assignments: every outcome has its case, and what is refused changes nothing.
 
+use std::time::Duration;
+
 use libtest_mimic::Trial;
 use tandem_bpf::{AssignOutcome, Assignment, Scheduler};
-use tandem_guest_tests::{Scx, Worker, monotonic_ns, set_affinity, wait_until};
+use tandem_guest_tests::{Scx, Worker, assignment, monotonic_ns, set_affinity, wait_until};
+
+use tandem_policies::model::NodeIndex;
 
 use crate::trial;
 
-const LEASE_NS: u64 = 20_000_000_000;
+const LEASE: Duration = Duration::from_secs(20);
 
 pub fn tests() -> Vec<Trial> {
     vec![
@@ -20,16 +24,9 @@ pub fn tests() -> Vec<Trial> {
     ]
 }
 
-/// An assignment of a worker that is right in every field.
+/// An assignment of a worker that is right in every field, and not the first.
 fn good(worker: &Worker, scheduler: &Scheduler, node: u32) -> Assignment {
-    let record = worker.record(scheduler);
-    Assignment {
-        tid: record.tid,
-        start_boottime_ns: record.start_boottime_ns,
-        node: Some(node),
-        generation: 10,
-        expires_ns: monotonic_ns() + LEASE_NS,
-    }
+    Assignment { generation: 10, ..assignment(&worker.record(scheduler), NodeIndex(node as usize), LEASE) }
 }
 
 fn assign_one(scheduler: &mut Scheduler, assignment: Assignment) -> AssignOutcome {
