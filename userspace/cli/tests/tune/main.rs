@@ -1,80 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `tandem tune` and `tandem run --tuned`, as their users call them, with programs whose runs can be counted.
 
+mod bench;
+mod executors;
+
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::Command;
 
-/// How long a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A program in a directory of its own that notes each of its runs.
-struct Bench {
-    directory: tempfile::TempDir,
-}
-
-impl Bench {
-    /// `body` is what the program does besides, in the shell's language.
-    fn new(body: &str) -> Self {
-        let bench = Self { directory: tempfile::tempdir().unwrap() };
-        fs::write(bench.path("prog"), format!("#!/bin/sh\necho run >> runs\n{body}\n")).unwrap();
-        fs::set_permissions(bench.path("prog"), fs::Permissions::from_mode(0o755)).unwrap();
-        bench
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tandem"));
-        command.args(arguments).current_dir(self.directory.path()).stdin(Stdio::null());
-        command
-    }
-
-    fn tandem(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().unwrap()
-    }
-
-    fn start(&self, arguments: &[&str]) -> Child {
-        self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-    }
-
-    /// Starts one that is killed when the program has run so often.
-    fn kill_after(&self, runs: usize, arguments: &[&str]) {
-        let mut killed = self.start(arguments);
-        self.wait_for_runs(runs);
-        killed.kill().unwrap();
-        killed.wait().unwrap();
-    }
-
-    fn runs(&self) -> usize {
-        fs::read_to_string(self.path("runs")).map_or(0, |runs| runs.lines().count())
-    }
-
-    /// Waits until the program has run so often.
-    fn wait_for_runs(&self, runs: usize) {
-        let start = Instant::now();
-        while self.runs() < runs {
-            assert!(start.elapsed() < PATIENCE, "{} runs", self.runs());
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-/// How many runs are known, as it is said at the beginning.
-fn known(output: &Output) -> usize {
-    let said = text(&output.stderr);
-    let line = said.lines().find_map(|line| line.strip_suffix(" runs are known already"));
-    line.and_then(|line| line.strip_prefix("tune: ")).unwrap_or_else(|| panic!("{said}")).parse().unwrap()
-}
+use bench::{Bench, known, text};
+use executors::fake_ssh;
 
 #[test]
 fn the_result_is_written_shown_and_applied() {
@@ -301,123 +238,6 @@ fn programs_that_cannot_be_tuned_are_refused_in_one_sentence() {
     assert_eq!(unknown.status.code(), Some(2));
     let none = Bench::new("").tandem(&["tune", "--", "./no-such-program"]);
     assert!(text(&none.stderr).contains("./no-such-program: there is no such program"), "{none:?}");
-}
-
-/// What stands for ssh: takes `-o OPTION... HOST COMMAND`, and runs the command here, with `added` words.
-fn fake_ssh(bench: &Bench, before: &str, added: &str) -> String {
-    let path = bench.path("reach");
-    let skip = "while [ \"$1\" = -o ]; do shift 2; done";
-    fs::write(&path, format!("#!/bin/bash\n{skip}\necho \"$1\" >> hosts\n{before}\nexec sh -c \"$2\" {added}\n"))
-        .unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    path.display().to_string()
-}
-
-#[test]
-fn a_machine_with_another_program_refuses_and_nothing_is_kept() {
-    let bench = Bench::new("sleep 0.04");
-    let other = r#"< <(sed -u 's/"program_sha256":"[0-9a-f]*"/"program_sha256":"0"/')"#;
-    let ssh = fake_ssh(&bench, "", other);
-    let output = bench.tandem(&["tune", "--executor", "ssh-hosts", "--hosts", "a", "--ssh", &ssh, "--", "./prog"]);
-    let said = text(&output.stderr);
-    assert_eq!((output.status.code(), bench.runs()), (Some(2), 0), "{said}");
-    assert!(said.contains("cannot: ") && said.contains("is not the program that was tuned"), "{said}");
-}
-
-#[test]
-fn what_cannot_be_set_up_on_another_machine_has_failed_there_and_the_search_goes_on() {
-    let bench = Bench::new("sleep 0.04");
-    let no_place = "read -r line; [[ $line != *'\"plan\":{'* ]] || export TMPDIR=/no/such/place";
-    let ssh = fake_ssh(&bench, no_place, "< <(echo \"$line\"; exec cat)");
-    let arguments = ["tune", "--repeats", "4", "--pages", "first-touch", "--executor", "ssh-hosts", "--hosts", "a"];
-    let output = bench.tandem(&[&arguments[..], &["--ssh", &ssh, "--", "./prog"]].concat());
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(said.contains("it could not be run: there is no place for what the program writes"), "{said}");
-    assert!(bench.path("prog.tandem.toml").exists());
-    let asked = fs::read_to_string(bench.path("hosts")).unwrap().lines().count();
-    assert!(asked > bench.runs() + 1, "{asked} and {} runs", bench.runs());
-}
-
-#[test]
-fn a_host_that_fails_is_left_out_and_the_others_do_its_work() {
-    let bench = Bench::new("sleep 0.04");
-    // Two that are never there lose the same run three times while the third one is at work.
-    let ssh = fake_ssh(&bench, "[ \"$1\" = \"${1#bad}\" ] || exit 9", "");
-    let hosts = ["--executor", "ssh-hosts", "--hosts", "bad1,good,bad2", "--ssh", &ssh];
-    let output =
-        bench.tandem(&[&["tune", "--repeats", "4", "--pages", "first-touch"], &hosts[..], &["--", "./prog"]].concat());
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("bad1: no reply (exit status: 9)"));
-    let asked = fs::read_to_string(bench.path("hosts")).unwrap();
-    let times = |name: &str| asked.lines().filter(|host| *host == name).count();
-    assert_eq!(times("good"), bench.runs() + 1, "and once what machine it is: {asked}");
-    assert_eq!([times("bad1"), times("bad2")], [2, 2], "and no more in later rounds: {asked}");
-}
-
-/// A program that stands for one of Slurm's.
-fn write_command(bench: &Bench, name: &str, body: &str) {
-    fs::create_dir_all(bench.path("slurm")).unwrap();
-    let path = bench.path("slurm").join(name);
-    fs::write(&path, format!("#!/bin/bash\n{body}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-}
-
-/// Tunes with a Slurm that runs what it takes at once, but refuses the submissions with these numbers, from 1 on.
-fn tune_with_slurm_that_refuses(bench: &Bench, refused: &str) -> Output {
-    let sbatch = format!(
-        r#"echo >> submissions
-[[ " {refused} " == *" $(wc -l < submissions) "* ]] && {{ echo 'controller is down' >&2; exit 1; }}
-for word; do [[ $word == --array=* ]] && last=${{word#--array=0-}}; done
-for SLURM_ARRAY_TASK_ID in $(seq 0 $last); do export SLURM_ARRAY_TASK_ID; sh -c "${{!#}}" >&2; done
-wc -l < submissions"#
-    );
-    write_command(bench, "sbatch", &sbatch);
-    write_command(bench, "squeue", "");
-    write_command(bench, "scancel", "");
-    let path = format!("{}:{}", bench.path("slurm").display(), std::env::var("PATH").unwrap());
-    let arguments = ["tune", "--repeats", "4", "--pages", "first-touch", "--executor", "slurm", "--", "./prog"];
-    bench.command(&arguments).env("PATH", path).output().unwrap()
-}
-
-#[test]
-fn a_submission_that_slurm_refuses_after_another_one_is_tried_again() {
-    let bench = Bench::new("sleep 0.04");
-    let output = tune_with_slurm_that_refuses(&bench, "3");
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    let words = "sbatch refused: controller is down; it is tried again";
-    assert_eq!(said.matches(words).count(), 1, "{said}");
-    assert!(bench.runs() >= 4, "{said}");
-}
-
-#[test]
-fn a_first_submission_that_slurm_refuses_ends_the_session() {
-    let bench = Bench::new("sleep 0.04");
-    let output = tune_with_slurm_that_refuses(&bench, "1");
-    let said = text(&output.stderr);
-    assert_eq!((output.status.code(), bench.runs(), said.lines().count()), (Some(2), 0, 1), "{said}");
-    assert!(said.contains("sbatch refused: controller is down"), "{said}");
-}
-
-#[test]
-fn who_runs_trials_is_told_without_contradiction() {
-    let said = |options: &[&str]| {
-        let output = Bench::new("").tandem(&[&["tune"], options, &["--", "./prog"]].concat());
-        assert_eq!(output.status.code(), Some(2), "{options:?}");
-        text(&output.stderr)
-    };
-    assert!(said(&["--hosts", "a"]).contains("--hosts is for --executor ssh-hosts"));
-    assert!(said(&["--executor", "slurm", "--ssh", "rsh"]).contains("--ssh is for --executor ssh-hosts"));
-    assert!(said(&["--slurm-option=-x"]).contains("--slurm-option is for --executor slurm"));
-    assert!(
-        said(&["--executor", "ssh-hosts", "--jobs", "d", "--hosts", "a"]).contains("--jobs is for --executor slurm")
-    );
-    assert!(said(&["--worker", "t"]).contains("--worker is for --executor slurm or ssh-hosts"));
-    assert!(said(&["--executor", "ssh-hosts"]).contains("needs --hosts HOST,..."));
-    assert!(said(&["--executor", "ssh-hosts", "--hosts=a,-oProxyCommand=x"]).contains("is no name of a machine"));
-    let missing = said(&["--executor", "ssh-hosts", "--hosts", "a", "--ssh", "/no/such/ssh"]);
-    assert!(missing.contains("/no/such/ssh does not start"), "{missing}");
 }
 
 #[test]
