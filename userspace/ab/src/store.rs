@@ -107,16 +107,17 @@ impl Store {
     }
 }
 
-/// Writes a file so that it is there with all of `content` or as it was before.
+/// Writes a file so that it is there with all of `content` or as it was before. Behind a symbolic link it is the file that this
+/// leads to.
 ///
 /// # Errors
-/// The file or its directory cannot be written.
+/// The file or its directory cannot be written, or what is there is no regular file.
 pub fn write_whole(path: &Path, content: &[u8]) -> Result<()> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let written = tempfile::NamedTempFile::new_in(directory).and_then(|mut part| {
+    let file = behind_links(path)?;
+    let written = tempfile::NamedTempFile::new_in(directory_of(&file)).and_then(|mut part| {
         part.write_all(content)?;
         part.as_file().sync_all()?;
-        Ok(part.persist(path)?)
+        Ok(part.persist(&file)?)
     });
     written.map(drop).with_context(|| format!("{} cannot be written", path.display()))
 }
@@ -126,8 +127,24 @@ pub fn write_whole(path: &Path, content: &[u8]) -> Result<()> {
 /// # Errors
 /// It could not.
 pub fn check_writable(path: &Path) -> Result<()> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    tempfile::tempfile_in(directory).map(drop).with_context(|| format!("{} cannot be written", path.display()))
+    let part = tempfile::tempfile_in(directory_of(&behind_links(path)?));
+    part.map(drop).with_context(|| format!("{} cannot be written", path.display()))
+}
+
+/// The file that is written under this name. A part that takes its place would take that of a link or of a device as well.
+fn behind_links(path: &Path) -> Result<PathBuf> {
+    let found = match fs::metadata(path) {
+        Ok(there) if there.is_file() => fs::canonicalize(path),
+        Ok(_) => bail!("{} is no regular file: name another one", path.display()),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        Err(_) if path.is_symlink() => bail!("{} is a link to what is not there: name another file", path.display()),
+        Err(_) => Ok(path.to_owned()),
+    };
+    found.with_context(|| format!("{} cannot be written", path.display()))
+}
+
+fn directory_of(file: &Path) -> &Path {
+    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 #[cfg(test)]
@@ -187,6 +204,30 @@ mod tests {
         assert!(write_whole(&path, b"new").is_err());
         assert!(path.join("inner").is_dir());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no part is left behind");
+    }
+
+    #[test]
+    fn only_a_regular_file_is_replaced_and_a_link_to_one_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let [file, link, nowhere] = ["file", "link", "nowhere"].map(|name| directory.path().join(name));
+        fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        check_writable(&link).unwrap();
+        write_whole(&link, b"new").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+        std::os::unix::fs::symlink("missing", &nowhere).unwrap();
+        let socket = directory.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        for (path, words) in [
+            (nowhere.as_path(), "is a link to what is not there"),
+            (&socket, "is no regular file"),
+            (directory.path(), "is no regular file"),
+        ] {
+            let said = [check_writable(path), write_whole(path, b"new")].map(|done| done.unwrap_err().to_string());
+            assert!(said.iter().all(|said| said.contains(words)), "{said:?}");
+        }
+        assert!(nowhere.is_symlink() && !directory.path().join("missing").exists());
     }
 
     #[test]

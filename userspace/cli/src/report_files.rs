@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The options of every command that has a report: where its page goes, and its plots.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
@@ -24,6 +24,11 @@ impl ReportFiles {
     /// Whether anybody wants a report.
     pub fn wanted(&self) -> bool {
         self.html.is_some() || self.plots.is_some()
+    }
+
+    /// Where the page goes, if anybody wants it.
+    pub fn page(&self) -> Option<&Path> {
+        self.html.as_deref()
     }
 
     /// Whether they could be written: for what takes long before there is something to write.

@@ -3,12 +3,13 @@
 
 mod checkpoints;
 pub mod elsewhere;
+mod files;
 pub mod movers;
 mod page_use;
 pub mod trial;
+mod work;
 mod written;
 
-use std::cell::{Cell, RefCell};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,19 +19,15 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use tandem_ab::stop::Stop;
 use tandem_ab::store::write_whole;
-use tandem_tune::launch::Limit;
-use tandem_tune::mapping::Mapping;
-use tandem_tune::places::Places;
-use tandem_tune::plan::Plan;
 use tandem_tune::remote::{Description, Executor};
 use tandem_tune::report;
-use tandem_tune::search::Settings;
-use tandem_tune::session::{Outcome, Session};
+use tandem_tune::session::Outcome;
 use tandem_tune::space::{ALL, PagePlacement};
-use tandem_tune::subject::Subject;
 use tandem_tune::tuned::Tuned;
 
 use crate::report_files::ReportFiles;
+use files::Files;
+use work::Work;
 
 /// Exit code when the user stopped it.
 const INTERRUPTED: u8 = 130;
@@ -139,72 +136,25 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// The program cannot be tuned, or a file cannot be read or written.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let started = Instant::now();
-    arguments.check()?;
+    let files = arguments.check()?;
     let stop = stop_on_signals()?;
     let executor = arguments.elsewhere.executor()?;
     let Some(machine) = machine_of(executor.as_deref(), &stop)? else { return Ok(ExitCode::from(INTERRUPTED)) };
-    let to_maps = obstacle_to_maps(arguments.page_maps, executor.is_some(), machine.topology.len());
-    let can_map = to_maps.is_none();
-    let pages = movers::choose(&arguments.pages, machine.obstacle.clone(), to_maps)?;
-    let subject = Subject::of(&arguments.command, arguments.stdin.as_deref(), &machine.topology)?;
-    let subject = Subject { functions: arguments.regions.clone(), ..subject };
-    let (output, store) = arguments.output_and_store(&subject.program);
-    let (store, subject) = written::open(&store, subject)?;
-    let known = store.len()?;
-    let say = |sentence: &str| eprintln!("tune: {sentence}");
-    if known > 0 {
-        say(&format!("{known} runs are known already"));
-    }
-    let (command, input) = (&arguments.command, arguments.stdin.as_deref());
-    let what = trial::What { command, input, functions: &arguments.regions };
-    let far = executor.as_deref().map(|executor| {
-        elsewhere::Far::new(executor, &stop, command, input, &subject).context("the present directory is not known")
-    });
-    let far = far.transpose()?;
-    let profiler = |plan: &Plan, places: &Places, limit: Limit| page_use::profile(&what, plan, places, limit, &stop);
-    let mapping = Mapping::new(&profiler, machine.obstacle.is_none());
-    let tuned = RefCell::new(subject.clone());
-    let has_run = Cell::new(false);
-    let leave_out = || -> Result<()> {
-        let subject = written::leave_out(&store, tuned.borrow().clone(), &say)?;
-        tuned.replace(subject);
-        Ok(())
-    };
-    let outcome = Session {
-        topology: &machine.topology,
-        cores: machine.cores,
-        page_placements: &pages.placements,
-        left_out: pages.left_out.as_deref(),
-        functions: &arguments.regions,
-        one_by_one: arguments.codelets != Codelets::Off,
-        command_has_threads: arguments.command.iter().any(|word| word.contains(trial::THREADS)),
-        store: &store,
-        settings: arguments.settings(),
-        started,
-        budget: arguments.budget,
-        only_whole_runs: arguments.whole,
-        first_entries: None,
-        stop: &stop,
-        say: &say,
-        run: &|one, places, limit| match &far {
-            Some(far) => far.one(one, limit),
-            None => Ok(trial::here(&what, one, places, limit, &stop)),
-        },
-        // What the first run writes is told at once, so that whatever ends this session the same command goes on.
-        kept: &|| if has_run.replace(true) { Ok(()) } else { leave_out() },
-        mapping: can_map.then_some(&mapping),
-        run_many: far.as_ref().map(|far| far.many()).as_deref(),
-    }
-    .tune();
-    leave_out()?;
+    let work = Work::begin(arguments, &files, machine, executor.as_deref(), &stop)?;
+    let outcome = work.search(started);
+    work.leave_out()?;
     if let Some(outcome) = outcome? {
-        keep(arguments, &Tuned::new(tuned.into_inner(), &outcome), &outcome, &output)?;
+        keep(arguments, &Tuned::new(work.subject.into_inner(), &outcome), &outcome, &files.output)?;
     }
     if stop.wished() {
         say("interrupted: every finished run is kept, the same command goes on");
         return Ok(ExitCode::from(INTERRUPTED));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn say(sentence: &str) {
+    eprintln!("tune: {sentence}");
 }
 
 fn stop_on_signals() -> Result<Stop> {
@@ -222,27 +172,17 @@ fn machine_of(executor: Option<&dyn Executor>, stop: &Stop) -> Result<Option<Des
     }
 }
 
-/// Why pages cannot be placed by maps of who uses them, if so.
-fn obstacle_to_maps(wish: PageMaps, is_elsewhere: bool, nodes: usize) -> Option<String> {
-    match wish {
-        PageMaps::Off => Some("--page-maps off".to_owned()),
-        PageMaps::Auto if is_elsewhere => Some("trials are run elsewhere".to_owned()),
-        // There is nothing to place.
-        PageMaps::Auto if nodes == 1 => Some("there is one node".to_owned()),
-        PageMaps::Auto => page_use::obstacle_here(),
-    }
-}
-
 impl Arguments {
-    fn check(&self) -> Result<()> {
+    /// The files that a session writes, if they can be, and nothing else forbids it.
+    fn check(&self) -> Result<Files<'_>> {
         if self.codelets == Codelets::Criu {
             bail!("--codelets criu: {}", checkpoints::obstacle());
         }
-        self.files.check()
-    }
-
-    fn settings(&self) -> Settings {
-        Settings { repeats: self.repeats.into(), exhaustive: self.exhaustive, ..Settings::default() }
+        self.files.check()?;
+        let (output, store) = self.output_and_store(&self.command[0]);
+        let files = Files { output, store, page: self.files.page() };
+        files.check(&self.command, self.stdin.as_deref())?;
+        Ok(files)
     }
 
     /// Where the result and the runs of `program` go.

@@ -53,7 +53,7 @@ pub mod session;
 pub mod space;
 pub mod store;
 pub mod subject;
-mod surroundings;
+pub mod surroundings;
 mod symbols;
 pub mod tables;
 #[cfg(test)]

@@ -143,7 +143,10 @@ fn machine(topology: &Topology) -> Vec<String> {
 }
 
 /// The file of a program, as the shell would find it.
-fn find(program: &str) -> Result<PathBuf> {
+///
+/// # Errors
+/// There is none.
+pub fn find(program: &str) -> Result<PathBuf> {
     let is_program = |path: &Path| path.is_file();
     if program.contains('/') {
         let path = PathBuf::from(program);

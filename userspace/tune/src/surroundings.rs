@@ -47,18 +47,22 @@ fn hash(path: &Path, whole_bytes: u64) -> std::io::Result<String> {
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Files that arguments name, as they are or behind `=`, each with its hash; `None` if there are none.
-///
-/// # Errors
-/// One of them cannot be read.
-pub fn files(arguments: &[String]) -> Result<Option<Vec<String>>> {
+/// Files that arguments name, as they are or behind `=`.
+pub fn named(arguments: &[String]) -> BTreeSet<String> {
     let named = |argument: &String| {
         let behind = argument.split_once('=').map(|(_, value)| value.to_owned());
         [Some(argument.clone()), behind].into_iter().flatten().find(|name| Path::new(name).is_file())
     };
-    let names: BTreeSet<String> = arguments.iter().filter_map(named).collect();
+    arguments.iter().filter_map(named).collect()
+}
+
+/// [Those files](named), each with its hash; `None` if there are none.
+///
+/// # Errors
+/// One of them cannot be read.
+pub fn files(arguments: &[String]) -> Result<Option<Vec<String>>> {
     let hashed = |name: &String| Ok(format!("{name} {}", sha256(name.as_ref())?));
-    let files: Vec<String> = names.iter().map(hashed).collect::<Result<_>>()?;
+    let files: Vec<String> = named(arguments).iter().map(hashed).collect::<Result<_>>()?;
     Ok(Some(files).filter(|files| !files.is_empty()))
 }
 

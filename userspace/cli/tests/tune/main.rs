@@ -3,6 +3,7 @@
 
 mod bench;
 mod executors;
+mod files;
 
 use std::fs;
 use std::io::Read as _;

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Where the result and the runs of a program go, and what they must not take the place of.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use tandem_ab::store::check_writable;
+use tandem_tune::subject;
+use tandem_tune::surroundings::named;
+use tandem_tune::tuned::Tuned;
+
+/// What a session writes.
+pub struct Files<'a> {
+    /// The result.
+    pub output: PathBuf,
+    /// Its runs.
+    pub store: PathBuf,
+    /// The report.
+    pub page: Option<&'a Path>,
+}
+
+impl Files<'_> {
+    /// Whether all of it can be written, and nothing is lost by that which is no result.
+    ///
+    /// # Errors
+    /// One sentence: which cannot, or what would be lost.
+    pub fn check(&self, command: &[String], input: Option<&Path>) -> Result<()> {
+        let (program, arguments) = command.split_first().context("there is no program to run")?;
+        check_writable(&self.output)?;
+        check_writable(&self.store)?;
+        self.check_apart(&subject::find(program)?, arguments, input)?;
+        let lost = || format!("-o {}: what is there would be lost, name another file", self.output.display());
+        Tuned::earlier(&self.output).with_context(lost).map(drop)
+    }
+
+    /// Whether each is a file of its own, and none that the program needs.
+    fn check_apart(&self, program: &Path, arguments: &[String], input: Option<&Path>) -> Result<()> {
+        let mut taken = vec![(program.to_owned(), "the program")];
+        taken.extend(input.map(|input| (input.to_owned(), "what the program reads")));
+        taken.extend(named(arguments).into_iter().map(|name| (name.into(), "a file of the program's")));
+        let (store, output) = (Some(self.store.as_path()), Some(self.output.as_path()));
+        let written =
+            [(store, "--store", "the store of runs"), (output, "-o", "the result"), (self.page, "--html", "")];
+        for (file, option, what) in written {
+            let Some(file) = file else { continue };
+            if let Some((_, other)) = taken.iter().find(|(other, _)| is_same(file, other)) {
+                bail!("{option} {}: that is {other}: name another file", file.display());
+            }
+            taken.push((file.to_owned(), what));
+        }
+        Ok(())
+    }
+}
+
+/// Whether two names are, or would be, of one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let of_one = |file: &Path| file.metadata().ok().map(|there| (there.dev(), there.ino()));
+    match (of_one(one), of_one(other)) {
+        (None, None) => place(one) == place(other),
+        (one, other) => one == other,
+    }
+}
+
+/// Where a file that is not there would be; `None` if that is nowhere.
+fn place(file: &Path) -> Option<(PathBuf, &std::ffi::OsStr)> {
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Some((directory.canonicalize().ok()?, file.file_name()?))
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! One session of `tandem tune` from its machine to what it found.
+
+use std::cell::{Cell, RefCell};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use tandem_ab::stop::Stop;
+use tandem_tune::launch::Limit;
+use tandem_tune::mapping::Mapping;
+use tandem_tune::places::Places;
+use tandem_tune::plan::Plan;
+use tandem_tune::remote::{Description, Executor};
+use tandem_tune::search::Settings;
+use tandem_tune::session::{Outcome, Ran, Session};
+use tandem_tune::store::Store;
+use tandem_tune::subject::Subject;
+
+use super::elsewhere::Far;
+use super::files::Files;
+use super::{Arguments, Codelets, PageMaps, movers, page_use, say, trial, written};
+
+/// What a session works on.
+pub struct Work<'a> {
+    arguments: &'a Arguments,
+    what: trial::What<'a>,
+    machine: Description,
+    pages: movers::Choice,
+    can_map: bool,
+    store: Store,
+    /// What is tuned, as far as it is known not to write it.
+    pub subject: RefCell<Subject>,
+    /// Whether a run has ended.
+    has_run: Cell<bool>,
+    far: Option<Far<'a>>,
+    stop: &'a Stop,
+}
+
+impl<'a> Work<'a> {
+    /// A session on `machine`, whose trials are run by `executor` if there is one.
+    ///
+    /// # Errors
+    /// Pages cannot be placed as was asked, the program or its input cannot be read, or the store not be used.
+    pub fn begin(
+        arguments: &'a Arguments,
+        files: &Files,
+        machine: Description,
+        executor: Option<&'a dyn Executor>,
+        stop: &'a Stop,
+    ) -> Result<Self> {
+        let to_maps = obstacle_to_maps(arguments.page_maps, executor.is_some(), machine.topology.len());
+        let can_map = to_maps.is_none();
+        let pages = movers::choose(&arguments.pages, machine.obstacle.clone(), to_maps)?;
+        let (command, input) = (&arguments.command, arguments.stdin.as_deref());
+        let subject = Subject::of(command, input, &machine.topology)?;
+        let subject = Subject { functions: arguments.regions.clone(), ..subject };
+        let (store, subject) = written::open(&files.store, subject)?;
+        let known = store.len()?;
+        if known > 0 {
+            say(&format!("{known} runs are known already"));
+        }
+        let what = trial::What { command, input, functions: &arguments.regions };
+        let far = executor.map(|executor| {
+            Far::new(executor, stop, command, input, &subject).context("the present directory is not known")
+        });
+        let (far, subject, has_run) = (far.transpose()?, RefCell::new(subject), Cell::new(false));
+        Ok(Self { arguments, what, machine, pages, can_map, store, subject, has_run, far, stop })
+    }
+
+    /// Searches, within the time from `started` on.
+    ///
+    /// # Errors
+    /// One sentence: the program cannot be tuned, or the store not be used.
+    pub fn search(&self, started: Instant) -> Result<Option<Outcome>> {
+        let arguments = self.arguments;
+        let profiler =
+            |plan: &Plan, places: &Places, limit: Limit| page_use::profile(&self.what, plan, places, limit, self.stop);
+        let mapping = Mapping::new(&profiler, self.machine.obstacle.is_none());
+        Session {
+            topology: &self.machine.topology,
+            cores: self.machine.cores,
+            page_placements: &self.pages.placements,
+            left_out: self.pages.left_out.as_deref(),
+            functions: &arguments.regions,
+            one_by_one: arguments.codelets != Codelets::Off,
+            command_has_threads: arguments.command.iter().any(|word| word.contains(trial::THREADS)),
+            store: &self.store,
+            settings: arguments.settings(),
+            started,
+            budget: arguments.budget,
+            only_whole_runs: arguments.whole,
+            first_entries: None,
+            stop: self.stop,
+            say: &say,
+            run: &|one, places, limit| self.run(one, places, limit),
+            // What the first run writes is told at once, so that whatever ends this session the same command goes on.
+            kept: &|| if self.has_run.replace(true) { Ok(()) } else { self.leave_out() },
+            mapping: self.can_map.then_some(&mapping),
+            run_many: self.far.as_ref().map(Far::many).as_deref(),
+        }
+        .tune()
+    }
+
+    fn run(&self, one: Option<&Plan>, places: &Places, limit: Limit) -> Result<Ran> {
+        match &self.far {
+            Some(far) => far.one(one, limit),
+            None => Ok(trial::here(&self.what, one, places, limit, self.stop)),
+        }
+    }
+
+    /// Leaves out of the subject what the program is found to write.
+    ///
+    /// # Errors
+    /// A file cannot be read, or the store not be written.
+    pub fn leave_out(&self) -> Result<()> {
+        let subject = written::leave_out(&self.store, self.subject.borrow().clone(), &say)?;
+        self.subject.replace(subject);
+        Ok(())
+    }
+}
+
+/// Why pages cannot be placed by maps of who uses them, if so.
+fn obstacle_to_maps(wish: PageMaps, is_elsewhere: bool, nodes: usize) -> Option<String> {
+    match wish {
+        PageMaps::Off => Some("--page-maps off".to_owned()),
+        PageMaps::Auto if is_elsewhere => Some("trials are run elsewhere".to_owned()),
+        // There is nothing to place.
+        PageMaps::Auto if nodes == 1 => Some("there is one node".to_owned()),
+        PageMaps::Auto => page_use::obstacle_here(),
+    }
+}
+
+impl Arguments {
+    fn settings(&self) -> Settings {
+        Settings { repeats: self.repeats.into(), exhaustive: self.exhaustive, ..Settings::default() }
+    }
+}

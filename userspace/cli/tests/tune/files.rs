@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What a session writes, and what it must not take the place of.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use crate::bench::{Bench, text};
+
+/// What is said of a session with these options, which must not run anything.
+fn refused(bench: &Bench, options: &[&str]) -> String {
+    let output = bench.tandem(&[&["tune", "--repeats", "4"], options, &["--", "./prog", "data"]].concat());
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), bench.runs(), said.lines().count()), (Some(2), 0, 1), "{options:?}: {said}");
+    said
+}
+
+#[test]
+fn what_is_no_result_is_not_replaced_and_that_is_said_before_anything_runs() {
+    let bench = Bench::new("sleep 0.04");
+    for name in ["notes.txt", "in", "data"] {
+        fs::write(bench.path(name), "of somebody").unwrap();
+    }
+    fs::hard_link(bench.path("prog"), bench.path("also-prog")).unwrap();
+    let _listener = std::os::unix::net::UnixListener::bind(bench.path("socket")).unwrap();
+    let all = || {
+        let files = fs::read_dir(bench.directory.path()).unwrap().flatten();
+        let mut all: Vec<_> = files.map(|file| (file.file_name(), fs::read(file.path()).ok())).collect();
+        all.sort();
+        all
+    };
+    let before = all();
+    for (options, words) in [
+        (&["-o", "socket"][..], "socket is no regular file"),
+        (&["--html", "socket"], "socket is no regular file"),
+        (&["--store", "socket"], "socket is no regular file"),
+        (&["-o", "/nonexistent/x.toml"], "/nonexistent/x.toml cannot be written"),
+        (&["-o", "same", "--store", "./same"], "-o same: that is the store of runs"),
+        (&["-o", "same", "--html", "same"], "--html same: that is the result"),
+        (&["-o", "prog"], "-o prog: that is the program"),
+        (&["-o", "also-prog"], "-o also-prog: that is the program"),
+        (&["--stdin", "in", "-o", "in"], "-o in: that is what the program reads"),
+        (&["--html", "data"], "--html data: that is a file of the program's"),
+        (&["-o", "notes.txt"], "notes.txt: is no result of tandem tune"),
+    ] {
+        let said = refused(&bench, options);
+        assert!(said.contains(words), "{options:?}: {said}");
+        assert!(all() == before, "{options:?} changed something");
+    }
+}
+
+#[test]
+fn a_link_to_the_result_stays_a_link() {
+    let bench = Bench::new("sleep 0.04");
+    fs::create_dir(bench.path("results")).unwrap();
+    let tune = |name: &str| bench.tandem(&["tune", "--repeats", "4", "-o", name, "--", "./prog"]);
+    assert!(tune("results/prog.toml").status.success());
+    symlink("results/prog.toml", bench.path("latest")).unwrap();
+    fs::remove_file(bench.path("prog.tandem.sqlite")).unwrap();
+    assert!(tune("latest").status.success());
+    assert!(bench.path("latest").is_symlink() && bench.path("results/prog.toml").is_file());
+}
