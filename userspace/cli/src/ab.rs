@@ -16,12 +16,12 @@ use tandem_ab::plan::Plan;
 use tandem_ab::programs::Places;
 use tandem_ab::room::SideBySide;
 use tandem_ab::runner::Runner;
-use tandem_ab::stop::Stop;
 use tandem_ab::store::{Store, check_writable, write_whole};
 use tandem_ab::{arm, in_lab, native, report, table, workload};
 use tandem_machine::MachineFile;
 
 use crate::report_files::ReportFiles;
+use crate::signals;
 
 /// Exit codes besides 0 and that of bad input.
 const NOT_VALID: u8 = 1;
@@ -125,9 +125,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(file) = &arguments.resume {
         store.take_up(saved(file)?.iter().flat_map(Experiment::runs))?;
     }
-    let stop = Stop::default();
-    let wish = stop.clone();
-    ctrlc::set_handler(move || wish.wish()).context("signals cannot be handled")?;
+    let stop = signals::stop()?;
     let say = |line: &str| eprintln!("ab: {line}");
     let runner = Runner { store: &store, again: arguments.again, side_by_side: 1, stop: &stop, say: &say };
     let plan = Plan { workloads, arms, boots: arguments.boots, first_seed: arguments.seed };

@@ -14,6 +14,7 @@ mod profile;
 mod replay;
 mod report_files;
 mod run;
+mod signals;
 mod sim;
 mod top;
 mod topo;

@@ -29,6 +29,7 @@ use tandem_trace::Recorder;
 use sampled::Watch;
 
 use crate::report_files::ReportFiles;
+use crate::signals;
 
 /// What to run, for which machine, and what to do with the result.
 #[derive(Args)]
@@ -98,9 +99,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         check_writable(file)?;
     }
     arguments.files.check()?;
-    let stop = Stop::default();
-    let wish = stop.clone();
-    ctrlc::set_handler(move || wish.wish()).context("signals cannot be handled")?;
+    let stop = signals::stop()?;
     let recorder = arguments.record.as_deref().map(Recorder::create).transpose()?;
     let profiled = match arguments.pid {
         Some(pid) => running(arguments, pid, &stop, recorder.as_ref()).map(|profile| (profile, ExitCode::SUCCESS)),

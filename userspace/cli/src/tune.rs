@@ -26,6 +26,7 @@ use tandem_tune::space::{ALL, PagePlacement};
 use tandem_tune::tuned::Tuned;
 
 use crate::report_files::ReportFiles;
+use crate::signals;
 use files::Files;
 use work::Work;
 
@@ -137,7 +138,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let started = Instant::now();
     let files = arguments.check()?;
-    let stop = stop_on_signals()?;
+    let stop = signals::stop()?;
     let executor = arguments.elsewhere.executor()?;
     let Some(machine) = machine_of(executor.as_deref(), &stop)? else { return Ok(ExitCode::from(INTERRUPTED)) };
     let work = Work::begin(arguments, &files, machine, executor.as_deref(), &stop)?;
@@ -155,13 +156,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 fn say(sentence: &str) {
     eprintln!("tune: {sentence}");
-}
-
-fn stop_on_signals() -> Result<Stop> {
-    let stop = Stop::default();
-    let wish = stop.clone();
-    ctrlc::set_handler(move || wish.wish()).context("signals cannot be handled")?;
-    Ok(stop)
 }
 
 /// The machine to tune for: where trials are run elsewhere, that of the first worker, and `None` if the user stopped asking it.

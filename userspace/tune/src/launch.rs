@@ -35,6 +35,7 @@ use tandem_ab::stop::Stop;
 
 use crate::births::MapUse;
 use crate::first_touch::FirstTouch;
+use crate::inherited::Signals;
 use crate::page_use::{Born, Member};
 use crate::places::Places;
 use crate::regions::Region;
@@ -218,6 +219,7 @@ fn command(program: &Program, places: &Places) -> Result<Command> {
         }
         command.env(LEFT_ALONE.0, LEFT_ALONE.1);
     }
+    let signals = Signals::of_this_process().context("what signals the program gets is not known")?;
     let start = places.all_cpus();
     let page_nodes = (!places.page_nodes.is_empty()).then(|| NodeSet::of(&places.page_nodes));
     #[cfg(target_arch = "x86_64")]
@@ -225,6 +227,7 @@ fn command(program: &Program, places: &Places) -> Result<Command> {
     // SAFETY: between fork and exec only system calls are made, on what is there already.
     unsafe {
         command.pre_exec(move || {
+            signals.give()?;
             if let Some(cpus) = &start {
                 cpus.allow(0)?;
             }

@@ -8,7 +8,7 @@
 //! | `store` | runs outlive the search |
 //! | `plan` | what one run is under, region by region |
 //! | `places` | where threads and pages of a run are put |
-//! | `launch`, `wait`, `process`, `seat` | one run with threads and pages in their places from birth |
+//! | `launch`, `inherited`, `wait`, `process`, `seat` | one run with threads and pages in their places from birth |
 //! | `births`, `call_filter`, `inject` | memory that is bound as it is allocated |
 //! | `page_use`, `page_map`, `mapping`, `call_site` | who uses which page, and where each goes, by names that hold from run to run |
 //! | `first_touch`, `chance` | where the main thread had initialised memory, and what chance makes of that |
@@ -31,6 +31,7 @@ mod call_site;
 pub mod chance;
 pub mod conflicts;
 pub mod first_touch;
+mod inherited;
 #[cfg(target_arch = "x86_64")]
 mod inject;
 pub mod launch;

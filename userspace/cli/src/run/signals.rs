@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Signals that are meant for the program, though this process gets them: batch systems and `kill` know it only.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use signal_hook::consts::{SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
-use signal_hook::iterator::SignalsInfo;
-use signal_hook::iterator::exfiltrator::raw::WithRawSiginfo;
+
+use crate::signals::{self, Caught};
 
 /// Those that are passed on.
 const FORWARDED: [i32; 8] = [SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
@@ -12,15 +12,12 @@ const FORWARDED: [i32; 8] = [SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM,
 /// As `si_code`: from a terminal, not from a process (asm-generic/siginfo.h; libc lacks it).
 const SI_KERNEL: i32 = 0x80;
 
-/// Signals that do not end this process any more.
-pub type Caught = SignalsInfo<WithRawSiginfo>;
-
-/// Catches what is to be passed on.
+/// Catches what is to be passed on. The program ignores itself what is ignored here.
 ///
 /// # Errors
 /// Signals cannot be handled.
 pub fn catch() -> Result<Caught> {
-    SignalsInfo::new(FORWARDED).context("signals cannot be handled")
+    signals::catch(&FORWARDED)
 }
 
 /// Passes on to the program `pid` what comes from now on, until the handle of `caught` is closed. What a terminal sends, Ctrl-C

@@ -20,6 +20,7 @@ use tandem_tune::session::{Ran, Trial};
 use tandem_tune::subject::Subject;
 
 use super::{INTERRUPTED, movers};
+use crate::signals;
 
 /// Who ends a whole job tells this process of it as well, at about the same time.
 const TOLD_WITHIN: Duration = Duration::from_secs(2);
@@ -40,9 +41,7 @@ pub struct Arguments {
 /// # Errors
 /// There is no request, or the reply cannot be written.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let stop = Stop::default();
-    let wish = stop.clone();
-    ctrlc::set_handler(move || wish.wish()).context("signals cannot be handled")?;
+    let stop = signals::stop()?;
     let request = match &arguments.request {
         Some(path) => std::fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()))?,
         None => asked(&stop)?,

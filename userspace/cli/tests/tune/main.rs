@@ -4,6 +4,7 @@
 mod bench;
 mod executors;
 mod files;
+mod signals;
 
 use std::fs;
 use std::io::Read as _;

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Signals that `tandem` gets or was started with.
+
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+
+use crate::bench::{Bench, text};
+
+/// Has `command` begin with these signals ignored and these blocked.
+fn begin_with(command: &mut Command, ignored: &'static [i32], blocked: &'static [i32]) {
+    // SAFETY: between fork and exec only system calls are made, on what is on the stack.
+    unsafe {
+        command.pre_exec(move || {
+            let mut mask: libc::sigset_t = std::mem::zeroed();
+            blocked.iter().for_each(|&signal| assert_eq!(libc::sigaddset(&raw mut mask, signal), 0));
+            ignored.iter().for_each(|&signal| assert_ne!(libc::signal(signal, libc::SIG_IGN), libc::SIG_ERR));
+            assert_eq!(libc::pthread_sigmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut()), 0);
+            Ok(())
+        });
+    }
+}
+
+fn send(signal: &str, process: u32) {
+    assert!(Command::new("kill").args([signal, &process.to_string()]).status().unwrap().success());
+}
+
+/// Signals that the program ignores and blocks, which it says.
+const SAYS: &str = "sleep 0.03; exec grep -E '^Sig(Ign|Blk)' /proc/self/status";
+
+#[test]
+fn the_program_ignores_and_blocks_what_it_would_without_tandem() {
+    let bench = Bench::new(SAYS);
+    assert!(bench.tandem(&["tune", "--repeats", "4", "--", "./prog"]).status.success());
+    let cases: [(&[i32], &[i32]); 3] =
+        [(&[], &[]), (&[libc::SIGHUP, libc::SIGPIPE, libc::SIGINT], &[]), (&[libc::SIGQUIT], &[libc::SIGWINCH])];
+    for (ignored, blocked) in cases {
+        let mut alone = Command::new(bench.path("prog"));
+        let mut tuned = bench.command(&["run", "--tuned", "--", "./prog"]);
+        let said = [&mut alone, &mut tuned].map(|command| {
+            begin_with(command.current_dir(bench.directory.path()), ignored, blocked);
+            text(&command.output().unwrap().stdout)
+        });
+        assert_eq!(said[0], said[1], "{ignored:?} ignored, {blocked:?} blocked");
+    }
+}
+
+#[test]
+fn what_is_ignored_from_the_start_ends_neither_a_session_nor_a_program() {
+    let bench = Bench::new("sleep 0.1");
+    let mut tune = bench.command(&["tune", "--repeats", "4", "--", "./prog"]);
+    begin_with(&mut tune, &[libc::SIGHUP, libc::SIGINT], &[]);
+    let mut tune = tune.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    bench.wait_for_runs(2);
+    send("-HUP", tune.id());
+    send("-INT", tune.id());
+    assert_eq!(tune.wait().unwrap().code(), Some(0));
+
+    fs::remove_file(bench.path("runs")).unwrap();
+    let mut run = bench.command(&["run", "--tuned", "--", "./prog"]);
+    begin_with(&mut run, &[libc::SIGHUP], &[]);
+    let mut run = run.stderr(Stdio::null()).spawn().unwrap();
+    bench.wait_for_runs(1);
+    send("-HUP", run.id());
+    assert_eq!(run.wait().unwrap().code(), Some(0));
+}
