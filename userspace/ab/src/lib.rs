@@ -15,6 +15,7 @@
 //! | `calibration`, `statistics`, `notes` | whether and how far numbers may be believed |
 //! | `experiment`, `compare` | the result as a document |
 //! | `table`, `report`, `charts` | the result for eyes |
+//! | `say` | words for the user |
 //! | `page`, `plots` | pages that all reports are, and their plots as files |
 
 pub mod arm;
@@ -36,6 +37,7 @@ pub mod report;
 pub mod room;
 pub mod run;
 pub mod runner;
+pub mod say;
 pub mod statistics;
 pub mod stop;
 pub mod store;

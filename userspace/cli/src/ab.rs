@@ -16,6 +16,7 @@ use tandem_ab::plan::Plan;
 use tandem_ab::programs::Places;
 use tandem_ab::room::SideBySide;
 use tandem_ab::runner::Runner;
+use tandem_ab::say::say_line;
 use tandem_ab::store::{Store, check_writable, write_whole};
 use tandem_ab::{arm, in_lab, native, report, table, workload};
 use tandem_machine::MachineFile;
@@ -126,7 +127,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         store.take_up(saved(file)?.iter().flat_map(Experiment::runs))?;
     }
     let stop = signals::stop()?;
-    let say = |line: &str| eprintln!("ab: {line}");
+    let say = |line: &str| say_line(format_args!("ab: {line}"));
     let runner = Runner { store: &store, again: arguments.again, side_by_side: 1, stop: &stop, say: &say };
     let plan = Plan { workloads, arms, boots: arguments.boots, first_seed: arguments.seed };
     let limit = Duration::from_secs(arguments.timeout);
@@ -142,7 +143,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     show(arguments, &experiments)?;
     if stop.wished() {
-        eprintln!("ab: interrupted: what is done is kept in the store, the same command goes on");
+        say_line(format_args!("ab: interrupted: what is done is kept in the store, the same command goes on"));
         return Ok(ExitCode::from(INTERRUPTED));
     }
     let valid = experiments.iter().all(Experiment::is_valid);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde::Serialize;
+use tandem_ab::say::say_line;
 use tandem_machine::{format_cpu_list, read_running};
 use tandem_policies::model::{NodeIndex, PAGE_BYTES, Topology};
 
@@ -91,7 +92,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         );
     };
     if !advice.suffices_now && !arguments.json {
-        eprintln!("tandem: as the machine is used now no nodes have that much room: advised by their size");
+        say_line(format_args!(
+            "tandem: as the machine is used now no nodes have that much room: advised by their size"
+        ));
     }
     let text = if arguments.json { serde_json::to_string_pretty(&advice)? + "\n" } else { advice.nodeset + "\n" };
     std::io::stdout().write_all(text.as_bytes()).context("standard output cannot be written")

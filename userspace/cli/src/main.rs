@@ -21,6 +21,7 @@ mod topo;
 mod tune;
 
 use std::process::ExitCode;
+use tandem_ab::say::say_line;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -95,7 +96,7 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("tandem: {error:#}");
+            say_line(format_args!("tandem: {error:#}"));
             ExitCode::from(BAD_INPUT)
         }
     }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use tandem_ab::say::say_line;
 use tandem_ab::stop::{self, Stop};
 use tandem_ab::store::{check_writable, write_whole};
 use tandem_config::SamplerName;
@@ -130,7 +131,7 @@ fn end_recording(recorder: &Recorder) -> Result<()> {
             "{file}: nothing was recorded: no slice was over when the profile ended; give shorter ones with --slice-ms"
         );
     }
-    eprintln!("recorded {} slices in {} bytes: {file}", recording.intervals, recording.bytes);
+    say_line(format_args!("recorded {} slices in {} bytes: {file}", recording.intervals, recording.bytes));
     Ok(())
 }
 

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use tandem_ab::say::say_line;
 use tandem_policies::decider::PolicyChoice;
 use tandem_policies::registry::{self, Kind};
 use tandem_trace::{Entry, Policies, Replay, TraceReader};
@@ -96,7 +97,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         bail!("{}: {}", name(), report.warning.as_deref().unwrap_or("the recording is empty"));
     }
     if let Some(warning) = &report.warning {
-        eprintln!("tandem: warning: {}: {warning}", name());
+        say_line(format_args!("tandem: warning: {}: {warning}", name()));
     }
     words.totals(&report.totals)?;
     arguments.files.write(|| page::page(&report, &courses, words.kept()))?;

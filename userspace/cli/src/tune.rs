@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use tandem_ab::say::say_line;
 use tandem_ab::stop::Stop;
 use tandem_ab::store::write_whole;
 use tandem_tune::remote::{Description, Executor};
@@ -155,7 +156,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn say(sentence: &str) {
-    eprintln!("tune: {sentence}");
+    say_line(format_args!("tune: {sentence}"));
 }
 
 /// The machine to tune for: where trials are run elsewhere, that of the first worker, and `None` if the user stopped asking it.

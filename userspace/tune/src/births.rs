@@ -35,6 +35,7 @@ use crate::page_use::{Born, Name};
 use crate::places::Places;
 use crate::seat::NodeSet;
 use crate::symbols::static_arrays;
+use tandem_ab::say::say_line;
 
 mod heap;
 mod mappings;
@@ -333,7 +334,9 @@ impl Process {
             // It works on, maybe for hours: cpusets change, and other limits than that of parts are met.
             Err(error) if self.has_bound => {
                 if !std::mem::replace(&mut self.has_said, true) {
-                    eprintln!("tandem: some memory of the program is where it is touched first: {error:#}");
+                    say_line(format_args!(
+                        "tandem: some memory of the program is where it is touched first: {error:#}"
+                    ));
                 }
             }
             Err(error) => return Err(error),

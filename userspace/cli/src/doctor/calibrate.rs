@@ -18,6 +18,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use tandem_ab::say::say_line;
 use tandem_ab::store::{check_writable, write_whole};
 use tandem_machine::{Calibration, RunningMachine, read_running};
 use tandem_policies::model::{CpuId, Node, NodeIndex, Topology};
@@ -113,7 +114,7 @@ fn thresholds(machine: &RunningMachine, measured: &Measured, each: Duration) -> 
         all.push(("tandem.cpu_lines_per_s", cpu));
     }
     let Some(khz) = highest_khz(Path::new("/")) else {
-        eprintln!("tandem: the kernel tells no frequency of the CPUs: rates per cycle are left out");
+        say_line(format_args!("tandem: the kernel tells no frequency of the CPUs: rates per cycle are left out"));
         return Ok(all);
     };
     let cycles_per_s = khz as f64 * 1e3;
@@ -122,10 +123,12 @@ fn thresholds(machine: &RunningMachine, measured: &Measured, each: Duration) -> 
         all.push(("sam.remote_per_cycle", rate / cycles_per_s));
     }
     if let Some((near, far)) = sharers(topology, &machine.cores) {
-        eprintln!("tandem: two threads that share lines, on one node and on two");
+        say_line(format_args!("tandem: two threads that share lines, on one node and on two"));
         match coherence::threshold_per_s(near, far, Duration::from_millis(SHARED_MS))? {
             Some(rate) => all.push(("sam.coherence_per_cycle", rate / cycles_per_s)),
-            None => eprintln!("tandem: sharing costs no more on two nodes than on one: no threshold for it"),
+            None => {
+                say_line(format_args!("tandem: sharing costs no more on two nodes than on one: no threshold for it"))
+            }
         }
     }
     Ok(all)
@@ -141,7 +144,7 @@ struct Plateau {
 fn plateaus(topology: &Topology, each: Duration) -> Result<Vec<Plateau>> {
     let both = |node: &&Node| !node.cpus.is_empty() && node.memory_pages > 0;
     let measured = |node: &Node| -> Result<Plateau> {
-        eprintln!("tandem: how much the memory of node {} gives", node.id);
+        say_line(format_args!("tandem: how much the memory of node {} gives", node.id));
         let buffer = Buffer::on(node.id, BUFFER_BYTES)
             .with_context(|| format!("{} MiB of node {} cannot be had to measure with", BUFFER_BYTES >> 20, node.id))?;
         let mut lines_per_s: f64 = 0.0;

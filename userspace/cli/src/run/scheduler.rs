@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
 use super::summary::Report;
+use tandem_ab::say::say_line;
 
 /// What scx_tandem prints when the program may start.
 const READY: [&str; 2] = ["loaded", "took over the scheduler"];
@@ -104,7 +105,7 @@ fn unload() -> Result<()> {
 fn pass_on(errors: impl Read) -> String {
     let mut last = String::new();
     for line in BufReader::new(errors).lines().map_while(Result::ok) {
-        eprintln!("{line}");
+        say_line(format_args!("{line}"));
         if !line.trim().is_empty() {
             line.trim_start_matches("error: ").clone_into(&mut last);
         }

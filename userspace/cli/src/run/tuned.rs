@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use tandem_ab::say::say_line;
 use tandem_ab::stop::Stop;
 use tandem_machine::read_running;
 use tandem_tune::births;
@@ -29,14 +30,17 @@ pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
     let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let differences = tuned.subject.differences(&Subject::of(&words, input(), &topology)?);
     for difference in &differences {
-        eprintln!("tandem: warning: {}: {difference}", file.display());
+        say_line(format_args!("tandem: warning: {}: {difference}", file.display()));
     }
     if !differences.is_empty() {
-        eprintln!("tandem: warning: {}: it may not be the fastest any more: `tandem tune` finds out", file.display());
+        say_line(format_args!(
+            "tandem: warning: {}: it may not be the fastest any more: `tandem tune` finds out",
+            file.display()
+        ));
     }
     let plan = tuned.plan();
     if plan.is_none() {
-        eprintln!("tandem: {}: {}", file.display(), tuned.in_words());
+        say_line(format_args!("tandem: {}: {}", file.display(), tuned.in_words()));
     }
     let as_it_is =
         || Places { main: tuned.main_node().and_then(|node| main_cpus(&topology, node)), ..Places::default() };
@@ -48,10 +52,10 @@ pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
         if by_name.values().flat_map(|one| &one.1).all(has_node) {
             places.page_map = Some(Arc::new(map));
         } else {
-            eprintln!(
+            say_line(format_args!(
                 "tandem: warning: {}: its map of pages names nodes that are not here: pages are where they are touched first",
                 file.display()
-            );
+            ));
             base = None;
         }
     }
@@ -63,10 +67,10 @@ pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
     let ran = movers::run(&program, base.as_ref(), &places, Limit::default(), &Stop::default(), started)?;
     handle.close();
     if let Some(Err(why)) = &ran.moved_pages {
-        eprintln!("tandem: warning: {}: its pages were not moved to the end: {why}", file.display());
+        say_line(format_args!("tandem: warning: {}: its pages were not moved to the end: {why}", file.display()));
     }
     if let Some(misfit) = ran.seen.map_use.as_ref().and_then(births::MapUse::in_words) {
-        eprintln!("tandem: warning: {}: {misfit}", file.display());
+        say_line(format_args!("tandem: warning: {}: {misfit}", file.display()));
     }
     let code = match ran.seen.end {
         End::Code(code) => code,

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
+use tandem_ab::say::say_line;
 use tandem_machine::RunningMachine;
 use tandem_policies::model::{CpuId, Node, PAGE_BYTES, Topology};
 
@@ -54,7 +55,7 @@ pub fn measure(machine: &RunningMachine, each: Duration) -> Result<Measured> {
         let buffer = Buffer::on(target.id, buffer_bytes).with_context(refused)?;
         measured.huge_pages &= buffer.in_huge_pages()?;
         for (from, node) in nodes.iter().enumerate().filter(|(_, node)| !node.cpus.is_empty()) {
-            eprintln!("tandem: from CPUs of node {} to memory of node {}", node.id, target.id);
+            say_line(format_args!("tandem: from CPUs of node {} to memory of node {}", node.id, target.id));
             measured.latency_ns[from][to] = Some(rounded(buffer.walk_ns(fast_cpu(node), each)?, 10.0));
             measured.bandwidth_mb_s[from][to] = Some(rounded(buffer.read_mb_s(&node.cpus, each)?, 1.0));
         }

@@ -262,3 +262,17 @@ fn a_file_that_is_no_result_is_refused() {
     assert!(text(&output.stderr).contains("cannot be used with"), "{output:?}");
     assert!(!bench.path("prog.tandem.toml").exists());
 }
+
+#[test]
+fn a_session_whose_words_nobody_takes_goes_on() {
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let bench = Bench::new("sleep 0.03");
+    let mut tune = bench.command(&["tune", "--repeats", "4", "--", "./prog"]);
+    let status = tune.stdout(full()).stderr(full()).status().unwrap();
+    // What it would show is lost, what it writes is not.
+    assert!(status.code() == Some(2) && bench.path("prog.tandem.toml").exists(), "{status}");
+    let status = bench.command(&["run", "--tuned", "--", "./prog", "other"]).stderr(full()).status().unwrap();
+    assert!(status.success(), "{status}");
+    let status = bench.command(&["tune", "--", "./no-such-program"]).stderr(full()).status().unwrap();
+    assert_eq!(status.code(), Some(2));
+}

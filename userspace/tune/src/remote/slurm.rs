@@ -17,6 +17,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use tandem_ab::say::say_line;
 use tandem_ab::stop::Stop;
 use tandem_ab::store::write_whole;
 
@@ -67,7 +68,7 @@ fn forget(directory: &Path) {
     // Without a job's number nobody takes it for one that runs.
     let removed = fs::remove_file(directory.join(JOB_FILE)).and_then(|()| fs::remove_dir_all(directory));
     if let Err(error) = removed {
-        eprintln!("tandem: {}: not removed, it may be deleted: {error}", directory.display());
+        say_line(format_args!("tandem: {}: not removed, it may be deleted: {error}", directory.display()));
     }
 }
 
@@ -140,7 +141,9 @@ impl Slurm {
             Ok(Output { stderr, .. }) => last_line(&String::from_utf8_lossy(&stderr)),
             Err(error) => format!("it does not start: {error}"),
         };
-        eprintln!("tandem: job {job} may still run, as scancel failed ({why}): the same command cancels it later");
+        say_line(format_args!(
+            "tandem: job {job} may still run, as scancel failed ({why}): the same command cancels it later"
+        ));
     }
 
     /// Numbers of tasks that Slurm has not ended; `None` if it cannot be asked now.
@@ -317,7 +320,10 @@ impl Refusals {
         self.many += 1;
         match self.many {
             SUBMIT_TRIES => bail!("sbatch refused {SUBMIT_TRIES} times in a row, the last time: {why}"),
-            1 => eprintln!("tandem: sbatch refused: {why}; it is tried again, {} times at most", SUBMIT_TRIES - 1),
+            1 => say_line(format_args!(
+                "tandem: sbatch refused: {why}; it is tried again, {} times at most",
+                SUBMIT_TRIES - 1
+            )),
             _ => {}
         }
         self.again = Some(now + FIRST_WAIT * 2_u32.pow(self.many - 1));

@@ -15,6 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use tandem_ab::say::say_line;
 use tandem_ab::stop::{Stop, start};
 
 use super::{Executor, Reply, Request, TRIES, last_line};
@@ -103,7 +104,7 @@ impl SshHosts {
                 }
                 Err(_) if stop.wished() => {}
                 Err(error) => {
-                    eprintln!("tandem: {}: {error:#}", host.name);
+                    say_line(format_args!("tandem: {}: {error:#}", host.name));
                     // What one that was never there loses, or is not there any more, says nothing of the run.
                     let first = host.failures.fetch_add(1, Relaxed) == 0;
                     let losses = losses + u32::from(first && host.has_replied.load(Relaxed));
