@@ -103,9 +103,9 @@ impl Session<'_> {
     }
 }
 
-/// The CPUs of the node with this id; `None` if it is not there.
+/// The CPUs of the node with this id; `None` if it is not there, or has none that may be used.
 pub fn main_cpus(topology: &tandem_policies::model::Topology, node: u32) -> Option<CpuSet> {
-    let index = topology.nodes.iter().find(|(_, known)| known.id.0 == node)?.0;
+    let index = topology.nodes.iter().find(|(_, known)| known.id.0 == node && !known.cpus.is_empty())?.0;
     Some(CpuSet::of_node(topology, index))
 }
 

@@ -29,6 +29,12 @@ impl CpuSet {
         Self::of(&topology.nodes[node].cpus)
     }
 
+    /// Whether this CPU is one of them.
+    pub fn has(&self, cpu: CpuId) -> bool {
+        let cpu = cpu.0 as usize;
+        self.0.get(cpu / WORD).is_some_and(|word| word >> (cpu % WORD) & 1 == 1)
+    }
+
     /// Both sets' CPUs.
     pub fn with(&self, other: &Self) -> Self {
         let words = self.0.len().max(other.0.len());
@@ -38,9 +44,8 @@ impl CpuSet {
 
     /// One CPU of them: with other numbers other ones, as long as there are.
     pub fn one(&self, number: usize) -> Self {
-        let cpus = || (0..self.0.len() * WORD).filter(|cpu| self.0[cpu / WORD] >> (cpu % WORD) & 1 == 1);
-        let chosen = number.checked_rem(cpus().count()).and_then(|at| cpus().nth(at));
-        Self(bits(chosen.map(|cpu| cpu as u32)))
+        let cpus = || (0..(self.0.len() * WORD) as u32).filter(|&cpu| self.has(CpuId(cpu)));
+        Self(bits(number.checked_rem(cpus().count()).and_then(|at| cpus().nth(at))))
     }
 
     /// The CPUs that a thread may run on; 0 is the calling one.

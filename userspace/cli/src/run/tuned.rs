@@ -9,16 +9,20 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use tandem_ab::say::say_line;
 use tandem_ab::stop::Stop;
-use tandem_machine::read_running;
+use tandem_machine::{format_cpu_list, online_cpus};
+use tandem_policies::model::Topology;
 use tandem_tune::births;
 use tandem_tune::chance::main_cpus;
 use tandem_tune::launch::{End, Limit, Program, Streams};
 use tandem_tune::places::Places;
+use tandem_tune::plan::Plan;
+use tandem_tune::space::Configuration;
 use tandem_tune::subject::Subject;
 use tandem_tune::tuned::Tuned;
 
 use super::signals;
 use crate::tune::movers;
+use crate::tune::trial::describe;
 
 /// Runs `command` as `file` says; the exit code is the program's.
 ///
@@ -26,39 +30,15 @@ use crate::tune::movers;
 /// The file is no result, or the program cannot be started.
 pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
     let tuned = Tuned::read(file)?;
-    let topology = read_running().context("the machine's topology cannot be read")?.topology;
+    let topology = describe()?.topology;
     let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let differences = tuned.subject.differences(&Subject::of(&words, input(), &topology)?);
-    for difference in &differences {
-        say_line(format_args!("tandem: warning: {}: {difference}", file.display()));
-    }
-    if !differences.is_empty() {
-        say_line(format_args!(
-            "tandem: warning: {}: it may not be the fastest any more: `tandem tune` finds out",
-            file.display()
-        ));
-    }
+    let warn = |words: &str| say_line(format_args!("tandem: warning: {}: {words}", file.display()));
+    warn_of_differences(&tuned, &Subject::of(&words, input(), &topology)?, &topology, &warn)?;
     let plan = tuned.plan();
     if plan.is_none() {
         say_line(format_args!("tandem: {}: {}", file.display(), tuned.in_words()));
     }
-    let as_it_is =
-        || Places { main: tuned.main_node().and_then(|node| main_cpus(&topology, node)), ..Places::default() };
-    let mut places = plan.as_ref().map_or_else(as_it_is, |plan| Places::of(plan, &topology));
-    let mut base = plan.as_ref().map(|plan| plan.base);
-    if let Some(map) = tuned.page_map.clone() {
-        let has_node = |run: &births::Run| topology.nodes.values().any(|node| node.id.0 == run.node);
-        let by_name = map.by_name().with_context(|| format!("{}: is no result of tandem tune", file.display()))?;
-        if by_name.values().flat_map(|one| &one.1).all(has_node) {
-            places.page_map = Some(Arc::new(map));
-        } else {
-            say_line(format_args!(
-                "tandem: warning: {}: its map of pages names nodes that are not here: pages are where they are touched first",
-                file.display()
-            ));
-            base = None;
-        }
-    }
+    let (places, base) = places(&tuned, plan.as_ref(), &topology, &warn).with_context(|| no_result(file))?;
     let command = crate::tune::trial::words(&words, plan.as_ref());
     let program = Program { command, streams: Streams::Ours, functions: tuned.subject.functions.clone() };
     let caught = signals::catch()?;
@@ -67,10 +47,10 @@ pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
     let ran = movers::run(&program, base.as_ref(), &places, Limit::default(), &Stop::default(), started)?;
     handle.close();
     if let Some(Err(why)) = &ran.moved_pages {
-        say_line(format_args!("tandem: warning: {}: its pages were not moved to the end: {why}", file.display()));
+        warn(&format!("its pages were not moved to the end: {why}"));
     }
     if let Some(misfit) = ran.seen.map_use.as_ref().and_then(births::MapUse::in_words) {
-        say_line(format_args!("tandem: warning: {}: {misfit}", file.display()));
+        warn(&misfit);
     }
     let code = match ran.seen.end {
         End::Code(code) => code,
@@ -78,6 +58,46 @@ pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
         End::TooLong | End::Stopped | End::Measured => 1,
     };
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+}
+
+fn no_result(file: &Path) -> String {
+    format!("{}: is no result of tandem tune", file.display())
+}
+
+/// Warns of what is not as it was tuned.
+fn warn_of_differences(tuned: &Tuned, here: &Subject, topology: &Topology, warn: &dyn Fn(&str)) -> Result<()> {
+    let differences = tuned.subject.differences(here);
+    differences.iter().for_each(|difference| warn(difference));
+    let all = online_cpus().context("the machine's CPUs cannot be read")?.len();
+    let allowed: Vec<u32> = topology.nodes.values().flat_map(|node| &node.cpus).map(|cpu| cpu.0).collect();
+    if tuned.subject.machine != here.machine && allowed.len() < all {
+        let cpus = format_cpu_list(&allowed);
+        warn(&format!("only the CPUs {cpus} may be used here (taskset, a cpuset): threads have seats on no others"));
+    }
+    if !differences.is_empty() {
+        warn("it may not be the fastest any more: `tandem tune` finds out");
+    }
+    Ok(())
+}
+
+/// Where threads and pages go, and the configuration that pages are moved by, if they are.
+fn places(
+    tuned: &Tuned,
+    plan: Option<&Plan>,
+    topology: &Topology,
+    warn: &dyn Fn(&str),
+) -> Result<(Places, Option<Configuration>)> {
+    let as_it_is =
+        || Places { main: tuned.main_node().and_then(|node| main_cpus(topology, node)), ..Places::default() };
+    let places = plan.map_or_else(as_it_is, |plan| Places::of(plan, topology));
+    let base = plan.map(|plan| plan.base);
+    let Some(map) = tuned.page_map.clone() else { return Ok((places, base)) };
+    let has_node = |run: &births::Run| topology.nodes.values().any(|node| node.id.0 == run.node);
+    if map.by_name()?.values().flat_map(|one| &one.1).all(has_node) {
+        return Ok((Places { page_map: Some(Arc::new(map)), ..places }, base));
+    }
+    warn("its map of pages names nodes that are not here: pages are where they are touched first");
+    Ok((places, None))
 }
 
 /// Where `tandem tune` puts what it finds about this program, if that is there.

@@ -16,6 +16,7 @@ use tandem_tune::launch::{End, Limit, Program, Streams};
 use tandem_tune::places::Places;
 use tandem_tune::plan::Plan;
 use tandem_tune::remote::{Description, Job, Reply, Request};
+use tandem_tune::seat::CpuSet;
 use tandem_tune::session::{Ran, Trial};
 use tandem_tune::subject::Subject;
 
@@ -91,13 +92,14 @@ fn is_cut_short(end: &End, stop: &Stop) -> bool {
     *end == End::Stopped || stop.wished()
 }
 
-/// This machine.
+/// This machine, as far as this process may use it: more it cannot give to a program, nor would who limited it want that.
 ///
 /// # Errors
 /// It cannot be read.
 pub fn describe() -> Result<Description> {
     let machine = read_running().context("the machine's topology cannot be read")?;
-    Ok(Description { cores: machine.cores.len(), topology: machine.topology, obstacle: movers::obstacle_here() })
+    let allowed = CpuSet::of_thread(0).context("which CPUs may be used cannot be read")?;
+    Ok(Description::of(machine, &allowed, movers::obstacle_here()))
 }
 
 fn carry_out(job: &Job, stop: &Stop) -> Result<Reply> {

@@ -2,6 +2,7 @@
 //! `tandem tune` and `tandem run --tuned`, as their users call them, with programs whose runs can be counted.
 
 mod bench;
+mod cpus;
 mod executors;
 mod files;
 mod signals;

@@ -15,9 +15,11 @@ use std::path::PathBuf;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use tandem_ab::stop::Stop;
+use tandem_machine::RunningMachine;
 use tandem_policies::model::Topology;
 
 use crate::plan::Plan;
+use crate::seat::CpuSet;
 use crate::session::Trial;
 use crate::subject::Subject;
 
@@ -68,7 +70,7 @@ pub enum Reply {
     Refused(String),
 }
 
-/// A worker's machine.
+/// A worker's machine, as far as it may use it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
@@ -78,6 +80,18 @@ pub struct Description {
     pub cores: usize,
     /// Why scx_tandem cannot move pages there, if that is known.
     pub obstacle: Option<String>,
+}
+
+impl Description {
+    /// The part of `machine` whose CPUs are `allowed`. All memory may be used.
+    pub fn of(machine: RunningMachine, allowed: &CpuSet, obstacle: Option<String>) -> Self {
+        let mut topology = machine.topology;
+        for node in topology.nodes.values_mut() {
+            node.cpus.retain(|&cpu| allowed.has(cpu));
+        }
+        let cores = machine.cores.iter().filter(|core| core.iter().any(|&cpu| allowed.has(cpu))).count();
+        Self { topology, cores, obstacle }
+    }
 }
 
 /// Hands requests to workers.
