@@ -116,6 +116,9 @@ pub struct Seen {
     pub processes: usize,
     /// Its parallel regions, those with the most time first; only of a program that is measured.
     pub regions: Vec<Region>,
+    /// Whether its regions are not told because the stops at them took too much of its time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stops_too_often: bool,
     /// Where its memory was when its first region or thread began; only of a program that is measured, if it had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_touch: Option<FirstTouch>,
@@ -139,6 +142,7 @@ impl Seen {
             threads: 1,
             processes: 1,
             regions: Vec::new(),
+            stops_too_often: false,
             first_touch: None,
             map_use: None,
             allocations: Vec::new(),

@@ -12,7 +12,7 @@
 //! | `births`, `call_filter`, `inject` | memory that is bound as it is allocated |
 //! | `page_use`, `page_map`, `mapping`, `call_site` | who uses which page, and where each goes, by names that hold from run to run |
 //! | `first_touch`, `chance` | where the main thread had initialised memory, and what chance makes of that |
-//! | `regions`, `breakpoint`, `call`, `symbols` | where its parallel regions begin and end, and what is done there |
+//! | `regions`, `stop_cost`, `breakpoint`, `call`, `symbols` | where its parallel regions begin and end, and what is done there |
 //! | `apart`, `placed`, `conflicts`, `one_by_one` | what each region wants, and what all of them together get |
 //! | `remote` | runs on other machines |
 //! | `session`, `race`, `part` | a search from its first run to its result, of whole runs or their beginnings |
@@ -52,6 +52,7 @@ pub mod search;
 pub mod seat;
 pub mod session;
 pub mod space;
+mod stop_cost;
 pub mod store;
 pub mod subject;
 pub mod surroundings;

@@ -12,7 +12,10 @@
 //! clause calls is called in the stopped thread (`call`). A number that the program gives itself is left alone.
 //!
 //! Two stops take some 20 us. A program of which half of each `LOOK_AFTER` regions are shorter than [`SHORTEST`] is let run
-//! without breakpoints from then on: its regions cannot be told without disturbing them.
+//! without breakpoints from then on: its regions cannot be told without disturbing them. So is one that loses more than a small
+//! part of its time by stops ([`crate::stop_cost`]), of whatever thread and of regions within regions as well.
+
+mod meaning;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -27,7 +30,9 @@ use crate::call::Call;
 use crate::places::Places;
 use crate::plan::ENOUGH;
 use crate::process::{Process, Seating};
+use crate::stop_cost::Stops;
 use crate::symbols::Code;
+use meaning::{Meaning, THREAD_NUMBER, function, meaning};
 
 /// Regions of which half are shorter are not looked at.
 pub const SHORTEST: Duration = Duration::from_micros(500);
@@ -51,46 +56,6 @@ pub struct Region {
     /// they have to get their threads back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<Vec<f64>>,
-}
-
-/// What a breakpoint is at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Meaning {
-    /// A function of libgomp that runs the region which is its first argument, with as many threads as its third says.
-    Gomp,
-    /// libomp's that runs the region which is its third argument.
-    Kmp,
-    /// A function that counts like a region.
-    Named,
-    /// The program sets the number of threads of all further regions: the first argument.
-    SetsNumber,
-    /// It gives the next region of libomp a number of threads: the third argument.
-    PushesNumber,
-}
-
-impl Meaning {
-    /// Whether a region is entered there.
-    fn is_region(self) -> bool {
-        matches!(self, Self::Gomp | Self::Kmp | Self::Named)
-    }
-}
-
-/// What libomp's function for `num_threads` is called.
-const PUSH: &str = "__kmpc_push_num_threads";
-
-/// What libomp's function is called that tells a thread's number, which that one wants.
-const THREAD_NUMBER: &str = "__kmpc_global_thread_num";
-
-fn meaning(name: &str, named: &[String]) -> Option<Meaning> {
-    let gomp = name.starts_with("GOMP_parallel") && !name.ends_with("_start") && !name.ends_with("_end");
-    match name {
-        "__kmpc_fork_call" => Some(Meaning::Kmp),
-        "omp_set_num_threads" => Some(Meaning::SetsNumber),
-        PUSH => Some(Meaning::PushesNumber),
-        _ if gomp => Some(Meaning::Gomp),
-        _ if named.iter().any(|one| one == name) => Some(Meaning::Named),
-        _ => None,
-    }
 }
 
 /// A region that runs now.
@@ -148,7 +113,11 @@ pub struct Regions {
     times: BTreeMap<u64, Times>,
     /// Entries that were short.
     short: u64,
-    /// Whether its breakpoints stay, however short entries are.
+    /// Stops at its breakpoints.
+    stops: Stops,
+    /// Whether they took too much of the program's time.
+    stops_too_often: bool,
+    /// Whether its breakpoints stay, however short entries are and whatever they cost.
     stays: bool,
     /// Number of threads that the program set for all further regions.
     set: Option<usize>,
@@ -191,6 +160,8 @@ impl Regions {
             gone: BTreeSet::new(),
             times: BTreeMap::new(),
             short: 0,
+            stops: Stops::none(),
+            stops_too_often: false,
             stays,
             set: None,
             pushed: None,
@@ -211,6 +182,15 @@ impl Regions {
     /// # Errors
     /// The process cannot be changed, or a thread not be bound.
     pub fn stopped(&mut self, thread: Pid, is_main: bool, places: &Places, process: &mut Process) -> Result<bool> {
+        let is_ours = self.stands_at_one(thread, is_main, places, process)?;
+        if is_ours && self.stops.take_too_much() && !self.stays {
+            self.stops_too_often = true;
+            self.give_up(thread)?;
+        }
+        Ok(is_ours)
+    }
+
+    fn stands_at_one(&mut self, thread: Pid, is_main: bool, places: &Places, process: &mut Process) -> Result<bool> {
         let Some(stand) = Stand::of(thread) else { return Ok(false) };
         if is_main && self.asking.as_ref().is_some_and(|asking| asking.call().has_returned(&stand)) {
             return self.answered(thread, places, process).map(|()| true);
@@ -383,10 +363,21 @@ impl Regions {
         open.end.remove(thread)?;
         self.gone.insert(open.end.address);
         if !self.stays && self.are_too_short() {
-            self.take_out(thread)?;
-            self.times.clear();
+            self.give_up(thread)?;
         }
         Ok(())
+    }
+
+    /// Has the program go on without breakpoints. What was told of its regions is worth nothing.
+    fn give_up(&mut self, thread: Pid) -> Result<()> {
+        self.take_out(thread)?;
+        self.times.clear();
+        Ok(())
+    }
+
+    /// Whether it goes on without breakpoints because its stops took too much of its time.
+    pub fn stops_too_often(&self) -> bool {
+        self.stops_too_often
     }
 
     /// Whether the runtime ends threads that a team does not need. libomp has libgomp's functions as well.
@@ -414,7 +405,7 @@ impl Regions {
 
     /// Those of a process that is a copy of this one.
     pub fn of_a_copy(&self) -> Self {
-        Self { times: BTreeMap::new(), short: 0, asking: None, ..self.clone() }
+        Self { times: BTreeMap::new(), short: 0, stops: Stops::none(), asking: None, ..self.clone() }
     }
 
     fn are_too_short(&self) -> bool {
@@ -462,14 +453,5 @@ impl Asking {
         match self {
             Self::ThreadNumber(call) | Self::Push(call) => call,
         }
-    }
-}
-
-/// The function of the region that is entered.
-fn function(meaning: Meaning, stand: &Stand) -> u64 {
-    match meaning {
-        Meaning::Kmp => stand.third,
-        Meaning::Named => stand.at,
-        _ => stand.first,
     }
 }

@@ -426,3 +426,38 @@ fn a_program_with_breakpoints_is_killed_with_whoever_deals_with_them() {
     let state = || std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     until(&|| state().is_empty() || state().contains(") Z "));
 }
+
+/// A thread besides the main one enters regions, or `fib` calls itself, some ten thousand times.
+const BUSY: &str = r#"
+#include <pthread.h>
+#include <stddef.h>
+static volatile int sum;
+__attribute__((noinline)) int fib(int number) { return number < 2 ? 1 : fib(number - 1) + fib(number - 2); }
+static void *enter(void *unused)
+{
+	for (int i = 0; i < 20000; i++)
+		#pragma omp parallel num_threads(1)
+		sum++;
+	return unused;
+}
+int main(int count, char **words)
+{
+	pthread_t thread;
+	if (count > 1)
+		return fib(18) != 4181;
+	return pthread_create(&thread, NULL, enter, NULL) || pthread_join(thread, NULL);
+}
+"#;
+
+#[test]
+fn stops_that_take_too_much_of_the_time_end_whichever_thread_makes_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let command = build(directory.path(), BUSY);
+    let by_thread = program(command.clone(), "/dev/null".as_ref());
+    let within = program(command.into_iter().chain(["fib".into()]).collect(), "/dev/null".as_ref());
+    let within = Program { functions: vec!["fib".into()], ..within };
+    for program in [by_thread, within] {
+        let seen = launch(&program, &Places::default());
+        assert_eq!((&seen.end, seen.stops_too_often, &seen.regions[..]), (&End::Code(0), true, &[][..]), "{program:?}");
+    }
+}

@@ -52,6 +52,8 @@ pub(super) struct Tracer<'a> {
     regions: BTreeMap<Pid, Regions>,
     /// Those of processes that have ended.
     past_regions: Vec<Region>,
+    /// Whether any process went on without breakpoints because of what its stops took.
+    stops_too_often: bool,
     /// Binds what is allocated, if anything is to be bound.
     births: Option<Births>,
     /// Its threads, if they are to be told.
@@ -98,6 +100,7 @@ impl<'a> Tracer<'a> {
             entries: BTreeMap::new(),
             regions: BTreeMap::new(),
             past_regions: Vec::new(),
+            stops_too_often: false,
             births,
             members: Vec::new(),
             start: Instant::now(),
@@ -217,6 +220,7 @@ impl<'a> Tracer<'a> {
             threads: self.most_threads,
             processes: self.all_processes,
             regions,
+            stops_too_often: self.stops_too_often || self.regions.values().any(Regions::stops_too_often),
             first_touch,
             map_use: self.births.as_ref().and_then(Births::map_use),
             allocations: self.births.as_mut().map(Births::take_told).unwrap_or_default(),
@@ -314,7 +318,9 @@ impl<'a> Tracer<'a> {
 
     /// Keeps the regions of a process that has ended or has a new program.
     fn note_regions(&mut self, process: Pid) {
-        self.past_regions.extend(self.regions.remove(&process).iter().flat_map(Regions::regions));
+        let Some(regions) = self.regions.remove(&process) else { return };
+        self.stops_too_often |= regions.stops_too_often();
+        self.past_regions.extend(regions.regions());
     }
 
     /// A new thread or process, in its parent's words: they come in the order of births, so seats are given now.
