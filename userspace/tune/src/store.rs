@@ -56,6 +56,9 @@ CREATE TABLE IF NOT EXISTS written (
 ) STRICT;
 ";
 
+/// Tables that stores of all versions have.
+const OURS: [&str; 2] = ["experiment", "run"];
+
 /// Of version 2, which did not know where memory was; version 3 did not know which files are written. Tables that it did not have are made as in a new file.
 const FROM_VERSION_2: &str = "ALTER TABLE run ADD COLUMN first_touch TEXT;";
 
@@ -104,7 +107,11 @@ impl Store {
         let connection = Connection::open(path)?;
         connection.busy_timeout(PATIENCE)?;
         let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+        let (all, ours) = tables(&connection)?;
         match version {
+            // Other programs have version 0 as well, and those of small numbers.
+            0 if all > 0 => bail!("it is of another program: name another file with --store"),
+            2..=VERSION if ours < OURS.len() => bail!("it is of another program: name another file with --store"),
             0 | 3 => connection
                 .execute_batch(&format!("BEGIN IMMEDIATE; {TABLES} PRAGMA user_version = {VERSION}; COMMIT"))?,
             2 => connection.execute_batch(&format!(
@@ -259,6 +266,14 @@ impl Store {
     }
 }
 
+/// How many tables the file has, and how many of [ours](OURS).
+fn tables(connection: &Connection) -> rusqlite::Result<(usize, usize)> {
+    let mut query = connection.prepare("SELECT name FROM sqlite_schema")?;
+    let names: Vec<String> = query.query_map([], |record| record.get(0))?.collect::<rusqlite::Result<_>>()?;
+    let ours = names.iter().filter(|name| OURS.contains(&name.as_str())).count();
+    Ok((names.len(), ours))
+}
+
 /// What the file calls the experiment `what`, which it knows from now on.
 fn experiment(connection: &Connection, what: &impl Serialize) -> Result<String> {
     let what = serde_json::to_string(what)?;
@@ -309,6 +324,20 @@ mod tests {
         Connection::open(&newer).unwrap().execute_batch("PRAGMA user_version = 7").unwrap();
         let said = format!("{:#}", Store::open(&newer, &"one").unwrap_err());
         assert!(said.contains("version 7") && said.contains("--store"), "{said}");
+    }
+
+    #[test]
+    fn a_database_of_another_program_is_refused_and_stays_what_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        for version in [0, 3, VERSION] {
+            let path = directory.path().join(format!("{version}"));
+            let setup = format!("CREATE TABLE run (id TEXT); PRAGMA user_version = {version}");
+            Connection::open(&path).unwrap().execute_batch(&setup).unwrap();
+            let before = std::fs::read(&path).unwrap();
+            let said = format!("{:#}", Store::open(&path, &"one").unwrap_err());
+            assert!(said.contains("is of another program: name another file with --store"), "{version}: {said}");
+            assert!(std::fs::read(&path).unwrap() == before, "{version}");
+        }
     }
 
     #[test]
