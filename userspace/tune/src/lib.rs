@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `space` | which configurations there are |
 //! | `search` | which of them is the fastest, with few runs |
-//! | `store` | runs outlive the search |
+//! | `store`, `lock` | runs outlive the search, and are of one at a time |
 //! | `plan` | what one run is under, region by region |
 //! | `places` | where threads and pages of a run are put |
 //! | `launch`, `inherited`, `wait`, `process`, `seat` | one run with threads and pages in their places from birth |
@@ -35,6 +35,7 @@ mod inherited;
 #[cfg(target_arch = "x86_64")]
 mod inject;
 pub mod launch;
+pub mod lock;
 pub mod mapping;
 pub mod one_by_one;
 pub mod page_map;

@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 use tandem_ab::stop::Stop;
 use tandem_policies::model::Topology;
 
-use crate::births::{self, MapUse};
+use crate::births;
 use crate::first_touch::Bimodal;
-use crate::launch::{End, Limit, Seen};
+use crate::launch::{Limit, Seen};
 use crate::mapping::Mapping;
 use crate::one_by_one::{OneByOne, Tuning};
 use crate::page_map::PageMap;

@@ -7,6 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use tandem_ab::stop::Stop;
 use tandem_tune::launch::Limit;
+use tandem_tune::lock::Lock;
 use tandem_tune::mapping::Mapping;
 use tandem_tune::places::Places;
 use tandem_tune::plan::Plan;
@@ -27,7 +28,9 @@ pub struct Work<'a> {
     machine: Description,
     pages: movers::Choice,
     can_map: bool,
+    /// Dropped before what holds it for this session.
     store: Store,
+    _lock: Lock,
     /// What is tuned, as far as it is known not to write it.
     pub subject: RefCell<Subject>,
     /// Whether a run has ended.
@@ -54,6 +57,7 @@ impl<'a> Work<'a> {
         let (command, input) = (&arguments.command, arguments.stdin.as_deref());
         let subject = Subject::of(command, input, &machine.topology)?;
         let subject = Subject { functions: arguments.regions.clone(), ..subject };
+        let _lock = written::hold(&files.store)?;
         let (store, subject) = written::open(&files.store, subject)?;
         let known = store.len()?;
         if known > 0 {
@@ -64,7 +68,7 @@ impl<'a> Work<'a> {
             Far::new(executor, stop, command, input, &subject).context("the present directory is not known")
         });
         let (far, subject, has_run) = (far.transpose()?, RefCell::new(subject), Cell::new(false));
-        Ok(Self { arguments, what, machine, pages, can_map, store, subject, has_run, far, stop })
+        Ok(Self { arguments, what, machine, pages, can_map, store, _lock, subject, has_run, far, stop })
     }
 
     /// Searches, within the time from `started` on.

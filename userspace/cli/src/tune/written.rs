@@ -4,9 +4,23 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use tandem_tune::lock::Lock;
 use tandem_tune::store::Store;
 use tandem_tune::subject::Subject;
+
+/// Takes the store at `path` for this session alone: two would measure the same, and overwrite each other's runs.
+///
+/// # Errors
+/// Another one has it.
+pub fn hold(path: &Path) -> Result<Lock> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".lock");
+    match Lock::try_hold(beside.as_ref())? {
+        Some(lock) => Ok(lock),
+        None => bail!("{}: another `tandem tune` keeps its runs there: name another file with --store", path.display()),
+    }
+}
 
 /// The store of `subject`'s runs, and what it is without the files that it is known to write.
 ///

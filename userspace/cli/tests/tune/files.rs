@@ -59,3 +59,18 @@ fn a_link_to_the_result_stays_a_link() {
     assert!(tune("latest").status.success());
     assert!(bench.path("latest").is_symlink() && bench.path("results/prog.toml").is_file());
 }
+
+#[test]
+fn a_second_session_on_one_store_is_refused_until_the_first_has_ended_however_it_ended() {
+    let bench = Bench::new("sleep 0.1");
+    let arguments = ["tune", "--repeats", "4", "--", "./prog"];
+    let mut first = bench.start(&arguments);
+    bench.wait_for_runs(1);
+    let second = bench.tandem(&arguments);
+    let said = text(&second.stderr);
+    assert_eq!((second.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("prog.tandem.sqlite: another `tandem tune` keeps its runs there"), "{said}");
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert!(bench.tandem(&arguments).status.success());
+}

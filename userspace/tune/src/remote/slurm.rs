@@ -22,6 +22,7 @@ use tandem_ab::stop::Stop;
 use tandem_ab::store::write_whole;
 
 use super::{Executor, Reply, Request, TRIES, last_line};
+use crate::lock::Lock;
 
 /// Tasks of one array at most: what Slurm allows by default.
 const MOST_TASKS: usize = 1000;
@@ -44,8 +45,8 @@ const LOCK_FILE: &str = "lock";
 /// Hands requests to Slurm.
 #[derive(Debug)]
 pub struct Slurm {
-    /// Held as long as this lives; the kernel lets it go whatever ends the process.
-    _lock: fs::File,
+    /// Whose submissions they are.
+    _lock: Lock,
     /// Of submissions; all machines see it at this path.
     directory: PathBuf,
     /// `tandem` on the machines that run trials.
@@ -89,15 +90,12 @@ impl Slurm {
     pub fn new(directory: PathBuf, worker: PathBuf, options: Vec<String>) -> Result<Self> {
         let in_words = || format!("{}: cannot be used for jobs", directory.display());
         fs::create_dir_all(&directory).with_context(in_words)?;
-        let lock = fs::File::create(directory.join(LOCK_FILE)).with_context(in_words)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(fs::TryLockError::WouldBlock) => bail!(
+        let Some(lock) = Lock::try_hold(&directory.join(LOCK_FILE)).with_context(in_words)? else {
+            bail!(
                 "{}: another `tandem tune` has its jobs there: name another directory with --jobs",
                 directory.display()
-            ),
-            Err(fs::TryLockError::Error(error)) => return Err(error).with_context(in_words),
-        }
+            );
+        };
         let directory_of_all = fs::canonicalize(&directory).with_context(in_words)?;
         let slurm = Self { _lock: lock, directory: directory_of_all, worker, options, has_taken: Cell::new(false) };
         for left in fs::read_dir(&slurm.directory).with_context(in_words)? {

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::*;
+use crate::births::MapUse;
 use crate::first_touch::{FirstTouch, Remedy};
+use crate::launch::End;
 use crate::mapping::Profiled;
 use crate::page_use::{Name, PageUse, Used};
 use crate::space::ALL;
