@@ -146,8 +146,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let outcome = work.search(started);
     work.leave_out()?;
     if let Some(outcome) = outcome? {
-        keep(arguments, &Tuned::new(work.subject.into_inner(), &outcome), &outcome, &files.output)?;
+        keep(arguments, &Tuned::new(work.subject.borrow().clone(), &outcome), &outcome, &files.output)?;
     }
+    work.check_program()?;
     if stop.wished() {
         say("interrupted: every finished run is kept, the same command goes on");
         return Ok(ExitCode::from(INTERRUPTED));

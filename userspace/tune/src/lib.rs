@@ -16,7 +16,7 @@
 //! | `apart`, `placed`, `conflicts`, `one_by_one` | what each region wants, and what all of them together get |
 //! | `remote` | runs on other machines |
 //! | `session`, `race`, `part` | a search from its first run to its result, of whole runs or their beginnings |
-//! | `subject`, `surroundings` | what makes runs comparable |
+//! | `subject`, `surroundings`, `executable` | what makes runs comparable |
 //! | `tuned`, `axes`, `report` | the result as a file, and for eyes |
 //! | `tables` | what a search makes of recorded runs |
 
@@ -30,6 +30,7 @@ mod call_filter;
 mod call_site;
 pub mod chance;
 pub mod conflicts;
+pub mod executable;
 pub mod first_touch;
 mod inherited;
 #[cfg(target_arch = "x86_64")]

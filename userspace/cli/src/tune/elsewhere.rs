@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use tandem_ab::stop::Stop;
-use tandem_tune::launch::{End, Limit, Seen};
+use tandem_tune::launch::Limit;
 use tandem_tune::plan::Plan;
 use tandem_tune::remote::slurm::Slurm;
 use tandem_tune::remote::ssh::SshHosts;
@@ -172,8 +172,7 @@ impl<'a> Far<'a> {
             ended = Some(ran);
             Ok(())
         })?;
-        let seen = Seen::of(End::Stopped, 0.0);
-        Ok(ended.unwrap_or(Ok(Trial { seen, last_words: String::new(), moved_pages: None })))
+        Ok(ended.unwrap_or_else(|| Ok(Trial::stopped())))
     }
 
     /// Many trials.

@@ -12,6 +12,7 @@ use clap::Args;
 use tandem_ab::stop::Stop;
 use tandem_ab::store::write_whole;
 use tandem_machine::read_running;
+use tandem_tune::executable::Executable;
 use tandem_tune::launch::{End, Limit, Program, Streams};
 use tandem_tune::places::Places;
 use tandem_tune::plan::Plan;
@@ -106,6 +107,7 @@ fn carry_out(job: &Job, stop: &Stop) -> Result<Reply> {
     let in_words = || format!("{}: cannot be used as directory", job.directory.display());
     std::env::set_current_dir(&job.directory).with_context(in_words)?;
     let topology = describe()?.topology;
+    let executable = Executable::of(&job.command)?;
     let here_it_is = Subject::of(&job.command, job.input.as_deref(), &topology)?;
     let differences = job.subject.differences(&here_it_is);
     if !differences.is_empty() {
@@ -115,7 +117,11 @@ fn carry_out(job: &Job, stop: &Stop) -> Result<Reply> {
     let places = plan.map_or_else(Places::default, |plan| Places::of(plan, &topology));
     let what = What { command: &job.command, input: job.input.as_deref(), functions: &job.subject.functions };
     let limit = Limit { time: job.limit_s.map(Duration::from_secs_f64), entries: job.last_entry };
-    Ok(match here(&what, plan, &places, limit, stop) {
+    let ran = here(&what, plan, &places, limit, stop);
+    if !executable.is_the_same() {
+        return Ok(Reply::Refused(format!("{} is not the file that it was when it began", job.command[0])));
+    }
+    Ok(match ran {
         Ok(trial) => Reply::Trial(Box::new(trial)),
         Err(why) => Reply::NotSetUp(why),
     })

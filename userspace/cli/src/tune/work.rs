@@ -4,16 +4,17 @@
 use std::cell::{Cell, RefCell};
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use tandem_ab::stop::Stop;
+use tandem_tune::executable::Executable;
 use tandem_tune::launch::Limit;
 use tandem_tune::lock::Lock;
-use tandem_tune::mapping::Mapping;
+use tandem_tune::mapping::{Mapping, Profiled};
 use tandem_tune::places::Places;
 use tandem_tune::plan::Plan;
 use tandem_tune::remote::{Description, Executor};
 use tandem_tune::search::Settings;
-use tandem_tune::session::{Outcome, Ran, Session};
+use tandem_tune::session::{Outcome, Ran, Session, Trial};
 use tandem_tune::store::Store;
 use tandem_tune::subject::Subject;
 
@@ -33,6 +34,10 @@ pub struct Work<'a> {
     _lock: Lock,
     /// What is tuned, as far as it is known not to write it.
     pub subject: RefCell<Subject>,
+    /// As it was before it was hashed.
+    executable: Executable,
+    /// Whether it was found to be another one.
+    has_changed: Cell<bool>,
     /// Whether a run has ended.
     has_run: Cell<bool>,
     far: Option<Far<'a>>,
@@ -55,6 +60,7 @@ impl<'a> Work<'a> {
         let can_map = to_maps.is_none();
         let pages = movers::choose(&arguments.pages, machine.obstacle.clone(), to_maps)?;
         let (command, input) = (&arguments.command, arguments.stdin.as_deref());
+        let executable = Executable::of(command)?;
         let subject = Subject::of(command, input, &machine.topology)?;
         let subject = Subject { functions: arguments.regions.clone(), ..subject };
         let _lock = written::hold(&files.store)?;
@@ -67,8 +73,23 @@ impl<'a> Work<'a> {
         let far = executor.map(|executor| {
             Far::new(executor, stop, command, input, &subject).context("the present directory is not known")
         });
-        let (far, subject, has_run) = (far.transpose()?, RefCell::new(subject), Cell::new(false));
-        Ok(Self { arguments, what, machine, pages, can_map, store, _lock, subject, has_run, far, stop })
+        let (far, subject) = (far.transpose()?, RefCell::new(subject));
+        let (has_changed, has_run) = (Cell::new(false), Cell::new(false));
+        Ok(Self {
+            arguments,
+            what,
+            machine,
+            pages,
+            can_map,
+            store,
+            _lock,
+            subject,
+            executable,
+            has_changed,
+            has_run,
+            far,
+            stop,
+        })
     }
 
     /// Searches, within the time from `started` on.
@@ -77,8 +98,10 @@ impl<'a> Work<'a> {
     /// One sentence: the program cannot be tuned, or the store not be used.
     pub fn search(&self, started: Instant) -> Result<Option<Outcome>> {
         let arguments = self.arguments;
-        let profiler =
-            |plan: &Plan, places: &Places, limit: Limit| page_use::profile(&self.what, plan, places, limit, self.stop);
+        let profiler = |plan: &Plan, places: &Places, limit: Limit| {
+            let profiled = page_use::profile(&self.what, plan, places, limit, self.stop);
+            if self.is_the_same() { profiled } else { Ok(Profiled::Stopped) }
+        };
         let mapping = Mapping::new(&profiler, self.machine.obstacle.is_none());
         Session {
             topology: &self.machine.topology,
@@ -108,8 +131,36 @@ impl<'a> Work<'a> {
     fn run(&self, one: Option<&Plan>, places: &Places, limit: Limit) -> Result<Ran> {
         match &self.far {
             Some(far) => far.one(one, limit),
-            None => Ok(trial::here(&self.what, one, places, limit, self.stop)),
+            None => {
+                let ran = trial::here(&self.what, one, places, limit, self.stop);
+                Ok(if self.is_the_same() { ran } else { Ok(Trial::stopped()) })
+            }
         }
+    }
+
+    /// Whether the program is still the one that is tuned. If not, the session ends: what just ran says nothing of it.
+    fn is_the_same(&self) -> bool {
+        let is_the_same = self.executable.is_the_same();
+        if !is_the_same {
+            self.has_changed.set(true);
+            self.stop.wish();
+        }
+        is_the_same
+    }
+
+    /// Why the session ended before its time, though nobody wished it.
+    ///
+    /// # Errors
+    /// That, in one sentence.
+    pub fn check_program(&self) -> Result<()> {
+        if self.has_changed.get() {
+            bail!(
+                "{} is not the file that it was when this session began: the runs of before are kept, the same command \
+                 tunes what is there now",
+                self.what.command[0]
+            );
+        }
+        Ok(())
     }
 
     /// Leaves out of the subject what the program is found to write.

@@ -74,3 +74,19 @@ fn a_second_session_on_one_store_is_refused_until_the_first_has_ended_however_it
     first.wait().unwrap();
     assert!(bench.tandem(&arguments).status.success());
 }
+
+#[test]
+fn a_program_that_is_built_anew_or_deleted_meanwhile_ends_the_session_with_the_runs_of_before() {
+    for change in ["cp prog other; echo '# anew' >> other; mv other prog", "rm prog"] {
+        let bench = Bench::new(&format!("[ $(wc -l < runs) -lt 4 ] || {{ {change}; }}\nsleep 0.04"));
+        let output = bench.tandem(&["tune", "--json", "--repeats", "4", "--", "./prog"]);
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), bench.runs()), (Some(2), 4), "{said}");
+        assert!(said.lines().last().unwrap().contains("./prog is not the file that it was"), "{said}");
+        let result: toml::Table = fs::read_to_string(bench.path("prog.tandem.toml")).unwrap().parse().unwrap();
+        let runs: i64 =
+            result["measured"].as_array().unwrap().iter().map(|one| one["runs"].as_integer().unwrap()).sum();
+        // One is there to see whether it follows a number of threads, which may be a candidate too.
+        assert!((2..=3).contains(&runs), "{result}");
+    }
+}

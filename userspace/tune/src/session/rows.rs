@@ -15,6 +15,11 @@ use crate::stop_cost::MOST_PERCENT;
 use crate::store::Row;
 
 impl Trial {
+    /// One that ended because a stop was wished.
+    pub fn stopped() -> Self {
+        Self { seen: Seen::of(End::Stopped, 0.0), last_words: String::new(), moved_pages: None }
+    }
+
     /// What it gave; `None` when the user stopped it.
     fn reading(&self, limit_s: Option<f64>) -> Option<Reading> {
         let failed = |end: &str| Reading::Failed(failure(end, &self.last_words));
