@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::{AS_IT_IS, BY_A_MAP, Ran, Session, Trial, plan_name};
+use super::{AS_IT_IS, BY_A_MAP, Ran, SHORTEST_S, Session, Trial, plan_name};
 use crate::births::MapUse;
 use crate::launch::{End, Limit, Seen};
 use crate::places::Places;
@@ -79,11 +79,12 @@ impl Session<'_> {
     }
 
     /// A run from the store, unless it was stopped sooner than it would be now, and so says too little, or the program failed
-    /// as it is: what was missing may be there now.
+    /// as it is, or ended at once: what was missing may be there now.
     pub(crate) fn known(&self, one: Option<&Plan>, attempt: usize, limit_s: Option<f64>) -> Result<Option<Row>> {
         let says_enough = |row: &Row| match row.reading {
             Reading::SlowerThan(at) => limit_s.is_some_and(|limit| limit <= at * 1.001),
             Reading::Failed(_) => one.is_some(),
+            Reading::Seconds(seconds) => one.is_some() || seconds >= SHORTEST_S,
             _ => true,
         };
         Ok(self.store.run(&self.key(one), attempt)?.filter(says_enough))
