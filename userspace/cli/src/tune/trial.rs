@@ -2,7 +2,10 @@
 //! One run of a program that is tuned: on this machine, and `tandem trial`, which carries out a request for another one.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{BufRead as _, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -26,6 +29,9 @@ use crate::signals;
 
 /// Who ends a whole job tells this process of it as well, at about the same time.
 const TOLD_WITHIN: Duration = Duration::from_secs(2);
+
+/// Bytes at the end of what a program wrote among which its last words are looked for.
+const LAST_BYTES: u64 = 1 << 16;
 
 /// In a command, stands for the number of threads.
 pub const THREADS: &str = "{threads}";
@@ -146,9 +152,10 @@ pub fn here(what: &What, plan: Option<&Plan>, places: &Places, limit: Limit, sto
 }
 
 fn run_here(what: &What, plan: Option<&Plan>, places: &Places, limit: Limit, stop: &Stop) -> Result<Trial> {
-    let scratch = tempfile::tempdir().context("there is no place for what the program writes")?;
-    let output = scratch.path().join("output");
-    let streams = Streams::Files { input: what.input.map(Path::to_owned), output: output.clone() };
+    // It has no name, so that nothing is left of it whatever ends this process.
+    let output = tempfile::tempfile().context("there is no place for what the program writes")?;
+    let path = format!("/proc/self/fd/{}", output.as_raw_fd()).into();
+    let streams = Streams::Files { input: what.input.map(Path::to_owned), output: path };
     let program = Program { command: words(what.command, plan), streams, functions: what.functions.to_vec() };
     let ran = movers::run(&program, plan.map(|plan| &plan.base), places, limit, stop, |_| ())?;
     Ok(Trial { seen: ran.seen, last_words: last_line(&output)?, moved_pages: ran.moved_pages })
@@ -161,9 +168,33 @@ pub fn words(command: &[String], plan: Option<&Plan>) -> Vec<OsString> {
     command.iter().map(|word| word.replace(THREADS, &threads).into()).collect()
 }
 
-/// The last line of what the program wrote, if it wrote anything.
-fn last_line(path: &Path) -> Result<String> {
-    let written = std::fs::read(path).context("what the program wrote cannot be read")?;
-    let text = String::from_utf8_lossy(&written);
+/// The last line of what the program wrote, if it wrote anything. It may have written more than there is memory.
+fn last_line(output: &File) -> Result<String> {
+    let tail = tail(output).context("what the program wrote cannot be read")?;
+    let text = String::from_utf8_lossy(&tail);
     Ok(text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().chars().take(200).collect())
+}
+
+fn tail(file: &File) -> std::io::Result<Vec<u8>> {
+    let bytes = file.metadata()?.len();
+    let first = bytes.saturating_sub(LAST_BYTES);
+    let mut tail = vec![0; (bytes - first) as usize];
+    file.read_exact_at(&mut tail, first)?;
+    Ok(tail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_is_found_whatever_was_written_before() {
+        let output = tempfile::tempfile().unwrap();
+        assert_eq!(last_line(&output).unwrap(), "");
+        output.write_all_at(b"one\ntwo\n \n", 0).unwrap();
+        assert_eq!(last_line(&output).unwrap(), "two");
+        // More than there is memory.
+        output.write_all_at(b"\nthree\n", 1 << 42).unwrap();
+        assert_eq!(last_line(&output).unwrap(), "three");
+    }
 }

@@ -90,3 +90,15 @@ fn a_program_that_is_built_anew_or_deleted_meanwhile_ends_the_session_with_the_r
         assert!((2..=3).contains(&runs), "{result}");
     }
 }
+
+#[test]
+fn nothing_of_what_a_program_writes_is_left_whatever_ends_the_session() {
+    let bench = Bench::new("echo words; sleep 0.04");
+    fs::create_dir(bench.path("tmp")).unwrap();
+    let mut killed = bench.command(&["tune", "--repeats", "8", "--", "./prog"]);
+    let mut killed = killed.env("TMPDIR", bench.path("tmp")).stderr(std::process::Stdio::null()).spawn().unwrap();
+    bench.wait_for_runs(3);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert_eq!(fs::read_dir(bench.path("tmp")).unwrap().count(), 0);
+}
