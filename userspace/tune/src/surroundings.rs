@@ -8,7 +8,7 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use object::{Object as _, ObjectSection as _};
 use sha2::{Digest as _, Sha256};
 
@@ -19,16 +19,27 @@ const WHOLE_BYTES: u64 = 64 << 20;
 const BLOCK_BYTES: u64 = 1 << 20;
 const BLOCKS: u64 = 32;
 
+/// Opens a file to be read. A device or a pipe may never end, or not even begin.
+///
+/// # Errors
+/// It cannot be read, or is no regular file.
+pub fn open_regular(path: &Path) -> Result<fs::File> {
+    let in_words = || format!("{}: cannot be read", path.display());
+    if !fs::metadata(path).with_context(in_words)?.is_file() {
+        bail!("{}: is no regular file", path.display());
+    }
+    fs::File::open(path).with_context(in_words)
+}
+
 /// Hash of a file; of a large one, of its length and of blocks of it.
 ///
 /// # Errors
 /// It cannot be read.
 pub fn sha256(path: &Path) -> Result<String> {
-    hash(path, WHOLE_BYTES).with_context(|| format!("{}: cannot be read", path.display()))
+    hash(open_regular(path)?, WHOLE_BYTES).with_context(|| format!("{}: cannot be read", path.display()))
 }
 
-fn hash(path: &Path, whole_bytes: u64) -> std::io::Result<String> {
-    let mut file = fs::File::open(path)?;
+fn hash(mut file: fs::File, whole_bytes: u64) -> std::io::Result<String> {
     let mut hash = Sha256::new();
     let bytes = file.metadata()?.len();
     let mut block = Vec::new();
@@ -141,7 +152,7 @@ mod tests {
         let mut hash_of = |changed: usize| {
             content[changed] += 1;
             fs::write(&path, &content).unwrap();
-            hash(&path, 1000).unwrap()
+            hash(open_regular(&path).unwrap(), 1000).unwrap()
         };
         let last = (64 << 20) - 1;
         // Within the 16th block.
@@ -150,7 +161,7 @@ mod tests {
         assert_eq!(hashes.len(), 3);
         content.pop();
         fs::write(&path, &content).unwrap();
-        assert!(!hashes.contains(&hash(&path, 1000).unwrap()));
+        assert!(!hashes.contains(&hash(open_regular(&path).unwrap(), 1000).unwrap()));
     }
 
     #[test]

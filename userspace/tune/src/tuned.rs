@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
+use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -18,6 +18,7 @@ use crate::plan::{Plan, RegionSeats};
 use crate::session::{AS_IT_IS, Outcome, name};
 use crate::space::Configuration;
 use crate::subject::Subject;
+use crate::surroundings::open_regular;
 
 /// Version of the file.
 const VERSION: u32 = 4;
@@ -255,7 +256,9 @@ impl Tuned {
             #[serde(rename = "subject")]
             _subject: toml::Table,
         }
-        let text = fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()))?;
+        let mut text = String::new();
+        let read = open_regular(path)?.read_to_string(&mut text);
+        read.with_context(|| format!("{}: cannot be read", path.display()))?;
         let head: Head = parsed(path, &text)?;
         Ok((text, head.version))
     }

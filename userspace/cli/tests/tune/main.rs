@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `tandem tune` and `tandem run --tuned`, as their users call them, with programs whose runs can be counted.
 
+mod applied;
 mod bench;
 mod cpus;
 mod executors;

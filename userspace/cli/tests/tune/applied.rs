@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `tandem run --tuned`: what files it takes, and what the program gets.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::Command;
+
+use crate::bench::{Bench, text};
+
+/// A bench with a result, and that as a table.
+fn with_result(body: &str) -> (Bench, toml::Table) {
+    let bench = Bench::new(body);
+    assert!(bench.tandem(&["tune", "--repeats", "4", "--", "./prog"]).status.success());
+    fs::remove_file(bench.path("runs")).unwrap();
+    let result = fs::read_to_string(bench.path("prog.tandem.toml")).unwrap().parse().unwrap();
+    (bench, result)
+}
+
+/// What is said of a command that must end without running the program; if it goes on, it is ended.
+fn refused(bench: &Bench, arguments: &[&str]) -> String {
+    let mut within = Command::new("timeout");
+    within.args(["20", env!("CARGO_BIN_EXE_tandem")]).args(arguments).current_dir(bench.directory.path());
+    let output = within.output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), bench.runs(), said.lines().count()), (Some(2), 0, 1), "{arguments:?}: {said}");
+    said
+}
+
+#[test]
+fn what_is_no_regular_file_is_not_read() {
+    let bench = Bench::new("sleep 0.04");
+    assert!(Command::new("mkfifo").arg(bench.path("fifo")).status().unwrap().success());
+    for file in ["fifo", "/dev/zero", "."] {
+        let said = refused(&bench, &["tune", "--stdin", file, "--", "./prog"]);
+        assert!(said.contains(&format!("{file}: is no regular file")), "{said}");
+        let said = refused(&bench, &["run", "--tuned", file, "--", "./prog"]);
+        assert!(said.contains(&format!("{file}: is no regular file")), "{said}");
+    }
+}
