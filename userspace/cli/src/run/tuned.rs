@@ -33,13 +33,14 @@ pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
     let topology = describe()?.topology;
     let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let warn = |words: &str| say_line(format_args!("tandem: warning: {}: {words}", file.display()));
-    warn_of_differences(&tuned, &Subject::of(&words, input(), &topology)?, &topology, &warn)?;
+    let here = Subject::of(&words, input(), &topology)?;
+    warn_of_differences(&tuned, &here, &topology, &warn)?;
     let plan = tuned.plan();
     if plan.is_none() {
         say_line(format_args!("tandem: {}: {}", file.display(), tuned.in_words()));
     }
     let (places, base) = places(&tuned, plan.as_ref(), &topology, &warn).with_context(|| no_result(file))?;
-    let command = crate::tune::trial::words(&words, plan.as_ref());
+    let command = crate::tune::trial::words(command, plan.as_ref());
     let program = Program { command, streams: Streams::Ours, functions: tuned.subject.functions.clone() };
     let caught = signals::catch()?;
     let handle = caught.handle();

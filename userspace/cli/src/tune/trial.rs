@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! One run of a program that is tuned: on this machine, and `tandem trial`, which carries out a request for another one.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{BufRead as _, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -162,10 +163,25 @@ fn run_here(what: &What, plan: Option<&Plan>, places: &Places, limit: Limit, sto
 }
 
 /// The command with its number of threads, the most that any region has; as many as there are CPUs for the program as it is.
-pub fn words(command: &[String], plan: Option<&Plan>) -> Vec<OsString> {
+pub fn words(command: &[impl AsRef<OsStr>], plan: Option<&Plan>) -> Vec<OsString> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = plan.map_or(cpus, Plan::most_threads).to_string();
-    command.iter().map(|word| word.replace(THREADS, &threads).into()).collect()
+    command.iter().map(|word| with_number(word.as_ref(), &threads)).collect()
+}
+
+/// A word with `threads` instead of [`THREADS`]. It need not be text.
+fn with_number(word: &OsStr, threads: &str) -> OsString {
+    let (mut left, mut whole) = (word.as_bytes(), Vec::new());
+    while let Some((&first, rest)) = left.split_first() {
+        if let Some(behind) = left.strip_prefix(THREADS.as_bytes()) {
+            whole.extend(threads.as_bytes());
+            left = behind;
+        } else {
+            whole.push(first);
+            left = rest;
+        }
+    }
+    OsString::from_vec(whole)
 }
 
 /// The last line of what the program wrote, if it wrote anything. It may have written more than there is memory.

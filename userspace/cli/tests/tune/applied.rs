@@ -38,3 +38,13 @@ fn what_is_no_regular_file_is_not_read() {
         assert!(said.contains(&format!("{file}: is no regular file")), "{said}");
     }
 }
+
+#[test]
+fn arguments_that_are_no_text_reach_the_program_as_they_are() {
+    let (bench, _) = with_result("sleep 0.03; printf %s \"$*\" > words");
+    let word = OsStr::from_bytes(b"a\xff{threads}\xfe");
+    assert!(bench.command(&["run", "--tuned", "--", "./prog"]).arg(word).status().unwrap().success());
+    let got = fs::read(bench.path("words")).unwrap();
+    let number = got.strip_prefix(b"a\xff").and_then(|rest| rest.strip_suffix(b"\xfe")).unwrap();
+    assert!(number.iter().all(u8::is_ascii_digit) && !number.is_empty(), "{got:?}");
+}
