@@ -9,7 +9,7 @@ use tandem_policies::model::{CpuId, NodeIndex, Topology};
 const WORD: usize = usize::BITS as usize;
 
 /// CPUs that the kernel's sets have at most (CONFIG_NR_CPUS).
-const MOST_CPUS: usize = 8192;
+pub const MOST_CPUS: usize = 8192;
 
 /// From linux/mempolicy.h.
 const MPOL_INTERLEAVE: i32 = 3;

@@ -126,6 +126,11 @@ fn parts(maps: &str) -> Vec<Part> {
     maps.lines().filter_map(part).collect()
 }
 
+/// Whether a program or library has a function of this name.
+pub fn has_function(file: &Path, name: &str) -> bool {
+    functions(file).iter().any(|function| function.name == name)
+}
+
 /// All functions of a file; none if it is no program or library.
 fn functions(path: &Path) -> Vec<Function> {
     let Ok(content) = fs::read(path) else { return Vec::new() };

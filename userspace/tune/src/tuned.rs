@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The result as a file: the best configuration with its evidence, for people to read and `tandem run --tuned` to apply.
 
+mod check;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Read as _;

@@ -88,6 +88,10 @@ impl Arguments {
         if let Some(host) = self.hosts.iter().find(|host| host.is_empty() || host.starts_with('-')) {
             bail!("--hosts: '{host}' is no name of a machine");
         }
+        let twice = |at: &usize| self.hosts[..*at].contains(&self.hosts[*at]);
+        if let Some(at) = (0..self.hosts.len()).find(twice) {
+            bail!("--hosts: {} is there twice, and two trials at a time would disturb each other", self.hosts[at]);
+        }
         let ssh = self.ssh.as_deref().unwrap_or("ssh").split_whitespace().map(str::to_owned).collect();
         Ok(SshHosts::new(self.hosts.clone(), ssh, worker))
     }

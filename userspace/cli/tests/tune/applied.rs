@@ -40,6 +40,42 @@ fn what_is_no_regular_file_is_not_read() {
 }
 
 #[test]
+fn a_result_with_numbers_that_make_no_sense_here_is_refused_in_one_sentence() {
+    let (bench, whole) = with_result("sleep 0.03");
+    let said = |key: &str, value: i64| {
+        let seats = "threads = 1\nthread_nodes = 1\nthread_placement = \"scatter\"\n";
+        let text = format!("{seats}page_nodes = 1\npage_placement = \"first-touch\"\n");
+        let mut configuration: toml::Table = text.parse().unwrap();
+        configuration.insert(key.to_owned(), value.into());
+        let mut result = whole.clone();
+        result.insert("configuration".into(), configuration.into());
+        fs::write(bench.path("wrong.toml"), result.to_string()).unwrap();
+        refused(&bench, &["run", "--tuned", "wrong.toml", "--", "./prog"])
+    };
+    for key in ["threads", "thread_nodes", "page_nodes"] {
+        for value in [0, 100_000, 2_000_000_000] {
+            let said = said(key, value);
+            assert!(said.contains(&format!("wrong.toml: configuration.{key} = {value}: it has to be 1 to ")), "{said}");
+        }
+    }
+    let unknown = said("threads", -1);
+    assert!(unknown.contains("wrong.toml: is no result of tandem tune: invalid value"), "{unknown}");
+}
+
+#[test]
+fn seats_for_a_region_that_the_program_does_not_have_are_refused() {
+    let (bench, mut result) = with_result("sleep 0.03");
+    let seats = "threads = 1\nthread_nodes = 1\nthread_placement = \"scatter\"\n";
+    let base = format!("{seats}page_nodes = 1\npage_placement = \"first-touch\"\n").parse::<toml::Table>().unwrap();
+    let of_region = seats.parse::<toml::Table>().unwrap();
+    result.insert("configuration".into(), base.into());
+    result.insert("seats".into(), toml::Table::from_iter([("nowhere".to_owned(), of_region.into())]).into());
+    fs::write(bench.path("seats.toml"), result.to_string()).unwrap();
+    let said = refused(&bench, &["run", "--tuned", "seats.toml", "--", "./prog"]);
+    assert!(said.contains("seats.toml: seats.\"nowhere\": neither ./prog nor its libraries have"), "{said}");
+}
+
+#[test]
 fn arguments_that_are_no_text_reach_the_program_as_they_are() {
     let (bench, _) = with_result("sleep 0.03; printf %s \"$*\" > words");
     let word = OsStr::from_bytes(b"a\xff{threads}\xfe");

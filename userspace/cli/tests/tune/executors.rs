@@ -120,6 +120,8 @@ fn who_runs_trials_is_told_without_contradiction() {
     assert!(said(&["--worker", "t"]).contains("--worker is for --executor slurm or ssh-hosts"));
     assert!(said(&["--executor", "ssh-hosts"]).contains("needs --hosts HOST,..."));
     assert!(said(&["--executor", "ssh-hosts", "--hosts=a,-oProxyCommand=x"]).contains("is no name of a machine"));
+    let twice = said(&["--executor", "ssh-hosts", "--hosts", "h1,h2,h1", "--ssh", "/no/such/ssh"]);
+    assert!(twice.contains("--hosts: h1 is there twice"), "{twice}");
     let missing = said(&["--executor", "ssh-hosts", "--hosts", "a", "--ssh", "/no/such/ssh"]);
     assert!(missing.contains("/no/such/ssh does not start"), "{missing}");
 }
