@@ -2,9 +2,11 @@
 //! Signals that this process catches. What was ignored when it began stays ignored, as under `nohup`.
 
 use std::io::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::raw::WithRawSiginfo;
 use tandem_ab::stop::Stop;
@@ -36,6 +38,28 @@ pub fn stop() -> Result<Stop> {
     let wish = stop.clone();
     std::thread::spawn(move || caught.forever().for_each(|_| wish.wish()));
     Ok(stop)
+}
+
+/// Whether this process stood still for a while: Ctrl-Z, SIGSTOP, or a batch system that suspends its jobs.
+#[derive(Debug)]
+pub struct Suspension(Arc<AtomicBool>);
+
+impl Suspension {
+    /// Notes it from now on.
+    ///
+    /// # Errors
+    /// Signals cannot be handled.
+    pub fn noted() -> Result<Self> {
+        let noted = Arc::new(AtomicBool::new(false));
+        // Whatever stopped a process, it goes on by this signal.
+        signal_hook::flag::register(SIGCONT, Arc::clone(&noted)).context("signals cannot be handled")?;
+        Ok(Self(noted))
+    }
+
+    /// Whether it did since this was asked last.
+    pub fn was_there(&self) -> bool {
+        self.0.swap(false, Ordering::Relaxed)
+    }
 }
 
 fn is_ignored(signal: i32) -> Result<bool> {

@@ -115,6 +115,7 @@ mod tests {
     use tandem_tune::space::{Configuration, PagePlacement, ThreadPlacement};
 
     use super::*;
+    use crate::signals::Suspension;
 
     /// The main thread touches all of an array first; then each of two threads walks through its own half, in no order, for a second.
     const PROGRAM: &str = r#"
@@ -169,7 +170,8 @@ int main(void)
     /// Of a program in which calls of `step` count as regions.
     fn profiled_to(limit: Limit, command: &[&str]) -> Profiled {
         let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
-        let what = What { command: &command, input: None, functions: &["step".to_owned()] };
+        let suspension = Suspension::noted().unwrap();
+        let what = What { command: &command, input: None, functions: &["step".to_owned()], suspension };
         profile(&what, &Plan::from(one()), &Places::default(), limit, &Stop::default()).unwrap()
     }
 

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use tandem_ab::say::say_line;
 use tandem_ab::stop::Stop;
 use tandem_ab::store::write_whole;
 use tandem_machine::read_running;
@@ -26,7 +27,7 @@ use tandem_tune::session::{Ran, Trial};
 use tandem_tune::subject::Subject;
 
 use super::{INTERRUPTED, movers};
-use crate::signals;
+use crate::signals::{self, Suspension};
 
 /// Who ends a whole job tells this process of it as well, at about the same time.
 const TOLD_WITHIN: Duration = Duration::from_secs(2);
@@ -122,7 +123,9 @@ fn carry_out(job: &Job, stop: &Stop) -> Result<Reply> {
     }
     let plan = job.plan.as_ref();
     let places = plan.map_or_else(Places::default, |plan| Places::of(plan, &topology));
-    let what = What { command: &job.command, input: job.input.as_deref(), functions: &job.subject.functions };
+    let suspension = Suspension::noted()?;
+    let what =
+        What { command: &job.command, input: job.input.as_deref(), functions: &job.subject.functions, suspension };
     let limit = Limit { time: job.limit_s.map(Duration::from_secs_f64), entries: job.last_entry };
     let ran = here(&what, plan, &places, limit, stop);
     if !executable.is_the_same() {
@@ -142,14 +145,26 @@ pub struct What<'a> {
     pub input: Option<&'a Path>,
     /// Functions that count as parallel regions.
     pub functions: &'a [String],
+    /// Whether this process is suspended meanwhile.
+    pub suspension: Suspension,
 }
 
-/// Runs the program on this machine.
+/// Runs the program on this machine, again if this process was suspended meanwhile: the program was as well, or stood still for
+/// want of its tracer, and its time says nothing.
 ///
 /// # Errors
 /// It cannot be run, in words.
 pub fn here(what: &What, plan: Option<&Plan>, places: &Places, limit: Limit, stop: &Stop) -> Ran {
-    run_here(what, plan, places, limit, stop).map_err(|error| format!("{error:#}"))
+    what.suspension.was_there();
+    loop {
+        let ran = run_here(what, plan, places, limit, stop);
+        if !what.suspension.was_there() || stop.wished() {
+            return ran.map_err(|error| format!("{error:#}"));
+        }
+        say_line(format_args!(
+            "tandem: it was suspended while the program ran: that run does not count, it runs again"
+        ));
+    }
 }
 
 fn run_here(what: &What, plan: Option<&Plan>, places: &Places, limit: Limit, stop: &Stop) -> Result<Trial> {

@@ -21,6 +21,7 @@ use tandem_tune::subject::Subject;
 use super::elsewhere::Far;
 use super::files::Files;
 use super::{Arguments, Codelets, PageMaps, movers, page_use, say, trial, written};
+use crate::signals::Suspension;
 
 /// What a session works on.
 pub struct Work<'a> {
@@ -69,7 +70,8 @@ impl<'a> Work<'a> {
         if known > 0 {
             say(&format!("{known} runs are known already"));
         }
-        let what = trial::What { command, input, functions: &arguments.regions };
+        let suspension = Suspension::noted()?;
+        let what = trial::What { command, input, functions: &arguments.regions, suspension };
         let far = executor.map(|executor| {
             Far::new(executor, stop, command, input, &subject).context("the present directory is not known")
         });

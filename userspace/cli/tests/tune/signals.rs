@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-use crate::bench::{Bench, text};
+use crate::bench::{Bench, known, text};
 
 /// Has `command` begin with these signals ignored and these blocked.
 fn begin_with(command: &mut Command, ignored: &'static [i32], blocked: &'static [i32]) {
@@ -63,4 +63,28 @@ fn what_is_ignored_from_the_start_ends_neither_a_session_nor_a_program() {
     bench.wait_for_runs(1);
     send("-HUP", run.id());
     assert_eq!(run.wait().unwrap().code(), Some(0));
+}
+
+/// Whether a process is in this state.
+fn is_in_state(process: u32, state: char) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    stat.rsplit(") ").next().unwrap().starts_with(state)
+}
+
+#[test]
+fn a_run_during_which_tandem_was_suspended_does_not_count_and_is_repeated() {
+    let bench = Bench::new("sleep 0.3");
+    let arguments = ["tune", "--repeats", "4", "--", "./prog"];
+    let tune = bench.start(&arguments);
+    bench.wait_for_runs(1);
+    send("-STOP", tune.id());
+    while !is_in_state(tune.id(), 'T') {
+        std::thread::yield_now();
+    }
+    send("-CONT", tune.id());
+    let output = tune.wait_with_output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.matches("it was suspended").count()), (Some(0), 1), "{said}");
+    let runs = bench.runs();
+    assert_eq!(known(&bench.tandem(&arguments)), runs - 1, "{said}");
 }
