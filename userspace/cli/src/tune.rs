@@ -145,12 +145,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let work = Work::begin(arguments, &files, machine, executor.as_deref(), &stop)?;
     let outcome = work.search(started);
     work.leave_out()?;
-    if let Some(outcome) = outcome? {
+    let stays = stop.wished() && files.has_finished_result()?;
+    if let Some(outcome) = outcome?.filter(|_| !stays) {
         keep(arguments, &Tuned::new(work.subject.borrow().clone(), &outcome), &outcome, &files.output)?;
     }
     work.check_program()?;
     if stop.wished() {
-        say("interrupted: every finished run is kept, the same command goes on");
+        let (output, store) = (files.output.display(), files.store.display());
+        let stays = if stays { format!("; {output} stays what a whole search found") } else { String::new() };
+        say(&format!("interrupted: every finished run is kept in {store}, the same command goes on{stays}"));
         return Ok(ExitCode::from(INTERRUPTED));
     }
     Ok(ExitCode::SUCCESS)

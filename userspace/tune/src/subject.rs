@@ -61,6 +61,15 @@ impl Subject {
         })
     }
 
+    /// Whether it is of this program, whatever was built anew and however it is named.
+    ///
+    /// # Errors
+    /// The program cannot be read.
+    pub fn is_of(&self, program: &Path) -> Result<bool> {
+        let (then, now) = (Path::new(&self.program).canonicalize().ok(), program.canonicalize().ok());
+        Ok((then.is_some() && then == now) || self.program_sha256 == sha256(program)?)
+    }
+
     /// The same without what is known of these files.
     pub fn without(self, names: &BTreeSet<String>) -> Self {
         let left = |files: Vec<String>| files.into_iter().filter(|one| !names.contains(name_of(one))).collect();

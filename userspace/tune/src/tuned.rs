@@ -164,6 +164,11 @@ impl Tuned {
         self.configuration.is_some() || self.main_node().is_some()
     }
 
+    /// Whether it is what a search came to at its end, as far as that is known.
+    pub fn is_finished(&self) -> bool {
+        self.evidence.as_ref().is_none_or(|evidence| evidence.complete)
+    }
+
     /// What was found, in one sentence.
     pub fn in_words(&self) -> String {
         let Some(plan) = self.plan() else {

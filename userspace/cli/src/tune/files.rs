@@ -21,7 +21,7 @@ pub struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// Whether all of it can be written, and nothing is lost by that which is no result.
+    /// Whether all of it can be written, and nothing is lost by that but an earlier result of the same command.
     ///
     /// # Errors
     /// One sentence: which cannot, or what would be lost.
@@ -29,9 +29,26 @@ impl Files<'_> {
         let (program, arguments) = command.split_first().context("there is no program to run")?;
         check_writable(&self.output)?;
         check_writable(&self.store)?;
-        self.check_apart(&subject::find(program)?, arguments, input)?;
+        let program = subject::find(program)?;
+        self.check_apart(&program, arguments, input)?;
         let lost = || format!("-o {}: what is there would be lost, name another file", self.output.display());
-        Tuned::earlier(&self.output).with_context(lost).map(drop)
+        let Some(earlier) = Tuned::earlier(&self.output).with_context(lost)? else { return Ok(()) };
+        if !earlier.subject.is_of(&program)? || earlier.subject.arguments != arguments {
+            let words = [&[earlier.subject.program], &earlier.subject.arguments[..]].concat().join(" ");
+            bail!(
+                "{}: that is the result of another command (`{words}`): name another file with -o",
+                self.output.display()
+            );
+        }
+        Ok(())
+    }
+
+    /// Whether there is a result of a search that came to its end.
+    ///
+    /// # Errors
+    /// What is there is no result.
+    pub fn has_finished_result(&self) -> Result<bool> {
+        Ok(Tuned::earlier(&self.output)?.is_some_and(|earlier| earlier.is_finished()))
     }
 
     /// Whether each is a file of its own, and none that the program needs.

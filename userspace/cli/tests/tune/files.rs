@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::process::Command;
 
 use crate::bench::{Bench, text};
 
@@ -101,4 +102,44 @@ fn nothing_of_what_a_program_writes_is_left_whatever_ends_the_session() {
     killed.kill().unwrap();
     killed.wait().unwrap();
     assert_eq!(fs::read_dir(bench.path("tmp")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_result_of_another_command_is_not_replaced() {
+    let bench = Bench::new("sleep 0.04");
+    fs::create_dir(bench.path("other")).unwrap();
+    let program = fs::read_to_string(bench.path("prog")).unwrap();
+    fs::copy(bench.path("prog"), bench.path("other/prog")).unwrap();
+    assert!(bench.tandem(&["tune", "--repeats", "4", "--", "./prog"]).status.success());
+    fs::remove_file(bench.path("runs")).unwrap();
+    let before = fs::read(bench.path("prog.tandem.toml")).unwrap();
+    let said = refused(&bench, &[]);
+    let words = "prog.tandem.toml: that is the result of another command (`./prog`): name another file with -o";
+    assert!(said.contains(words), "{said}");
+    fs::write(bench.path("other/prog"), program.clone() + "# of another folder\n").unwrap();
+    let output = bench.tandem(&["tune", "--repeats", "4", "--", "other/prog"]);
+    assert!(text(&output.stderr).contains(words) && bench.runs() == 0, "{output:?}");
+    assert!(fs::read(bench.path("prog.tandem.toml")).unwrap() == before);
+    // Built anew it is the same program, however it is named.
+    fs::write(bench.path("prog"), program + "# anew\n").unwrap();
+    let path = bench.path("prog");
+    assert!(bench.tandem(&["tune", "--repeats", "4", "--", path.to_str().unwrap()]).status.success());
+}
+
+#[test]
+fn a_session_that_is_interrupted_does_not_replace_what_a_whole_one_found() {
+    let bench = Bench::new("[ ! -f twice ] || [ $(wc -l < runs) -lt 3 ] || exec sleep 1000\nsleep 0.04");
+    assert!(bench.tandem(&["tune", "--repeats", "4", "--", "./prog"]).status.success());
+    let before = fs::read(bench.path("prog.tandem.toml")).unwrap();
+    fs::remove_file(bench.path("runs")).unwrap();
+    fs::write(bench.path("twice"), "").unwrap();
+    let again = bench.start(&["tune", "--repeats", "4", "--store", "again", "--", "./prog"]);
+    bench.wait_for_runs(3);
+    assert!(Command::new("kill").args(["-INT", &again.id().to_string()]).status().unwrap().success());
+    let output = again.wait_with_output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    let words = "is kept in again, the same command goes on; prog.tandem.toml stays what a whole search found";
+    assert!(said.contains(words), "{said}");
+    assert!(fs::read(bench.path("prog.tandem.toml")).unwrap() == before);
 }
