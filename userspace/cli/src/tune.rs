@@ -23,6 +23,7 @@ use tandem_ab::store::write_whole;
 use tandem_tune::remote::{Description, Executor};
 use tandem_tune::report;
 use tandem_tune::session::Outcome;
+use tandem_tune::shell;
 use tandem_tune::space::{ALL, PagePlacement};
 use tandem_tune::tuned::Tuned;
 
@@ -206,7 +207,9 @@ fn show(arguments: &Arguments, tuned: &Tuned, output: &Path) -> Result<()> {
         serde_json::to_string_pretty(tuned)? + "\n"
     } else {
         let notes: String = tuned.notes.iter().map(|note| format!("note: {note}\n")).collect();
-        let apply = format!("apply it: tandem run --tuned {} -- {}\n", output.display(), arguments.command.join(" "));
+        let file = shell::quoted(&output.display().to_string());
+        let command = shell::in_words(arguments.command.iter().map(String::as_str));
+        let apply = format!("apply it: tandem run --tuned {file} -- {command}\n");
         let apply = if tuned.is_applied() { apply } else { String::new() };
         let regions = tuned.regions_in_words();
         let between = if regions.is_empty() { "" } else { "\n" };

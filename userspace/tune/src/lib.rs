@@ -17,7 +17,7 @@
 //! | `remote` | runs on other machines |
 //! | `session`, `race`, `part` | a search from its first run to its result, of whole runs or their beginnings |
 //! | `subject`, `surroundings`, `executable` | what makes runs comparable |
-//! | `tuned`, `axes`, `report` | the result as a file, and for eyes |
+//! | `tuned`, `axes`, `report`, `shell` | the result as a file, and for eyes |
 //! | `tables` | what a search makes of recorded runs |
 
 pub mod apart;
@@ -53,6 +53,7 @@ pub mod report;
 pub mod search;
 pub mod seat;
 pub mod session;
+pub mod shell;
 pub mod space;
 mod stop_cost;
 pub mod store;

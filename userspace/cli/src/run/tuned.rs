@@ -16,6 +16,7 @@ use tandem_tune::chance::main_cpus;
 use tandem_tune::launch::{End, Limit, Program, Streams};
 use tandem_tune::places::Places;
 use tandem_tune::plan::Plan;
+use tandem_tune::shell;
 use tandem_tune::space::Configuration;
 use tandem_tune::subject::Subject;
 use tandem_tune::tuned::Tuned;
@@ -114,7 +115,7 @@ pub fn result_here(command: &[OsString]) -> Result<PathBuf> {
         bail!(
             "--tuned: there is no {} here: make it with `tandem tune -- {}`, or name a file",
             file.display(),
-            words.join(" ")
+            shell::in_words(words.iter().map(|word| &**word))
         );
     }
     Ok(file)

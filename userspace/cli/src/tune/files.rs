@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use tandem_ab::store::check_writable;
+use tandem_tune::shell;
 use tandem_tune::subject;
 use tandem_tune::surroundings::named;
 use tandem_tune::tuned::Tuned;
@@ -34,7 +35,8 @@ impl Files<'_> {
         let lost = || format!("-o {}: what is there would be lost, name another file", self.output.display());
         let Some(earlier) = Tuned::earlier(&self.output).with_context(lost)? else { return Ok(()) };
         if !earlier.subject.is_of(&program)? || earlier.subject.arguments != arguments {
-            let words = [&[earlier.subject.program], &earlier.subject.arguments[..]].concat().join(" ");
+            let words = [&[earlier.subject.program], &earlier.subject.arguments[..]].concat();
+            let words = shell::in_words(words.iter().map(String::as_str));
             bail!(
                 "{}: that is the result of another command (`{words}`): name another file with -o",
                 self.output.display()

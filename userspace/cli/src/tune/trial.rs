@@ -203,7 +203,13 @@ fn with_number(word: &OsStr, threads: &str) -> OsString {
 fn last_line(output: &File) -> Result<String> {
     let tail = tail(output).context("what the program wrote cannot be read")?;
     let text = String::from_utf8_lossy(&tail);
-    Ok(text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().chars().take(200).collect())
+    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    // They are shown on terminals, which what a program writes must not rule.
+    let visible = |letter: char| match letter.is_control() {
+        true => letter.escape_default().to_string(),
+        false => letter.to_string(),
+    };
+    Ok(line.chars().take(200).map(visible).collect())
 }
 
 fn tail(file: &File) -> std::io::Result<Vec<u8>> {
@@ -219,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_is_found_whatever_was_written_before() {
+    fn the_last_line_is_found_whatever_was_written_before_and_rules_no_terminal() {
         let output = tempfile::tempfile().unwrap();
         assert_eq!(last_line(&output).unwrap(), "");
         output.write_all_at(b"one\ntwo\n \n", 0).unwrap();
@@ -227,5 +233,8 @@ mod tests {
         // More than there is memory.
         output.write_all_at(b"\nthree\n", 1 << 42).unwrap();
         assert_eq!(last_line(&output).unwrap(), "three");
+        let output = tempfile::tempfile().unwrap();
+        output.write_all_at("\u{1b}[2J\u{9b}1mä\n".as_bytes(), 0).unwrap();
+        assert_eq!(last_line(&output).unwrap(), r"\u{1b}[2J\u{9b}1mä");
     }
 }

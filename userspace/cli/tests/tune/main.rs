@@ -50,6 +50,8 @@ fn without_a_file_the_result_of_this_directory_is_applied_or_it_is_said_how_to_m
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("there is no prog.tandem.toml here: make it with `tandem tune -- ./prog 3`"), "{said}");
+    let said = text(&bench.tandem(&["run", "--tuned", "--", "./prog", "3 4"]).stderr);
+    assert!(said.contains("make it with `tandem tune -- ./prog '3 4'`"), "{said}");
     assert!(bench.tandem(&["tune", "--repeats", "4", "--", "./prog"]).status.success());
     let output = bench.tandem(&["run", "--tuned", "--", "./prog", "3"]);
     let said = text(&output.stderr);

@@ -23,6 +23,7 @@ use tandem_ab::store::write_whole;
 
 use super::{Executor, Reply, Request, TRIES, last_line};
 use crate::lock::Lock;
+use crate::shell;
 
 /// Tasks of one array at most: what Slurm allows by default.
 const MOST_TASKS: usize = 1000;
@@ -113,7 +114,7 @@ impl Slurm {
         for (task, &request) in of.iter().enumerate() {
             fs::write(directory.join(format!("{task}.request")), serde_json::to_vec(&requests[request])?)?;
         }
-        let quoted = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', r"'\''"));
+        let quoted = |path: &Path| shell::quoted(&path.display().to_string());
         let script = format!("exec {} trial {}/$SLURM_ARRAY_TASK_ID.request", quoted(&self.worker), quoted(&directory));
         let mut command = command("sbatch");
         command.args(["--parsable", "--job-name=tandem-tune", "--nodes=1", "--ntasks=1", "--exclusive", "--requeue"]);

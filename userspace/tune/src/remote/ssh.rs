@@ -19,6 +19,7 @@ use tandem_ab::say::say_line;
 use tandem_ab::stop::{Stop, start};
 
 use super::{Executor, Reply, Request, TRIES, last_line};
+use crate::shell::quoted;
 
 /// How often a worker's end and the wish to stop are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -122,7 +123,7 @@ impl SshHosts {
     /// One request on one host.
     fn ask(&self, host: &str, request: &Request, stop: &Stop) -> Result<Reply> {
         let (program, options) = self.ssh.split_first().context("there is no command that reaches a host")?;
-        let worker = format!("exec '{}' trial", self.worker.display().to_string().replace('\'', r"'\''"));
+        let worker = format!("exec {} trial", quoted(&self.worker.display().to_string()));
         let mut command = Command::new(program);
         command.args(options).args(OPTIONS).args([host, &worker]);
         // Not a pipe: a connection that ssh keeps for others would hold it open.

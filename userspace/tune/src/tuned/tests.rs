@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
+use std::fs;
+
 use super::*;
 use crate::one_by_one::Contender;
 use crate::page_map::Mapped;
