@@ -16,6 +16,7 @@
 //! part of its time by stops ([`crate::stop_cost`]), of whatever thread and of regions within regions as well.
 
 mod meaning;
+mod stay;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -33,6 +34,7 @@ use crate::process::{Process, Seating};
 use crate::stop_cost::Stops;
 use crate::symbols::Code;
 use meaning::{Meaning, THREAD_NUMBER, function, meaning};
+use stay::{Stay, Stays};
 
 /// Regions of which half are shorter are not looked at.
 pub const SHORTEST: Duration = Duration::from_micros(500);
@@ -47,7 +49,7 @@ pub struct Region {
     pub name: String,
     /// How often it was entered.
     pub entries: u64,
-    /// Time from its entries to its ends.
+    /// Time from its entries to its ends; what passes for several processes at once counts once.
     pub seconds: f64,
     /// The number of threads that the program itself gave it last, against what it was told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,6 +68,7 @@ struct Open {
     /// The stack at its entry.
     stack: u64,
     start: Instant,
+    stay: Stay,
 }
 
 /// All entries of a region.
@@ -108,6 +111,8 @@ pub struct Regions {
     /// Names of functions that were entered.
     names: BTreeMap<u64, String>,
     open: Option<Open>,
+    /// Of this process and its copies.
+    stays: Stays,
     /// Where breakpoints were that are no more: other threads may have run into these before they were taken out.
     gone: BTreeSet<u64>,
     times: BTreeMap<u64, Times>,
@@ -117,8 +122,8 @@ pub struct Regions {
     stops: Stops,
     /// Whether they took too much of the program's time.
     stops_too_often: bool,
-    /// Whether its breakpoints stay, however short entries are and whatever they cost.
-    stays: bool,
+    /// Whether its breakpoints are kept, however short entries are and whatever they cost.
+    are_kept: bool,
     /// Number of threads that the program set for all further regions.
     set: Option<usize>,
     /// The same for the next one.
@@ -132,8 +137,8 @@ pub struct Regions {
 
 impl Regions {
     /// Sets the breakpoints in a process whose main thread stands where the program proper begins; `None` if it has no
-    /// OpenMP runtime, and none of the functions that are `named`. They `stay`, or are taken out when most entries are short.
-    pub fn of(process: Pid, named: &[String], stays: bool) -> Option<Self> {
+    /// OpenMP runtime, and none of the functions that are `named`. They `are_kept`, or taken out when most entries are short.
+    pub fn of(process: Pid, named: &[String], are_kept: bool) -> Option<Self> {
         let code = Code::of(process);
         let mut points = BTreeMap::new();
         let (mut push, mut thread_number) = (None, None);
@@ -157,12 +162,13 @@ impl Regions {
             thread_number,
             names: BTreeMap::new(),
             open: None,
+            stays: Stays::default(),
             gone: BTreeSet::new(),
             times: BTreeMap::new(),
             short: 0,
             stops: Stops::none(),
             stops_too_often: false,
-            stays,
+            are_kept,
             set: None,
             pushed: None,
             asking: None,
@@ -183,7 +189,7 @@ impl Regions {
     /// The process cannot be changed, or a thread not be bound.
     pub fn stopped(&mut self, thread: Pid, is_main: bool, places: &Places, process: &mut Process) -> Result<bool> {
         let is_ours = self.stands_at_one(thread, is_main, places, process)?;
-        if is_ours && self.stops.take_too_much() && !self.stays {
+        if is_ours && self.stops.take_too_much() && !self.are_kept {
             self.stops_too_often = true;
             self.give_up(thread)?;
         }
@@ -196,7 +202,7 @@ impl Regions {
             return self.answered(thread, places, process).map(|()| true);
         }
         if let Some(open) = self.open.take_if(|open| is_main && open.has_ended(&stand)) {
-            self.ends(thread, &open)?;
+            self.ends(thread, open)?;
             process.is_formed();
             return Ok(true);
         }
@@ -286,15 +292,11 @@ impl Regions {
         times.own_threads = own.or(times.own_threads);
         times.last = times.last.map(|(since, _)| (since, choice));
         // At the first instruction of a function its return address is on top of the stack.
-        if let Ok(back) = ptrace::read(thread, stand.stack as AddressType) {
-            let end = Breakpoint::set(thread, back as u64);
-            let start = Instant::now();
-            self.open = end.map(|end| Open { function, end, stack: stand.stack, start });
-        }
+        let back = ptrace::read(thread, stand.stack as AddressType).ok();
+        let end = back.and_then(|back| Breakpoint::set(thread, back as u64));
         point.step_over(thread)?;
-        if let Some(open) = self.open.as_mut() {
-            open.start = Instant::now();
-        }
+        let (stack, start) = (stand.stack, Instant::now());
+        self.open = end.map(|end| Open { function, end, stack, start, stay: self.stays.begin(function) });
         Ok(())
     }
 
@@ -354,15 +356,15 @@ impl Regions {
         }
     }
 
-    fn ends(&mut self, thread: Pid, open: &Open) -> Result<()> {
-        let took = open.start.elapsed();
-        self.short += u64::from(took < SHORTEST);
+    fn ends(&mut self, thread: Pid, open: Open) -> Result<()> {
+        let now = Instant::now();
+        self.short += u64::from(now - open.start < SHORTEST);
         let times = self.times.entry(open.function).or_default();
         times.entries += 1;
-        times.time += took;
+        times.time += open.stay.end(now);
         open.end.remove(thread)?;
         self.gone.insert(open.end.address);
-        if !self.stays && self.are_too_short() {
+        if !self.are_kept && self.are_too_short() {
             self.give_up(thread)?;
         }
         Ok(())

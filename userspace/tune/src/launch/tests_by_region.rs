@@ -461,3 +461,25 @@ fn stops_that_take_too_much_of_the_time_end_whichever_thread_makes_them() {
         assert_eq!((&seen.end, seen.stops_too_often, &seen.regions[..]), (&End::Code(0), true, &[][..]), "{program:?}");
     }
 }
+
+/// A process and its copy, both in the region for a fifth of a second.
+const TWO_PROCESSES: &str = r#"
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void)
+{
+	int child = fork();
+	#pragma omp parallel num_threads(1)
+	usleep(200000);
+	return child && waitpid(child, NULL, 0) != child;
+}
+"#;
+
+#[test]
+fn time_in_a_region_of_several_processes_at_once_is_no_more_than_the_programs() {
+    let directory = tempfile::tempdir().unwrap();
+    let seen = launch(&program(build(directory.path(), TWO_PROCESSES), "/dev/null".as_ref()), &Places::default());
+    let [region] = &seen.regions[..] else { panic!("{seen:?}") };
+    assert_eq!((&seen.end, region.entries), (&End::Code(0), 2), "{seen:?}");
+    assert!((0.2..=seen.seconds).contains(&region.seconds), "{seen:?}");
+}
