@@ -91,6 +91,8 @@ pub enum End {
     Stopped,
     /// It was stopped because what it was there to measure was measured.
     Measured,
+    /// It was stopped because it asked for the terminal, which is not its own: it would ask again and again.
+    WantsTerminal,
 }
 
 /// When a run is ended before it ends by itself.

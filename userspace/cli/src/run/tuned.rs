@@ -58,7 +58,7 @@ pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
     let code = match ran.seen.end {
         End::Code(code) => code,
         End::Signal(signal) => 128 + signal,
-        End::TooLong | End::Stopped | End::Measured => 1,
+        End::TooLong | End::Stopped | End::Measured | End::WantsTerminal => 1,
     };
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }

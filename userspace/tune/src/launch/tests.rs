@@ -49,6 +49,15 @@ fn exit_codes_signals_and_processes_are_seen() {
     assert_eq!((seen.end, seen.processes, seen.threads), (End::Code(0), 3, 1));
 }
 
+/// The kernel sends these when a process that is not the terminal's asks for it, each time that it asks.
+#[test]
+fn a_program_that_asks_for_the_terminal_is_ended() {
+    for signal in ["TTIN", "TTOU"] {
+        let seen = launch(&shell(&format!("(kill -{signal} $$); exit 3")), &Places::default());
+        assert_eq!(seen.end, End::WantsTerminal, "{signal}");
+    }
+}
+
 #[test]
 fn a_program_that_is_not_there_is_named() {
     let program = Program { command: vec!["/no/such/program".into()], ..shell("") };

@@ -42,6 +42,8 @@ pub(super) struct Tracer<'a> {
     last_entry: Option<u64>,
     /// How long it took until all that it was there for was measured.
     complete: Option<Duration>,
+    /// Whether one of its processes asked for the terminal.
+    wants_terminal: bool,
     /// New threads with their CPUs, whose first stop is to come.
     unborn: BTreeMap<Pid, Option<CpuSet>>,
     /// New threads that are stopped, whose parents' words are to come.
@@ -95,6 +97,7 @@ impl<'a> Tracer<'a> {
             owners: BTreeMap::new(),
             last_entry,
             complete: None,
+            wants_terminal: false,
             unborn: BTreeMap::new(),
             stopped: BTreeSet::new(),
             entries: BTreeMap::new(),
@@ -153,6 +156,10 @@ impl<'a> Tracer<'a> {
             }
             Event::Signal(libc::SIGSTOP) if self.is_new(thread) => return self.first_stop(thread),
             Event::Signal(libc::SIGTRAP) if self.at_breakpoint(thread)? => {}
+            Event::Signal(libc::SIGTTIN | libc::SIGTTOU) if self.is_measured => {
+                self.wants_terminal = true;
+                self.end_program();
+            }
             Event::Signal(signal) => return go_on(thread, signal),
         }
         go_on(thread, 0)
@@ -209,7 +216,11 @@ impl<'a> Tracer<'a> {
     /// What was seen, as the program ends now.
     fn seen(&mut self, end: End) -> Seen {
         let complete = self.complete.filter(|_| end == End::Signal(libc::SIGKILL));
-        let end = if complete.is_some() { End::Measured } else { end };
+        let end = match end {
+            End::Signal(libc::SIGKILL) if complete.is_some() => End::Measured,
+            End::Signal(libc::SIGKILL) if self.wants_terminal => End::WantsTerminal,
+            end => end,
+        };
         let seconds = complete.unwrap_or_else(|| self.took()).as_secs_f64();
         self.forget(self.root);
         let open = self.regions.values().flat_map(Regions::regions);
@@ -288,10 +299,14 @@ impl<'a> Tracer<'a> {
             || self.last_entry.is_some_and(|last| self.entries_of_regions() >= last);
         if self.complete.is_none() && is_complete {
             self.complete = Some(self.took());
-            // SAFETY: a plain system call; the program was not waited for yet, so its id is its own.
-            unsafe { libc::kill(self.root.as_raw(), libc::SIGKILL) };
+            self.end_program();
         }
         Ok(is_ours)
+    }
+
+    fn end_program(&self) {
+        // SAFETY: a plain system call; the program was not waited for yet, so its id is its own.
+        unsafe { libc::kill(self.root.as_raw(), libc::SIGKILL) };
     }
 
     /// How long the program has run.

@@ -32,6 +32,7 @@ impl Trial {
             }
             (End::Code(0) | End::Measured, _) => Reading::Seconds(self.seen.seconds),
             (End::TooLong, _) => Reading::SlowerThan(limit_s.unwrap_or(self.seen.seconds)),
+            (End::WantsTerminal, _) => failed("it wants the terminal, which no program has while it is tuned"),
             (End::Code(code), _) => failed(&format!("exit code {code}")),
             (End::Signal(signal), _) => failed(&format!("ended by signal {signal}")),
         })
