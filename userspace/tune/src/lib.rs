@@ -16,7 +16,7 @@
 //! | `apart`, `placed`, `conflicts`, `one_by_one` | what each region wants, and what all of them together get |
 //! | `remote` | runs on other machines |
 //! | `session`, `race`, `part` | a search from its first run to its result, of whole runs or their beginnings |
-//! | `subject`, `surroundings`, `executable` | what makes runs comparable |
+//! | `subject`, `surroundings`, `executable`, `rights` | what makes runs comparable |
 //! | `tuned`, `axes`, `report`, `shell` | the result as a file, and for eyes |
 //! | `tables` | what a search makes of recorded runs |
 
@@ -50,6 +50,7 @@ mod race;
 pub mod regions;
 pub mod remote;
 pub mod report;
+pub mod rights;
 pub mod search;
 pub mod seat;
 pub mod session;

@@ -16,6 +16,7 @@ use tandem_tune::chance::main_cpus;
 use tandem_tune::launch::{End, Limit, Program, Streams};
 use tandem_tune::places::Places;
 use tandem_tune::plan::Plan;
+use tandem_tune::rights;
 use tandem_tune::shell;
 use tandem_tune::space::Configuration;
 use tandem_tune::subject::Subject;
@@ -76,6 +77,9 @@ fn warn_of_differences(tuned: &Tuned, here: &Subject, topology: &Topology, warn:
     if tuned.subject.machine != here.machine && allowed.len() < all {
         let cpus = format_cpu_list(&allowed);
         warn(&format!("only the CPUs {cpus} may be used here (taskset, a cpuset): threads have seats on no others"));
+    }
+    if let Some(withheld) = rights::withheld(Path::new(&here.program), movers::is_root()) {
+        warn(&withheld);
     }
     if !differences.is_empty() {
         warn("it may not be the fastest any more: `tandem tune` finds out");

@@ -76,7 +76,8 @@ pub fn obstacle_here() -> Option<String> {
     obstacle(Path::new("/"), is_root())
 }
 
-fn is_root() -> bool {
+/// Whether this process is root's.
+pub fn is_root() -> bool {
     // SAFETY: geteuid has no preconditions and cannot fail.
     unsafe { libc::geteuid() == 0 }
 }

@@ -2,6 +2,7 @@
 //! One session of `tandem tune` from its machine to what it found.
 
 use std::cell::{Cell, RefCell};
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -13,6 +14,7 @@ use tandem_tune::mapping::{Mapping, Profiled};
 use tandem_tune::places::Places;
 use tandem_tune::plan::Plan;
 use tandem_tune::remote::{Description, Executor};
+use tandem_tune::rights;
 use tandem_tune::search::Settings;
 use tandem_tune::session::{Outcome, Ran, Session, Trial};
 use tandem_tune::store::Store;
@@ -66,6 +68,9 @@ impl<'a> Work<'a> {
         let subject = Subject { functions: arguments.regions.clone(), ..subject };
         let _lock = written::hold(&files.store)?;
         let (store, subject) = written::open(&files.store, subject)?;
+        if let Some(withheld) = rights::withheld(Path::new(&subject.program), movers::is_root()) {
+            say(&withheld);
+        }
         let known = store.len()?;
         if known > 0 {
             say(&format!("{known} runs are known already"));
