@@ -4,7 +4,7 @@
 //! What a file says is put before the arguments as flags, as far as neither an argument nor the environment says
 //! otherwise, so that one parser judges everything. A file is judged alone first: its mistakes are told with their lines.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use clap::error::ContextKind;
@@ -157,6 +157,12 @@ pub fn check(file: &ConfigFile) -> Result<(), Error> {
         if entry.values.len() != 1 && !is_list(arg) {
             return Err(file.wrong(entry, format!("{name}: takes one value, not a list")).into());
         }
+        // No words at all would be the default, which is something else than nothing.
+        if let ([], [_, ..]) = (entry.values.as_slice(), arg.get_default_values()) {
+            let default = texts(arg.get_default_values()).join(", ");
+            let what = format!("{name}: the list is empty; name something, or leave the key out for the default: {default}");
+            return Err(file.wrong(entry, what).into());
+        }
         if let Err(error) = options().try_get_matches_from(words(arg, &entry.values)) {
             return Err(file.wrong(entry, format!("{name}: {}", reason(&error))).into());
         }
@@ -199,6 +205,10 @@ fn words(arg: &Arg, values: &[String]) -> Vec<OsString> {
     values.iter().map(|value| format!("--{flag}={value}").into()).collect()
 }
 
+fn texts<T: AsRef<OsStr>>(values: impl IntoIterator<Item = T>) -> Vec<String> {
+    values.into_iter().map(|value| value.as_ref().to_string_lossy().into_owned()).collect()
+}
+
 fn is_list(arg: &Arg) -> bool {
     matches!(arg.get_action(), clap::ArgAction::Append)
 }
@@ -218,12 +228,11 @@ fn setting(arg: &Arg, given: &ArgMatches, all: &ArgMatches) -> Setting {
         (_, Some(ValueSource::CommandLine)) => Source::File,
         _ => Source::Default,
     };
-    let raw = all.get_raw(id).into_iter().flatten();
     Setting {
         name: id.to_owned(),
         flag: format!("--{}", arg.get_long().expect("every option has a long flag")),
         environment: environment_of(id),
-        values: raw.map(|value| value.to_string_lossy().into_owned()).collect(),
+        values: texts(all.get_raw(id).into_iter().flatten()),
         list: is_list(arg),
         source,
         help: arg.get_help().map(ToString::to_string).unwrap_or_default(),
@@ -303,6 +312,15 @@ mod tests {
         let (options, _) = layered("manage = ['uid=1', 'uid=2']\nexclude = ['uid=3']", &["--manage", "comm=x"]);
         assert_eq!(options.manage, ["comm=x".parse().unwrap()]);
         assert_eq!(options.exclude, ["uid=3".parse().unwrap()]);
+    }
+
+    #[test]
+    fn an_empty_list_is_refused_where_it_would_be_the_default_and_taken_where_it_means_nothing() {
+        assert_eq!(
+            wrong("seed = 1\nmanage = []\n"),
+            "tandem.toml:2: manage: the list is empty; name something, or leave the key out for the default: all"
+        );
+        assert!(check(&file("exclude = []\nparameters = []\n")).is_ok());
     }
 
     #[test]
