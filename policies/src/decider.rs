@@ -185,8 +185,10 @@ mod tests {
         };
         assert_eq!(names("sma+tmma"), Ok(vec![(Kind::Thread, "sma"), (Kind::Page, "tmma")]));
         assert_eq!(names("auto"), Ok(vec![(Kind::Joint, "auto")]));
-        assert!(names("sma").unwrap_err().to_string().contains("no joint policy 'sma' (it is a thread policy)"));
-        assert!(names("auto+tmma").unwrap_err().to_string().contains("no thread policy 'auto' (it is a joint policy)"));
+        assert!(names("sma").unwrap_err().to_string().contains("no joint policy \"sma\" (it is a thread policy)"));
+        assert!(
+            names("auto+tmma").unwrap_err().to_string().contains("no thread policy \"auto\" (it is a joint policy)")
+        );
     }
 
     #[test]

@@ -38,6 +38,7 @@ pub mod decider;
 pub mod direct;
 pub mod dyrmma;
 pub mod example;
+pub mod foreign;
 pub mod imar2;
 pub mod interleave;
 pub mod kmaf;

@@ -9,6 +9,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::auto;
+use crate::foreign::quoted;
 use crate::model::{Plan, Snapshot};
 use crate::{
     autopin, cimar, compact, contiguous, cra, direct, dyrmma, imar2, kmaf, lbma, nimar, opt, sam, scatter, sma,
@@ -115,7 +116,7 @@ impl Parameters {
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum ParameterError {
     /// No parameter has this name.
-    #[error("{policy} has no parameter '{name}'; it has {allowed}")]
+    #[error("{policy} has no parameter {}; it has {allowed}", quoted(name))]
     Unknown {
         /// The policy.
         policy: &'static str,
@@ -140,7 +141,7 @@ pub enum ParameterError {
 
 /// No policy has this kind and name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("there is no {kind} policy '{name}'{elsewhere}; choose one of {allowed}")]
+#[error("there is no {kind} policy {}{elsewhere}; choose one of {allowed}", quoted(name))]
 pub struct UnknownPolicy {
     /// The kind asked for.
     pub kind: Kind,

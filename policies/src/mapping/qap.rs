@@ -10,6 +10,7 @@ use thiserror::Error;
 use super::placement::Placement;
 use super::problem::{Edge, Problem};
 use super::search::Search;
+use crate::foreign::quoted;
 
 /// Two square matrices of the same size.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,10 +23,10 @@ pub struct Qap {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum QapError {
     /// The text does not begin with a size.
-    #[error("the size '{0}' is not a whole number from 1 to {MOST}")]
+    #[error("the size {} is not a whole number from 1 to {MOST}", quoted(.0))]
     Size(String),
     /// Something is not a number.
-    #[error("entry {entry} of the matrices is '{text}', which is not a finite number")]
+    #[error("entry {entry} of the matrices is {}, which is not a finite number", quoted(text))]
     Number {
         /// Which one, from 1.
         entry: usize,
@@ -222,11 +223,14 @@ pub(super) mod tests {
 
     #[test]
     fn a_text_that_is_no_problem_is_refused_in_words() {
-        assert_eq!(refusal(""), "the size '' is not a whole number from 1 to 1024");
-        assert_eq!(refusal("0"), "the size '0' is not a whole number from 1 to 1024");
+        assert_eq!(refusal(""), "the size \"\" is not a whole number from 1 to 1024");
+        assert_eq!(refusal("0"), "the size \"0\" is not a whole number from 1 to 1024");
         assert_eq!(refusal("1 2"), "the matrices have 1 entries, but two of size 1 have 2");
-        assert_eq!(refusal("1 2 x"), "entry 2 of the matrices is 'x', which is not a finite number");
-        assert_eq!(refusal("1 2 NaN"), "entry 2 of the matrices is 'NaN', which is not a finite number");
+        assert_eq!(refusal("1 2 x"), "entry 2 of the matrices is \"x\", which is not a finite number");
+        assert_eq!(refusal("1 2 NaN"), "entry 2 of the matrices is \"NaN\", which is not a finite number");
+        let nuls = refusal(&"\0".repeat(1_000_000));
+        assert!(nuls.contains("\\0\\0") && nuls.contains("and 999940 bytes more") && nuls.len() < 250, "{nuls}");
+        assert!(refusal(&format!("1 2 \u{1b}{}", "x".repeat(200_000))).len() < 250);
         assert!(refusal("1 1e200 1e200").starts_with("the numbers are too large"));
     }
 }

@@ -22,20 +22,20 @@ fn an_unknown_policy_is_answered_with_the_names_of_its_kind() {
         of_kind.collect::<Vec<_>>().join(", ")
     };
     for kind in [Kind::Thread, Kind::Page, Kind::Joint] {
-        let expected = format!("there is no {kind} policy 'smb'; choose one of {}", names(kind));
+        let expected = format!("there is no {kind} policy \"smb\"; choose one of {}", names(kind));
         assert_eq!(sentence(kind, "smb"), expected);
     }
     let expected =
-        format!("there is no joint policy 'sma' (it is a thread policy); choose one of {}", names(Kind::Joint));
+        format!("there is no joint policy \"sma\" (it is a thread policy); choose one of {}", names(Kind::Joint));
     assert_eq!(sentence(Kind::Joint, "sma"), expected);
     assert!(names(Kind::Thread).contains("sma") && names(Kind::Page).contains("tmma"));
 }
 
 #[test]
 fn an_unknown_parameter_is_answered_with_the_names_there_are() {
-    let sentence = "tmma has no parameter 'delta'; it has preload_groups, min_samples, home_share, reserve_percent, min_gain_percent";
+    let sentence = "tmma has no parameter \"delta\"; it has preload_groups, min_samples, home_share, reserve_percent, min_gain_percent";
     assert_eq!(refused(&tmma::POLICY, "delta", 1.0), sentence);
-    assert_eq!(refused(&NO_PAGES, "delta", 1.0), "none has no parameter 'delta'; it has none");
+    assert_eq!(refused(&NO_PAGES, "delta", 1.0), "none has no parameter \"delta\"; it has none");
 }
 
 #[test]

@@ -116,7 +116,7 @@ fn what_cannot_be_replayed_is_refused_in_one_sentence() {
         (&["newer"], "newer: the recording has version 7 of the format"),
         (&["empty"], "empty: the recording was cut off: it ends at byte 12"),
         (&["trace", "--policy", "smb"], "--policy smb: no policy has this name"),
-        (&["trace", "--thread-policy", "smb"], "there is no thread policy 'smb'"),
+        (&["trace", "--thread-policy", "smb"], "there is no thread policy \"smb\""),
     ] {
         let output = replay(directory.path(), arguments);
         let words = said(&output).1;

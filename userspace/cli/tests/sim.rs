@@ -140,7 +140,7 @@ fn what_is_wrong_is_said_in_one_sentence() {
     assert!(refused(&["--scenario", "crossed", "--policies", "smb"]).contains("smb"));
     let parameter = |given| refused(&["--scenario", "crossed", "--policies", "none+opt,tmma", "--parameter", given]);
     assert!(parameter("sma.cooling=0.9").contains("sma is not in use"));
-    assert!(parameter("tmma.delta=1").contains("tmma has no parameter 'delta'"));
+    assert!(parameter("tmma.delta=1").contains("tmma has no parameter \"delta\""));
     assert!(parameter("opt.min_interval_s=-1").contains("-1 is not allowed"));
     assert!(parameter("tmma").contains("POLICY.NAME=VALUE"));
     let folder = tempfile::tempdir().unwrap();

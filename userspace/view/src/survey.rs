@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use tandem_policies::foreign::printable;
 use tandem_policies::model::{NodeIndex, PAGE_BYTES, PageGroup, Snapshot, Thread, ThreadId, Unmovable};
 
 use crate::{Maybe, NodeView, ProcessView, ThreadView};
@@ -64,11 +65,6 @@ pub fn survey(snapshot: &Snapshot) -> Survey {
         local_share: Accesses::sum(snapshot.threads.iter().filter_map(Accesses::of)).share(),
         rates: snapshot.access_rates.map(|rates| rates.name().to_owned()).unwrap_or_default(),
     }
-}
-
-/// A command name without what a terminal would take for an order: any user may name his threads as he likes.
-fn printable(command: &str) -> String {
-    command.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 fn cpus(snapshot: &Snapshot, ns: u64) -> f64 {
@@ -230,6 +226,7 @@ fn find(leader: &mut [usize], mut at: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use tandem_policies::foreign::printable;
     use tandem_policies::model::{
         CpuId, GroupId, LatencySource, MemoryLines, Node, NodeId, NodeLoad, PageGroup, PerNode, ProcessId, Topology,
     };

@@ -11,9 +11,10 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::ValueEnum;
 use serde::Deserialize;
+use tandem_policies::foreign::{message, quoted};
 
 /// Threads and what pairs of them share.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -79,7 +80,7 @@ impl Pairs {
 }
 
 fn number<T: std::str::FromStr>(text: &str, what: &str, line: usize) -> Result<T> {
-    text.parse().ok().with_context(|| format!("line {line}: {what} '{text}' is not a number of the right kind"))
+    text.parse().ok().with_context(|| format!("line {line}: {what} {} is not a number of the right kind", quoted(text)))
 }
 
 fn weight(text: &str, line: usize) -> Result<f64> {
@@ -89,8 +90,9 @@ fn weight(text: &str, line: usize) -> Result<f64> {
 }
 
 fn json(text: &str) -> Result<Graph> {
-    let graph: Graph =
-        serde_json::from_str(text).context("this is no {\"threads\": T, \"weights\": [[i, j, w], ...]}")?;
+    let graph: Graph = serde_json::from_str(text).map_err(|error| {
+        anyhow!("this is no {{\"threads\": T, \"weights\": [[i, j, w], ...]}}: {}", message(&error.to_string()))
+    })?;
     let mut pairs = Pairs::default();
     for (at, &(first, second, _)) in graph.weights.iter().enumerate() {
         pairs.add(first, second, "weight", at + 1)?;
@@ -218,12 +220,26 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_its_line() {
         assert_eq!(sentence(edges("0 1")), "line 1: give two threads and a weight, not 2 words");
-        assert_eq!(sentence(edges("0 -1 2")), "line 1: thread '-1' is not a number of the right kind");
+        assert_eq!(sentence(edges("0 -1 2")), "line 1: thread \"-1\" is not a number of the right kind");
         assert_eq!(sentence(csv("0,1\n1,0,3")), "line 2: 3 entries in a matrix of 2 rows; it must be square");
         assert_eq!(sentence(metis("2 1\n3\n1")), "line 2: there is no vertex 3 of 2");
         assert_eq!(sentence(metis("2 1\n2\n")), "there are lines for 1 of 2 vertices");
         assert_eq!(sentence(metis("2 2\n2\n1")), "2 edges are announced, but 2 ends of edges follow instead of 4");
         assert_eq!(sentence(metis("2 1 1\n2\n1")), "line 2: the edge to vertex 2 has no weight");
+    }
+
+    #[test]
+    fn what_is_wrong_is_repeated_without_orders_to_a_terminal_and_not_at_length() {
+        let word = format!("\u{1b}[31m{}", "x".repeat(200_000));
+        let json = format!(r#"{{"threads": 2, "weights": [["{}", 1, 1]]}}"#, "x".repeat(200_000));
+        let metis = metis(&format!("{word} 1"));
+        for sentence in [edges(&format!("0 {word} 1")), csv(&format!("0,{word}\n1,0")), metis, super::json(&json)] {
+            let sentence = format!("{:#}", sentence.unwrap_err());
+            assert!(
+                !sentence.contains('\u{1b}') && sentence.contains("xxx") && sentence.len() < 500,
+                "{sentence:.600}"
+            );
+        }
     }
 
     #[test]
