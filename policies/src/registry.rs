@@ -155,7 +155,7 @@ pub struct UnknownPolicy {
 
 /// The snapshot lacks a signal that the policy needs.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("policy {policy} needs {signal}, which no sampler gives; choose another sampler or policy")]
+#[error("policy {policy} needs {signal}: not seen yet, or not to be had of this sampler or recording")]
 pub struct MissingSignal {
     /// The policy.
     pub policy: &'static str,

@@ -69,8 +69,8 @@ fn defaults_are_allowed_and_names_are_unique() {
 fn a_missing_signal_is_one_sentence() {
     let snapshot = SnapshotBuilder::new(two_nodes(1)).thread(1, 0, None).build();
     let error = decided(&sma::POLICY, &snapshot, 1, u64::MAX).unwrap_err();
-    let sentence = "policy sma needs accesses per second of threads by memory node, which no sampler gives; \
-                    choose another sampler or policy";
+    let sentence = "policy sma needs accesses per second of threads by memory node: not seen yet, or not to be had of \
+                    this sampler or recording";
     assert_eq!(error.to_string(), sentence);
 }
 

@@ -2,6 +2,7 @@
 //! What decided can be replayed: the same policies, parameters and seed decide the same, byte for byte.
 
 use tandem_policies::decider::PolicyChoice;
+use tandem_policies::model::Plan;
 use tandem_policies::registry::{Kind, policies};
 use tandem_trace::testing::{Shape, choices, recording};
 use tandem_trace::{Answer, Difference, Entry, Policies, Replay, Replayed, TraceReader};
@@ -138,4 +139,23 @@ fn a_gain_that_is_no_number_is_the_same_as_itself_and_not_as_another() {
         }
     }
     assert!(seen);
+}
+
+#[test]
+fn a_missing_signal_is_the_same_in_another_versions_words_and_another_answer_than_a_plan() {
+    let (bytes, _) = recording(Shape { samples: 1, ..Shape::SMALL }, &choices("sma", "tmma"), 5, 1);
+    let mut replay = Replay::new(Policies::Recorded, None);
+    for entry in TraceReader::new(&bytes[..]).unwrap() {
+        match entry.unwrap() {
+            Entry::Settings(settings) => drop(replay.begin(&settings).unwrap()),
+            Entry::Interval(mut interval) => {
+                let answers = &mut interval.decision.as_mut().unwrap().answers;
+                assert!(matches!(answers[..], [Answer::Missing(_), ..]), "{answers:?}");
+                answers[0] = Answer::Missing("policy sma cannot go on".to_owned());
+                assert!(replay.decide(&interval).unwrap().same);
+                interval.decision.as_mut().unwrap().answers[0] = Answer::Plan(Plan::default());
+                assert!(!replay.decide(&interval).unwrap().same);
+            }
+        }
+    }
 }
