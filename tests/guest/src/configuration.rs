@@ -30,7 +30,7 @@ fn a_new_configuration_takes_effect_without_a_gap() {
     let seq = enable_seq();
     assert!(!scx.log().contains("covered"), "no statistics yet: {}", scx.log());
     for (wrong, said) in
-        [("page_rat = 1\n", "page_rat: there is no such option"), ("queue = 'node'\n", "queue takes effect")]
+        [("page_rat = 1\n", "\"page_rat\": there is no such option"), ("queue = 'node'\n", "queue takes effect")]
     {
         write(&[OBSERVING, "stats = 1\n", wrong].concat());
         scx.reload();

@@ -85,7 +85,7 @@ fn what_is_shown_is_a_valid_file_that_says_the_same() {
 fn a_wrong_file_is_refused_with_its_line() {
     let directory = tempfile::tempdir().unwrap();
     let Some(file) = file(&directory, "seed = 1\npage_rat = 64\n") else { return };
-    let expected = format!("tandem: {}:2: page_rat: there is no such option; ", file.display());
+    let expected = format!("tandem: {}:2: \"page_rat\": there is no such option; ", file.display());
     for arguments in [&["--check", path(&file)][..], &["--show-effective", "--config", path(&file)]] {
         let said = refused(&config(arguments, &[]));
         assert!(said.starts_with(&expected) && said.lines().count() == 1, "{said}");

@@ -2,11 +2,12 @@
 //! Configuration files. What is in one becomes root's orders, so only root may write it.
 
 use std::collections::BTreeMap;
-use std::fs::{File, Metadata};
+use std::fs::{Metadata, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use tandem_policies::foreign::{message, quoted};
 use thiserror::Error;
 use toml::{Spanned, Value};
 
@@ -18,12 +19,12 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 #[derive(Debug, Error)]
 pub enum FileError {
     /// It cannot be read.
-    #[error("{}: cannot be read: {source}", .path.display())]
+    #[error("{}: cannot be read: {cause}", .path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
-        source: io::Error,
+        /// Why. No source of this error: whoever prints both would say it twice.
+        cause: io::Error,
     },
     /// It is a directory, a device or the like.
     #[error("{}: is no regular file", .path.display())]
@@ -53,7 +54,15 @@ pub enum FileError {
         /// Its permissions.
         mode: u32,
     },
-    /// It is no TOML, or a key is there twice.
+    /// What it does not say is wrong beside what it says.
+    #[error("{}: {what}", .path.display())]
+    Whole {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// It is no TOML, or a key or its value is wrong.
     #[error("{}:{line}: {what}", .path.display())]
     Line {
         /// The file.
@@ -86,8 +95,9 @@ impl ConfigFile {
     /// # Errors
     /// Any [`FileError`].
     pub fn read(path: &Path) -> Result<Self, FileError> {
-        let failed = |source| FileError::Read { path: path.to_owned(), source };
-        let file = File::open(path).map_err(failed)?;
+        let failed = |cause| FileError::Read { path: path.to_owned(), cause };
+        // A pipe that nobody writes to must not be waited for: it is refused as what it is.
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;
         // Of the open file, not of the path, which may name another file by now.
         check_owner(path, &file.metadata().map_err(failed)?, 0)?;
         let mut text = String::new();
@@ -106,13 +116,20 @@ impl ConfigFile {
             line: text[..offset.min(text.len())].matches('\n').count() + 1,
             what,
         };
-        let table: BTreeMap<String, Spanned<Value>> = toml::from_str(text)
-            .map_err(|error| at(error.span().map_or(0, |span| span.start), first_line(error.message())))?;
+        let table: BTreeMap<String, Spanned<Value>> = toml::from_str(text).map_err(|error| {
+            at(
+                error.span().map_or(0, |span| span.start),
+                message(error.message().lines().next().unwrap_or("is no TOML")),
+            )
+        })?;
         let mut entries = BTreeMap::new();
         for (key, value) in table {
             let offset = value.span().start;
             let values = words(value.get_ref()).ok_or_else(|| {
-                at(offset, format!("{key}: expected a number, a text, true, false, or a list of such values"))
+                at(
+                    offset,
+                    format!("{}: expected a number, a text, true, false, or a list of such values", quoted(&key)),
+                )
             })?;
             let line = text[..offset].matches('\n').count() + 1;
             entries.insert(key, Entry { line, values });
@@ -123,10 +140,14 @@ impl ConfigFile {
     pub(crate) fn wrong(&self, entry: &Entry, what: String) -> FileError {
         FileError::Line { path: self.path.clone(), line: entry.line, what }
     }
-}
 
-fn first_line(message: &str) -> String {
-    message.lines().next().unwrap_or("is no TOML").to_owned()
+    /// That what it says of `option` is wrong, for `why`.
+    pub fn refusal(&self, option: &str, why: &str) -> FileError {
+        match self.entries.get(option) {
+            Some(entry) => self.wrong(entry, format!("{option}: {why}")),
+            None => FileError::Whole { path: self.path.clone(), what: format!("{option}: {why}") },
+        }
+    }
 }
 
 fn check_owner(path: &Path, metadata: &Metadata, root: u32) -> Result<(), FileError> {
@@ -188,12 +209,39 @@ mod tests {
         for (text, expected) in [
             ("a = 1\nb = \n", "tandem.toml:2: "),
             ("a = 1\na = 2\n", "tandem.toml:2: duplicate key"),
-            ("[section]\nkey = 1\n", "tandem.toml:1: section: expected a number"),
-            ("\nday = 2026-01-01\n", "tandem.toml:2: day: expected a number"),
-            ("deep = [[1]]\n", "tandem.toml:1: deep: expected a number"),
+            ("[section]\nkey = 1\n", "tandem.toml:1: \"section\": expected a number"),
+            ("\nday = 2026-01-01\n", "tandem.toml:2: \"day\": expected a number"),
+            ("deep = [[1]]\n", "tandem.toml:1: \"deep\": expected a number"),
         ] {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.starts_with(expected) && error.lines().count() == 1, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_pipe_is_refused_and_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pipe");
+        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: it is given a name that ends.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0, "{}", io::Error::last_os_error());
+        let (sender, refused) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(ConfigFile::read(&path)));
+        let refused = refused.recv_timeout(std::time::Duration::from_secs(20)).expect("an answer without a writer");
+        assert!(matches!(refused, Err(FileError::NotRegular { .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn why_a_file_cannot_be_read_is_said_once() {
+        let error = with_sources(&ConfigFile::read(Path::new("/nowhere/tandem.toml")).unwrap_err());
+        assert_eq!(error, "/nowhere/tandem.toml: cannot be read: No such file or directory (os error 2)");
+    }
+
+    /// An error with its sources, as programs print it.
+    fn with_sources(error: &dyn std::error::Error) -> String {
+        match error.source() {
+            Some(source) => format!("{error}: {}", with_sources(source)),
+            None => error.to_string(),
         }
     }
 

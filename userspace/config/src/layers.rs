@@ -4,17 +4,19 @@
 //! What a file says is put before the arguments as flags, as far as neither an argument nor the environment says
 //! otherwise, so that one parser judges everything. A file is judged alone first: its mistakes are told with their lines.
 
+use std::error::Error as _;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use clap::error::ContextKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Parser};
 use serde::Serialize;
+use tandem_policies::foreign::{message, quoted};
 use thiserror::Error;
 
 use crate::file::{ConfigFile, FileError};
-use crate::options::Options;
+use crate::options::{Mistake, Options};
 
 /// Id of the argument that names the configuration file, in every program that reads one.
 const CONFIG: &str = "config";
@@ -116,42 +118,81 @@ pub fn parse<P: Parser>(arguments: &[OsString]) -> Result<(P, Effective), Error>
     let file = path.map(|path| ConfigFile::read(path)).transpose()?;
     let mut all: Vec<OsString> = arguments.iter().take(1).cloned().collect();
     if let Some(file) = &file {
-        check(file)?;
+        judge(file)?;
         all.extend(flags(file, &given));
     }
     all.extend(arguments.iter().skip(1).cloned());
     let matches = command::<P>().try_get_matches_from(all)?;
     let parsed = P::from_arg_matches(&matches)?;
-    Options::from_arg_matches(&matches)?.check().map_err(Error::Settings)?;
-    let settings = options().get_arguments().map(|arg| setting(arg, &given, &matches)).collect();
+    let settings: Vec<Setting> = options().get_arguments().map(|arg| setting(arg, &given, &matches)).collect();
+    Options::from_arg_matches(&matches)?.check().map_err(|mistake| told(&mistake, &settings, file.as_ref()))?;
     Ok((parsed, Effective { file: path.cloned(), settings }))
 }
 
-/// Says so if it was the environment that gave a wrong value, which clap does not.
-fn blame(error: clap::Error, arguments: &[OsString]) -> Error {
-    let variable = || {
-        let wrong = error.get(ContextKind::InvalidArg)?.to_string();
-        let flag = wrong.split([' ', '=', '[']).next()?;
-        let is_given = arguments.iter().any(|given| given.to_string_lossy().split('=').next() == Some(flag));
-        let arg = options().get_arguments().find(|arg| arg.get_long() == flag.strip_prefix("--"))?.clone();
-        let variable = environment_of(arg.get_id().as_str());
-        (!is_given && std::env::var_os(&variable).is_some()).then_some(variable)
-    };
-    match variable() {
-        Some(variable) => Error::Settings(format!("{variable} in the environment: {}", reason(&error))),
-        None => error.into(),
+/// A mistake, with where the option was given.
+fn told(mistake: &Mistake, settings: &[Setting], file: Option<&ConfigFile>) -> Error {
+    let Mistake { option, what } = mistake;
+    let setting = settings.iter().find(|setting| setting.name == *option);
+    match (setting.map(|setting| (setting.source, setting)), file) {
+        (Some((Source::File, _)), Some(file)) => file.refusal(option, what).into(),
+        (Some((Source::Environment, setting)), _) => {
+            Error::Settings(format!("{} in the environment: {what}", setting.environment))
+        }
+        (Some((_, setting)), _) => Error::Settings(format!("{}: {what}", setting.flag)),
+        (None, _) => Error::Settings(mistake.to_string()),
     }
 }
 
-/// Judges a file alone, key by key and then together.
+/// Says so if it was the environment that gave a wrong value or one that contradicts another, which clap does not.
+fn blame(error: clap::Error, arguments: &[OsString]) -> Error {
+    // As clap calls it, --flag <VALUE>, and the variable if that gave it.
+    let giver = |called: &String| {
+        let flag = called.split([' ', '=', '[']).next().unwrap_or_default().to_owned();
+        let is_given = arguments.iter().any(|given| given.to_string_lossy().split('=').next() == Some(&flag));
+        let options = options();
+        let arg = options.get_arguments().find(|arg| arg.get_long() == flag.strip_prefix("--"));
+        let variable = arg.map(|arg| environment_of(arg.get_id().as_str()));
+        let variable = variable.filter(|variable| !is_given && std::env::var_os(variable).is_some());
+        (flag, variable.map(|variable| format!("{variable} in the environment")))
+    };
+    let called = |kind| match error.get(kind) {
+        Some(ContextValue::String(one)) => vec![giver(one)],
+        Some(ContextValue::Strings(several)) => several.iter().map(giver).collect(),
+        _ => Vec::new(),
+    };
+    let mut involved = called(ContextKind::InvalidArg);
+    if error.kind() == ErrorKind::ArgumentConflict {
+        involved.extend(called(ContextKind::PriorArg));
+    }
+    if involved.iter().all(|(_, variable)| variable.is_none()) {
+        return error.into();
+    }
+    let mut places = involved.into_iter().map(|(flag, variable)| variable.unwrap_or(flag));
+    let first = places.next().unwrap_or_default();
+    let others: Vec<String> = places.collect();
+    Error::Settings(match others[..] {
+        [] => format!("{first}: {}", reason(&error)),
+        _ => format!("{first} cannot be used with {}: leave one of them out", others.join(" and ")),
+    })
+}
+
+/// Judges a file alone, as if it were all that scx_tandem is told.
 ///
 /// # Errors
 /// The first mistake, with its line.
-pub fn check(file: &ConfigFile) -> Result<(), Error> {
+pub fn check(file: &ConfigFile) -> Result<Options, Error> {
+    let options = judge(file)?;
+    options.check().map_err(|mistake| file.refusal(mistake.option, &mistake.what))?;
+    Ok(options)
+}
+
+/// Judges what is wrong in a file whatever flags and the environment say: key by key, then together.
+fn judge(file: &ConfigFile) -> Result<Options, Error> {
     let command = options();
     for (name, entry) in &file.entries {
         let Some(arg) = command.get_arguments().find(|arg| arg.get_id() == name.as_str()) else {
             let known = names().join(", ");
+            let name = quoted(name);
             return Err(file.wrong(entry, format!("{name}: there is no such option; there are {known}")).into());
         };
         if entry.values.len() != 1 && !is_list(arg) {
@@ -160,17 +201,37 @@ pub fn check(file: &ConfigFile) -> Result<(), Error> {
         // No words at all would be the default, which is something else than nothing.
         if let ([], [_, ..]) = (entry.values.as_slice(), arg.get_default_values()) {
             let default = texts(arg.get_default_values()).join(", ");
-            let what = format!("{name}: the list is empty; name something, or leave the key out for the default: {default}");
+            let what =
+                format!("{name}: the list is empty; name something, or leave the key out for the default: {default}");
             return Err(file.wrong(entry, what).into());
         }
         if let Err(error) = options().try_get_matches_from(words(arg, &entry.values)) {
             return Err(file.wrong(entry, format!("{name}: {}", reason(&error))).into());
         }
     }
+    refuse_contradictions(file, &command)?;
     let words = file.entries.iter().flat_map(|(name, entry)| words_of(&command, name, &entry.values));
-    let alone = |what| Error::Settings(format!("{}: {what}", file.path().display()));
-    let matches = options().try_get_matches_from(words).map_err(|error| alone(reason(&error)))?;
-    Options::from_arg_matches(&matches)?.policies().map_err(alone)?;
+    let options = Options::from_arg_matches(&options().try_get_matches_from(words)?)?;
+    options.policies().map_err(|mistake| file.refusal(mistake.option, &mistake.what))?;
+    Ok(options)
+}
+
+/// Refuses a file in which two options stand of which there can be one.
+fn refuse_contradictions(file: &ConfigFile, command: &Command) -> Result<(), FileError> {
+    let pairs = command.get_arguments().flat_map(|arg| {
+        command
+            .get_arg_conflicts_with(arg)
+            .into_iter()
+            .map(move |other| (arg.get_id().as_str(), other.get_id().as_str()))
+    });
+    for (one, other) in pairs {
+        let (Some(first), Some(second)) = (file.entries.get(one), file.entries.get(other)) else { continue };
+        let (earlier, (name, later)) =
+            if first.line < second.line { (one, (other, second)) } else { (other, (one, first)) };
+        let line = file.entries[earlier].line;
+        let what = format!("{name}: cannot be used with {earlier} in line {line}: leave one of them out");
+        return Err(file.wrong(later, what));
+    }
     Ok(())
 }
 
@@ -213,8 +274,16 @@ fn is_list(arg: &Arg) -> bool {
     matches!(arg.get_action(), clap::ArgAction::Append)
 }
 
-/// What clap says, without its headings and hints.
+/// What clap says of a wrong value, without its headings and hints, and what is allowed.
 fn reason(error: &clap::Error) -> String {
+    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
+        let why = match (error.get(ContextKind::ValidValue), error.source()) {
+            (Some(ContextValue::Strings(valid)), _) if !valid.is_empty() => format!(": expected {}", valid.join(", ")),
+            (_, Some(why)) => format!(": {}", message(&why.to_string())),
+            (_, None) => String::new(),
+        };
+        return format!("invalid value {}{why}", quoted(value));
+    }
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();
     line.strip_prefix("error: ").unwrap_or(line).to_owned()
@@ -338,22 +407,56 @@ mod tests {
         assert_eq!(options.mover, crate::MoverName::Kernel);
         let words = ["scx_tandem", "--mover", "kernel"].map(OsString::from);
         let error = parse::<Program>(&words).unwrap_err().to_string();
-        assert!(error.starts_with("mover kernel needs --partial: ") && error.lines().count() == 1, "{error}");
+        assert!(error.starts_with("--mover: kernel needs partial mode (") && error.lines().count() == 1, "{error}");
+        assert!(wrong("seed = 1\nmover = 'kernel'\n").starts_with("tandem.toml:2: mover: kernel needs partial mode ("));
+        assert!(check(&file("mover = 'kernel'\npartial = true\n")).is_ok());
+    }
+
+    #[test]
+    fn a_wrong_value_is_told_with_what_is_allowed_and_not_at_length() {
+        let samplers = "auto, lookahead, pmu, device, fault";
+        let error = wrong("sampler = 'nope'\n");
+        assert_eq!(error, format!("tandem.toml:1: sampler: invalid value \"nope\": expected {samplers}"));
+        assert_eq!(wrong("dry_run = 'yes'\n"), "tandem.toml:1: dry_run: invalid value \"yes\": expected true, false");
+        let long = "x".repeat(200_000);
+        for key in ["sampler", "policy", "manage", "parameters", "seed", "metrics", "mover_budget"] {
+            let error = wrong(&format!("{key} = \"\\u001b[31m\\n{long}\"\n"));
+            assert!(
+                error.contains("\\u{1b}[31m\\nxxx") && error.len() < 500 && !error.contains('\u{1b}'),
+                "{error:.600}"
+            );
+        }
+        let error = wrong(&format!("\"\\u001b{long}\" = 1\n"));
+        assert!(error.contains("\\u{1b}xxx") && error.len() < 800, "{error:.900}");
+    }
+
+    #[test]
+    fn options_that_contradict_each_other_in_a_file_are_told_by_name_and_line() {
+        for text in ["policy = 'auto'\nthread_policy = 'sma'\n", "thread_policy = 'sma'\n\npolicy = 'auto'\n"] {
+            let (later, earlier) =
+                if text.starts_with('p') { ("2: thread_policy", "policy") } else { ("3: policy", "thread_policy") };
+            let expected =
+                format!("tandem.toml:{later}: cannot be used with {earlier} in line 1: leave one of them out");
+            assert_eq!(wrong(text), expected);
+        }
     }
 
     #[test]
     fn mistakes_are_told_with_their_lines() {
         for (text, expected) in [
-            ("\npage_rat = 1\n", "tandem.toml:2: page_rat: there is no such option; there are interval_ms, "),
-            ("interval_ms = 5\n", "tandem.toml:1: interval_ms: invalid value '5'"),
-            ("interval_ms = -5\n", "tandem.toml:1: interval_ms: invalid value '-5'"),
+            ("\npage_rat = 1\n", "tandem.toml:2: \"page_rat\": there is no such option; there are interval_ms, "),
+            ("interval_ms = 5\n", "tandem.toml:1: interval_ms: invalid value \"5\": 5 is not in 100..=60000"),
+            ("interval_ms = -5\n", "tandem.toml:1: interval_ms: invalid value \"-5\": "),
             ("page_rate = [1, 2]\n", "tandem.toml:1: page_rate: takes one value"),
             ("seed = []\n", "tandem.toml:1: seed: takes one value"),
-            ("dry_run = 1\n", "tandem.toml:1: dry_run: invalid value '1'"),
-            ("seed = 1\nmanage = ['user=1']\n", "tandem.toml:2: manage: invalid value 'user=1'"),
-            ("mover_budget = 1000\n", "tandem.toml:1: mover_budget: invalid value '1000'"),
-            ("thread_policy = 'smb'\n", "tandem.toml: "),
-            ("policy = 'sma+tmma'\npage_policy = 'tmma'\n", "tandem.toml: "),
+            ("dry_run = 1\n", "tandem.toml:1: dry_run: invalid value \"1\": expected true, false"),
+            (
+                "seed = 1\nmanage = ['user=1']\n",
+                "tandem.toml:2: manage: invalid value \"user=1\": expected all, comm=NAME, ",
+            ),
+            ("mover_budget = 1000\n", "tandem.toml:1: mover_budget: invalid value \"1000\": must be between"),
+            ("seed = 1\nthread_policy = 'smb'\n", "tandem.toml:2: thread_policy: there is no thread policy \"smb\"; "),
+            ("\nparameters = ['tandem.x=1']\n", "tandem.toml:2: parameters: \"tandem.x=1\": tandem has no parameter "),
         ] {
             let error = wrong(text);
             assert!(error.starts_with(expected) && error.lines().count() == 1, "{error}");

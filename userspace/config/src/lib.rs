@@ -15,5 +15,5 @@ mod selector;
 pub use cli::Cli;
 pub use file::{ConfigFile, FileError};
 pub use layers::{Effective, Error, Setting, Source, check, environment_of, flag_of, parse};
-pub use options::{LogFormat, MoverName, Options, QueueSharing, SamplerName, set_parameter};
+pub use options::{LogFormat, Mistake, MoverName, Options, QueueSharing, SamplerName, set_parameter};
 pub use selector::{Named, Selector, SelectorError};

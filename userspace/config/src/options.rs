@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tandem_policies::decider::PolicyChoice;
+use tandem_policies::foreign::quoted;
 use tandem_policies::registry::{Kind, ParameterError};
+use thiserror::Error;
 
 use crate::selector::Selector;
 
@@ -182,6 +184,22 @@ pub struct Options {
     pub seed: u64,
 }
 
+/// An option that does not go with the others, or names what there is not.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{option}: {what}")]
+pub struct Mistake {
+    /// The option, by its name in a configuration file.
+    pub option: &'static str,
+    /// What is wrong with it, and what would be right.
+    pub what: String,
+}
+
+impl Mistake {
+    fn new(option: &'static str, what: impl ToString) -> Self {
+        Self { option, what: what.to_string() }
+    }
+}
+
 /// An address; of this machine alone if only a port is given.
 fn local_address(text: &str) -> Result<SocketAddr, String> {
     let local = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
@@ -190,7 +208,7 @@ fn local_address(text: &str) -> Result<SocketAddr, String> {
 }
 
 fn percent_of_a_cpu(text: &str) -> Result<f64, String> {
-    let percent: f64 = text.parse().map_err(|_| format!("{text} is no number"))?;
+    let percent: f64 = text.parse().map_err(|_| "is no number".to_owned())?;
     if BUDGET_PERCENT.contains(&percent) {
         Ok(percent)
     } else {
@@ -213,12 +231,12 @@ impl Options {
     /// Whether the options go together.
     ///
     /// # Errors
-    /// One sentence: what of them does not.
-    pub fn check(&self) -> Result<(), String> {
+    /// The first that does not.
+    pub fn check(&self) -> Result<(), Mistake> {
         if self.mover == MoverName::Kernel && !self.partial {
-            return Err("mover kernel needs --partial: the kernel looks at the memory of tasks only that it schedules itself, and \
-                        without --partial there are none"
-                .to_owned());
+            let what = "kernel needs partial mode (--partial, or partial = true): the kernel looks at the memory of tasks only \
+                        that it schedules itself, and otherwise there are none";
+            return Err(Mistake::new("mover", what));
         }
         self.policies().map(|_| ())
     }
@@ -227,8 +245,8 @@ impl Options {
     /// joint one.
     ///
     /// # Errors
-    /// One sentence: no such policy, no such parameter, or a value that it does not take.
-    pub fn policies(&self) -> Result<Vec<PolicyChoice>, String> {
+    /// No such policy, no such parameter, or a value that it does not take.
+    pub fn policies(&self) -> Result<Vec<PolicyChoice>, Mistake> {
         self.policies_on(&BTreeMap::new())
     }
 
@@ -237,30 +255,32 @@ impl Options {
     ///
     /// # Errors
     /// As for [`Options::policies`].
-    pub fn policies_on(&self, calibrated: &BTreeMap<String, f64>) -> Result<Vec<PolicyChoice>, String> {
-        let choice = |kind, name: &Option<String>, usual| {
-            PolicyChoice::new(kind, name.as_deref().unwrap_or(usual)).map_err(|error| error.to_string())
+    pub fn policies_on(&self, calibrated: &BTreeMap<String, f64>) -> Result<Vec<PolicyChoice>, Mistake> {
+        let choice = |option, kind, name: &Option<String>, usual| {
+            PolicyChoice::new(kind, name.as_deref().unwrap_or(usual)).map_err(|error| Mistake::new(option, error))
         };
         let of_both = |both: &str| {
             PolicyChoice::of_both(both)
-                .map_err(|error| format!("policy {both}: {error}, or give THREAD+PAGE, for example sma+tmma"))
+                .map_err(|error| Mistake::new("policy", format!("{error}, or give THREAD+PAGE, for example sma+tmma")))
         };
         let mut choices = match (&self.policy, &self.thread_policy, &self.page_policy) {
             (Some(both), ..) => of_both(both)?,
             (None, None, None) => of_both(USUAL_POLICY)?,
             (None, thread, page) => {
-                vec![choice(Kind::Thread, thread, USUAL_THREADS)?, choice(Kind::Page, page, USUAL_PAGES)?]
+                let thread = choice("thread_policy", Kind::Thread, thread, USUAL_THREADS)?;
+                vec![thread, choice("page_policy", Kind::Page, page, USUAL_PAGES)?]
             }
         };
         for (parameter, value) in calibrated {
             let policy = parameter.split_once('.').map(|(policy, _)| policy);
             if choices.iter().any(|choice| Some(choice.name()) == policy) {
                 set_parameter(&mut choices, &format!("{parameter}={value}"))
-                    .map_err(|why| format!("calibration: {parameter}: {why}"))?;
+                    .map_err(|why| Mistake::new("calibration", format!("{parameter}: {why}")))?;
             }
         }
         for given in &self.parameters {
-            set_parameter(&mut choices, given).map_err(|why| format!("parameter {given}: {why}"))?;
+            set_parameter(&mut choices, given)
+                .map_err(|why| Mistake::new("parameters", format!("{}: {why}", quoted(given))))?;
         }
         Ok(choices)
     }
@@ -291,7 +311,7 @@ pub fn set_parameter(choices: &mut [PolicyChoice], given: &str) -> Result<(), St
         .split_once('=')
         .and_then(|(key, value)| key.split_once('.').map(|(policy, name)| (policy, name, value)))
         .ok_or("expected POLICY.NAME=VALUE, for example tandem.errors=4")?;
-    let value: f64 = value.parse().map_err(|_| format!("{value} is no number"))?;
+    let value: f64 = value.parse().map_err(|_| format!("{} is no number", quoted(value)))?;
     // A thread and a page policy may have the same name.
     let mut refusals = Vec::new();
     for choice in choices.iter_mut().filter(|choice| choice.name() == policy) {
@@ -301,7 +321,7 @@ pub fn set_parameter(choices: &mut [PolicyChoice], given: &str) -> Result<(), St
         }
     }
     if refusals.is_empty() {
-        return Err(format!("the policy {policy} is not in use; `tandem policies` lists them all"));
+        return Err(format!("the policy {} is not in use; `tandem policies` lists them all", quoted(policy)));
     }
     Err(refusals.join("; "))
 }
@@ -359,17 +379,17 @@ mod tests {
         for (arguments, expected) in [
             (
                 &["--policy", "sma"][..],
-                "no joint policy 'sma' (it is a thread policy); choose one of auto, tandem, or give THREAD+PAGE",
+                "no joint policy \"sma\" (it is a thread policy); choose one of auto, tandem, or give THREAD+PAGE",
             ),
-            (&["--policy", "tmma+sma"], "no thread policy 'tmma' (it is a page policy)"),
-            (&["--thread-policy", "auto"], "no thread policy 'auto' (it is a joint policy)"),
-            (&["--policy", "auto", "--parameter", "sma.cooling=0.9"], "sma is not in use"),
+            (&["--policy", "tmma+sma"], "no thread policy \"tmma\" (it is a page policy)"),
+            (&["--thread-policy", "auto"], "no thread policy \"auto\" (it is a joint policy)"),
+            (&["--policy", "auto", "--parameter", "sma.cooling=0.9"], "\"sma\" is not in use"),
             (&["--thread-policy", "smb"], "smb"),
             (&["--parameter", "tandem.erors=1"], "erors"),
             (&["--parameter", "tandem.errors=seven"], "seven"),
-            (&["--parameter", "lmma.x=1"], "lmma is not in use"),
+            (&["--parameter", "lmma.x=1"], "\"lmma\" is not in use"),
         ] {
-            let error = options(arguments).unwrap().policies().unwrap_err();
+            let error = options(arguments).unwrap().policies().unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
     }
@@ -383,7 +403,7 @@ mod tests {
         assert_eq!(["clock_ghz", "retry_s"].map(|name| sam.parameters().get(name)), [3.0, 9.0]);
         assert_eq!(chosen(&[]).unwrap()[0].name(), "tandem");
         let wrong = [("sam.clock".to_owned(), 3.0)].into();
-        let error = options(&["--policy", "sam+tmma"]).unwrap().policies_on(&wrong).unwrap_err();
+        let error = options(&["--policy", "sam+tmma"]).unwrap().policies_on(&wrong).unwrap_err().to_string();
         assert!(error.starts_with("calibration: sam.clock: "), "{error}");
     }
 
@@ -398,10 +418,13 @@ mod tests {
                 assert_eq!(choice.parameters().get(parameter.split_once('.').unwrap().1), 7.0, "{parameter}");
             }
         }
-        let asked = |parameter: &str| options(&["--policy", "opt+opt", "--parameter", parameter]).unwrap().policies();
-        let unknown = asked("opt.delta=1").unwrap_err();
+        let refused = |parameter: &str| {
+            let options = options(&["--policy", "opt+opt", "--parameter", parameter]).unwrap();
+            options.policies().unwrap_err().to_string()
+        };
+        let unknown = refused("opt.delta=1");
         assert!(unknown.contains("it has window_ms") && unknown.contains("it has min_interval_s"), "{unknown}");
-        assert!(asked("opt.min_interval_s=-1").unwrap_err().contains("-1 is not allowed"));
+        assert!(refused("opt.min_interval_s=-1").contains("-1 is not allowed"));
     }
 
     #[test]

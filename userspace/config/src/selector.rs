@@ -56,27 +56,48 @@ impl fmt::Display for Named {
     }
 }
 
-/// A text that chooses nothing.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error(
-    "{0}: expected all, comm=NAME, pid=PID, uid=UID, cgroup=/PATH, pidns=NUMBER, container=NAME, container=all, vm=NAME or vm=all"
-)]
-pub struct SelectorError(String);
+/// Bytes that the kernel keeps of a command name, which is compared as a whole.
+const COMMAND_BYTES: usize = 15;
+
+/// A text that chooses nothing, ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum SelectorError {
+    /// It is none of the words.
+    #[error(
+        "expected all, comm=NAME, pid=PID, uid=UID, cgroup=/PATH, pidns=NUMBER, container=NAME, container=all, vm=NAME or vm=all"
+    )]
+    Unknown,
+    /// No thread is called so.
+    #[error(
+        "the kernel keeps {COMMAND_BYTES} bytes of a command name, so no thread has this one: give its first {COMMAND_BYTES}"
+    )]
+    LongCommand,
+    /// Neither processes nor namespaces have the number 0.
+    #[error("processes and pid namespaces have numbers from 1")]
+    Zero,
+}
+
+/// A number of a process or namespace.
+fn number<T: FromStr + Default + PartialEq>(text: &str) -> Result<T, SelectorError> {
+    let number = text.parse().map_err(|_| SelectorError::Unknown)?;
+    if number == T::default() { Err(SelectorError::Zero) } else { Ok(number) }
+}
 
 impl FromStr for Selector {
     type Err = SelectorError;
 
     fn from_str(text: &str) -> Result<Self, SelectorError> {
-        let bad = || SelectorError(text.to_owned());
+        let bad = || SelectorError::Unknown;
         match text.split_once('=') {
             None if text == "all" => Ok(Self::All),
+            Some(("comm", name)) if name.len() > COMMAND_BYTES => Err(SelectorError::LongCommand),
             Some(("comm", name)) if !name.is_empty() => Ok(Self::Command(name.to_owned())),
-            Some(("pid", pid)) => pid.parse().map(Self::Tree).map_err(|_| bad()),
+            Some(("pid", pid)) => number(pid).map(Self::Tree),
             Some(("uid", uid)) => uid.parse().map(Self::User).map_err(|_| bad()),
             Some(("cgroup", path)) if path.starts_with('/') => {
                 Ok(Self::ControlGroup(path.trim_end_matches('/').to_owned()))
             }
-            Some(("pidns", number)) => number.parse().map(Self::PidNamespace).map_err(|_| bad()),
+            Some(("pidns", number)) => self::number(number).map(Self::PidNamespace),
             Some(("container", name)) => Named::read(name).map(Self::Container).ok_or_else(bad),
             Some(("vm", name)) => Named::read(name).map(Self::VirtualMachine).ok_or_else(bad),
             _ => Err(bad()),
@@ -145,5 +166,18 @@ mod tests {
             let error = bad.parse::<Selector>().unwrap_err().to_string();
             assert!(error.contains("expected all, comm=NAME"), "{error}");
         }
+    }
+
+    #[test]
+    fn what_can_never_match_is_refused() {
+        assert!("comm=123456789012345".parse::<Selector>().is_ok());
+        assert_eq!("comm=1234567890123456".parse::<Selector>(), Err(SelectorError::LongCommand));
+        // Seven letters of two bytes fit, eight do not.
+        assert!("comm=äääääää".parse::<Selector>().is_ok());
+        assert_eq!("comm=ääääääää".parse::<Selector>(), Err(SelectorError::LongCommand));
+        for none in ["pid=0", "pidns=0", "pid=00"] {
+            assert_eq!(none.parse::<Selector>(), Err(SelectorError::Zero), "{none}");
+        }
+        assert_eq!("uid=0".parse(), Ok(Selector::User(0)), "root has it");
     }
 }
