@@ -20,6 +20,7 @@ use tandem_ab::say::say_line;
 use tandem_ab::store::{Store, check_writable, write_whole};
 use tandem_ab::{arm, in_lab, native, report, table, workload};
 use tandem_machine::MachineFile;
+use tandem_policies::foreign::printable_lines;
 
 use crate::report_files::ReportFiles;
 use crate::signals;
@@ -179,7 +180,9 @@ fn show(arguments: &Arguments, experiments: &[Experiment]) -> Result<()> {
         [one] => serde_json::to_string_pretty(one)?,
         several => serde_json::to_string_pretty(several)?,
     } + "\n";
-    let tables: Vec<String> = experiments.iter().map(table::experiment).collect();
+    // A saved result may be anybody's.
+    let table = |experiment| printable_lines(&table::experiment(experiment));
+    let tables: Vec<String> = experiments.iter().map(table).collect();
     let to_stdout = arguments.json.as_deref() == Some(Path::new("-"));
     print(if to_stdout { json.clone() } else { tables.join("\n\n") })?;
     for file in [&arguments.json, &arguments.save].into_iter().flatten() {
@@ -206,7 +209,7 @@ fn compare(first: &Path, second: &Path, json: Option<&Path>) -> Result<ExitCode>
     match json {
         Some(file) if file == Path::new("-") => print(document)?,
         Some(file) => write_whole(file, document.as_bytes())?,
-        None => print(compared.iter().map(table::comparison).collect::<Vec<_>>().join("\n"))?,
+        None => print(printable_lines(&compared.iter().map(table::comparison).collect::<Vec<_>>().join("\n")))?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -24,6 +24,7 @@ use std::process::ExitCode;
 use tandem_ab::say::say_line;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use tandem_policies::foreign::printable_lines;
 
 /// Threads beside their memory on NUMA machines: the toolbox.
 #[derive(Parser)]
@@ -96,7 +97,7 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            say_line(format_args!("tandem: {error:#}"));
+            say_line(format_args!("tandem: {}", printable_lines(&format!("{error:#}"))));
             ExitCode::from(BAD_INPUT)
         }
     }

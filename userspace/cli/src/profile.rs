@@ -19,6 +19,7 @@ use tandem_ab::stop::{self, Stop};
 use tandem_ab::store::{check_writable, write_whole};
 use tandem_config::SamplerName;
 use tandem_machine::MachineFile;
+use tandem_policies::foreign::{printable, printable_lines};
 use tandem_profile::emulator::{self, Emulator};
 use tandem_profile::machine::Machine;
 use tandem_profile::profile::Profile;
@@ -170,7 +171,7 @@ fn running(arguments: &Arguments, pid: u32, stop: &Stop, recorder: Option<&Recor
     let command: Vec<String> = command
         .split(|byte| *byte == 0)
         .filter(|word| !word.is_empty())
-        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .map(|word| printable(&String::from_utf8_lossy(word)))
         .collect();
     let mut watch = Watch::open(pid, &settings(arguments), recorder)?;
     let end = Instant::now() + Duration::from_secs(arguments.seconds);

@@ -190,7 +190,12 @@ struct Busy(std::process::Child);
 
 impl Busy {
     fn start() -> Self {
-        Self(Command::new("sh").args(["-c", BUSY]).spawn().unwrap())
+        Self::of(Path::new("sh"))
+    }
+
+    /// The same by another name of the shell.
+    fn of(shell: &Path) -> Self {
+        Self(Command::new(shell).args(["-c", BUSY]).spawn().unwrap())
     }
 }
 
@@ -237,6 +242,19 @@ fn a_program_is_started_and_profiled_until_it_ends() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(5), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.starts_with("counted\n") && text.contains("sampled by lookahead: "), "{text}");
+}
+
+#[test]
+fn names_of_other_users_threads_hold_no_orders_to_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let shell = folder.path().join("x\u{1b}[31m\r\ny");
+    std::os::unix::fs::symlink("/bin/sh", &shell).unwrap();
+    let busy = Busy::of(&shell);
+    let mut tandem = Command::new(env!("CARGO_BIN_EXE_tandem"));
+    let pid = busy.0.id().to_string();
+    let said = printed(tandem.args(["profile", "-p", &pid, "--seconds", "4", "--sampler-budget", "50"]));
+    assert!(!said.contains(['\u{1b}', '\r']), "{said:?}");
+    assert!(said.contains(&format!("{pid} (x?[31m??y)")) && said.contains("/x?[31m??y -c "), "{said}");
 }
 
 #[test]

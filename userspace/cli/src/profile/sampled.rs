@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use procfs::ProcError;
 use procfs::process::{Process, Task};
 use tandem_machine::read_running;
+use tandem_policies::foreign::printable;
 use tandem_policies::model::{CpuId, GroupId, NodeId, PAGE_BYTES, ProcessId, Topology};
 use tandem_profile::machine::Machine;
 use tandem_profile::profile::{Profile, Running, Sampled};
@@ -147,7 +148,7 @@ impl Watch {
         let cpu = CpuId(stat.processor.unwrap_or(0) as u32);
         let new = || Seen { name: String::new(), cpu, before_ns: if first { ran_ns } else { 0 } };
         let seen = self.threads.entry((pid, tid)).or_insert_with(new);
-        seen.name = format!("{tid} ({})", stat.comm);
+        seen.name = format!("{tid} ({})", printable(&stat.comm));
         seen.cpu = cpu;
         self.samples.ran(pid, tid, ran_ns.saturating_sub(seen.before_ns));
     }

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
+use tandem_policies::foreign::printable;
 use tandem_policies::model::{Action, Move, Plan};
 use tandem_trace::{Answer, Difference, Interval, PolicySettings, Replayed, Settings};
 
@@ -192,10 +193,11 @@ impl Words {
     /// An agent began.
     pub fn begin(&mut self, recorded: &Settings, replayed_with: &[PolicySettings]) -> Result<()> {
         let names = |policies: &[PolicySettings]| {
-            policies.iter().map(|policy| policy.name.as_str()).collect::<Vec<_>>().join("+")
+            policies.iter().map(|policy| printable(&policy.name)).collect::<Vec<_>>().join("+")
         };
         self.compares = !recorded.policies.is_empty();
         let Settings { program, sampler, seed, policies, .. } = recorded;
+        let (program, sampler) = (printable(program), printable(sampler));
         let interval_s = recorded.interval_ns as f64 * 1e-9;
         self.line(format_args!(
             "recorded by {program} with {}, sampler {sampler}, seed {seed}, every {interval_s} s; replayed with {}",
@@ -234,7 +236,7 @@ impl Words {
         ))?;
         for answer in &decision.answers {
             if let Answer::Missing(words) = answer {
-                self.line(format_args!("    {words}"))?;
+                self.line(format_args!("    {}", printable(words)))?;
             }
         }
         if replayed.same {
