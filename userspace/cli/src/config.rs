@@ -8,7 +8,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use tandem_config::{Cli, ConfigFile, Effective, Setting, Source};
+use tandem_config::{Cli, ConfigFile, Effective, Options, Setting, Source};
+use tandem_machine::{Calibration, read_running};
+use tandem_trace::Recorder;
 
 /// Width of help texts.
 const WIDTH: usize = 100;
@@ -22,14 +24,14 @@ pub struct Arguments {
     /// Check a configuration file: exit code 0 if scx_tandem would take it
     #[arg(long, value_name = "FILE", conflicts_with = "show_effective")]
     check: Option<PathBuf>,
-    /// The configuration file that scx_tandem would be given
-    #[arg(long, value_name = "FILE", env = "TANDEM_CONFIG", requires = "show_effective")]
+    /// The configuration file that scx_tandem would be given; by default the one that TANDEM_CONFIG names
+    #[arg(long, value_name = "FILE", conflicts_with = "check")]
     config: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
     /// Flags that scx_tandem would be given
-    #[arg(last = true, value_name = "FLAG", requires = "show_effective")]
+    #[arg(last = true, value_name = "FLAG", conflicts_with = "check")]
     flags: Vec<OsString>,
 }
 
@@ -41,12 +43,28 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let text = match &arguments.check {
         Some(path) => {
             let file = ConfigFile::read(path)?;
-            tandem_config::check(&file)?;
+            check_files(&tandem_config::check(&file)?, &file)?;
             checked(&file, arguments.json)?
         }
         None => shown(&effective(arguments)?, arguments.json)?,
     };
     std::io::stdout().write_all(text.as_bytes()).context("standard output cannot be written")
+}
+
+/// Refuses files that scx_tandem would refuse, which `file` names.
+fn check_files(options: &Options, file: &ConfigFile) -> Result<()> {
+    if let Some(path) = &options.calibration {
+        let refusal = |why: String| file.refusal("calibration", &why);
+        let calibration = Calibration::load(path).map_err(|error| refusal(error.to_string()))?;
+        let mut topology = read_running().context("the machine's topology cannot be read")?.topology;
+        let applied = calibration.apply(&mut topology);
+        applied.map_err(|error| refusal(format!("{}: {error}", path.display())))?;
+        options.policies_on(&calibration.parameters).map_err(|mistake| file.refusal(mistake.option, &mistake.what))?;
+    }
+    if let Some(path) = &options.record {
+        Recorder::check(path).map_err(|error| file.refusal("record", &error.to_string()))?;
+    }
+    Ok(())
 }
 
 fn checked(file: &ConfigFile, json: bool) -> Result<String> {

@@ -93,6 +93,65 @@ fn a_wrong_file_is_refused_with_its_line() {
 }
 
 #[test]
+fn what_scx_tandem_would_refuse_of_files_and_options_together_is_not_valid() {
+    let directory = tempfile::tempdir().unwrap();
+    let there = directory.path().join("there");
+    fs::write(&there, "nothing\n").unwrap();
+    let there = there.display();
+    for (text, expected) in [
+        ("seed = 1\nmover = 'kernel'\n".to_owned(), ":2: mover: kernel needs partial mode".to_owned()),
+        ("calibration = '/nope'\n".to_owned(), ":1: calibration: /nope: cannot be read: No such file".to_owned()),
+        (format!("calibration = '{there}'\n"), format!(":1: calibration: {there}: ")),
+        (format!("record = '{there}'\n"), format!(":1: record: the recording {there} exists; ")),
+        (
+            "record = '/nope/x'\n".to_owned(),
+            ":1: record: the recording /nope/x cannot be made: No such file".to_owned(),
+        ),
+    ] {
+        let Some(file) = file(&directory, &text) else { return };
+        let said = refused(&config(&["--check", path(&file)], &[]));
+        assert!(said.contains(&expected) && said.lines().count() == 1, "{text}: {said}");
+    }
+    let Some(file) = file(&directory, "record = '/dev/null'\nmover = 'kernel'\npartial = true\n") else { return };
+    stdout(&config(&["--check", path(&file)], &[]));
+}
+
+#[test]
+fn what_a_check_would_not_look_at_is_refused_beside_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(file) = file(&directory, "seed = 1\n") else { return };
+    for more in [&["--", "--page-rate", "0"][..], &["--config", "missing"]] {
+        let said = refused(&config(&[&["--check", path(&file)], more].concat(), &[]));
+        assert!(said.contains("cannot be used with"), "{said}");
+    }
+    // The variable is for scx_tandem, and may be there for it.
+    stdout(&config(&["--check", path(&file)], &[("TANDEM_CONFIG", "missing")]));
+    let shown = refused(&config(&["--show-effective"], &[("TANDEM_CONFIG", "missing")]));
+    assert_eq!(shown, "tandem: missing: cannot be read: No such file or directory (os error 2)\n");
+}
+
+#[test]
+fn variables_that_contradict_flags_or_each_other_are_named() {
+    let said = |flags: &[&str], environment: &[(&str, &str)]| {
+        let said = refused(&config(&[&["--show-effective", "--"], flags].concat(), environment));
+        assert_eq!(said.lines().count(), 1, "{said}");
+        said
+    };
+    let variable = "TANDEM_THREAD_POLICY in the environment";
+    let both = said(&[], &[("TANDEM_POLICY", "auto"), ("TANDEM_THREAD_POLICY", "sma")]);
+    assert!(both.contains("TANDEM_POLICY in the environment") && both.contains(variable), "{both}");
+    let one = said(&["--policy", "auto"], &[("TANDEM_THREAD_POLICY", "sma")]);
+    assert!(one.contains("--policy") && one.contains(variable) && one.contains("leave one of them out"), "{one}");
+    let unknown = said(&[], &[("TANDEM_THREAD_POLICY", "smb")]);
+    assert!(unknown.contains(&format!("{variable}: there is no thread policy \"smb\"")), "{unknown}");
+    let sampler = said(&[], &[("TANDEM_SAMPLER", "nope")]);
+    assert!(
+        sampler.contains("TANDEM_SAMPLER in the environment: invalid value \"nope\": expected auto, "),
+        "{sampler}"
+    );
+}
+
+#[test]
 fn a_file_that_others_may_write_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let Some(file) = file(&directory, "seed = 1\n") else { return };
@@ -104,6 +163,6 @@ fn a_file_that_others_may_write_is_refused() {
 #[test]
 fn wrong_words_in_the_environment_are_refused() {
     let said = refused(&config(&["--show-effective"], &[("TANDEM_INTERVAL_MS", "5")]));
-    assert!(said.contains("--interval-ms") && said.contains("TANDEM_INTERVAL_MS"), "{said}");
+    assert!(said.contains("TANDEM_INTERVAL_MS in the environment: invalid value \"5\": "), "{said}");
     refused(&config(&[], &[]));
 }

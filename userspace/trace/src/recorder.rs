@@ -33,10 +33,10 @@ const TOO_SLOW: &str = "intervals came faster than they could be written";
 #[derive(Debug, Error)]
 pub enum CannotRecord {
     /// Something has that name already.
-    #[error("--record {0}: the file exists; give another name, or remove it first")]
+    #[error("the recording {} exists; give another name, or remove it first", .0.display())]
     Exists(PathBuf),
     /// It cannot be made.
-    #[error("--record {path}: cannot be made: {error}")]
+    #[error("the recording {} cannot be made: {error}", .path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -82,6 +82,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Recorder {
+    /// Whether a recording could begin, as far as that shows without beginning one.
+    ///
+    /// # Errors
+    /// [`CannotRecord`] as [`Recorder::create`] would give it.
+    pub fn check(path: &Path) -> Result<(), CannotRecord> {
+        if path.metadata().is_ok_and(|found| found.is_file()) {
+            return Err(CannotRecord::Exists(path.to_owned()));
+        }
+        // A name without a folder is of the current one.
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        folder.read_dir().map(drop).map_err(|error| CannotRecord::Io { path: path.to_owned(), error })
+    }
+
     /// Begins a recording. An existing file is left alone; one that is no regular file (a pipe, say) is written to.
     ///
     /// # Errors

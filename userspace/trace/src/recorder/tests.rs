@@ -48,10 +48,15 @@ fn a_file_that_exists_is_left_alone() {
     let path = directory.path().join("trace");
     std::fs::write(&path, "dear").unwrap();
     let said = Recorder::create(&path).unwrap_err().to_string();
-    assert_eq!(said, format!("--record {}: the file exists; give another name, or remove it first", path.display()));
+    assert_eq!(said, format!("the recording {} exists; give another name, or remove it first", path.display()));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "dear");
+    assert_eq!(Recorder::check(&path).unwrap_err().to_string(), said);
     let said = Recorder::create(&directory.path().join("no/such")).unwrap_err().to_string();
-    assert!(said.contains("no/such: cannot be made: No such file"), "{said}");
+    assert!(said.contains("no/such cannot be made: No such file"), "{said}");
+    assert_eq!(Recorder::check(&directory.path().join("no/such")).unwrap_err().to_string(), said);
+    let new = directory.path().join("new");
+    assert!(Recorder::check(&new).is_ok() && !new.exists(), "a check begins nothing");
+    assert!(Recorder::check(Path::new("/dev/null")).is_ok(), "what is no regular file is written to");
 }
 
 /// A file on a disk with room for so many bytes.
