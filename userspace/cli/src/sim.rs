@@ -19,7 +19,10 @@ use tandem_model::arm::Arm;
 use tandem_model::machine::Machine;
 use tandem_model::run::{self, Outcome, Settings};
 use tandem_model::scenario::{Metric, Scenario, builtin, builtins};
+use tandem_model::world::World;
 use tandem_policies::decider::PolicyChoice;
+use tandem_policies::foreign::quoted;
+use tandem_policies::model::PAGE_BYTES;
 use tandem_policies::registry::Policy;
 
 use crate::report_files::ReportFiles;
@@ -27,14 +30,29 @@ use crate::report_files::ReportFiles;
 /// Marks of the progress bar for one run.
 const MARKS: u64 = 1000;
 
+/// What says something of runs only.
+const OF_A_RUN: [&str; 11] = [
+    "machine",
+    "scenario",
+    "policies",
+    "parameters",
+    "seconds",
+    "scale_times",
+    "seeds",
+    "step_ms",
+    "samples",
+    "html",
+    "plots",
+];
+
 /// What to judge, on which machine, with what.
 #[derive(Args)]
 pub struct Arguments {
     /// List the built-in scenarios
-    #[arg(long, conflicts_with_all = ["machine", "scenario", "html", "plots"])]
+    #[arg(long, conflicts_with_all = OF_A_RUN)]
     list: bool,
     /// Print a built-in scenario as a file, to be changed and given to --scenario
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["machine", "scenario", "list", "html", "plots"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["list", "json"], conflicts_with_all = OF_A_RUN)]
     show: Option<String>,
     /// The machine's file
     #[arg(long, value_name = "FILE", required_unless_present_any = ["list", "show"])]
@@ -170,7 +188,8 @@ fn list(json: bool) -> Result<String> {
 
 /// The built-in scenario of this name.
 fn named(name: &str) -> Result<Scenario> {
-    builtin(name).with_context(|| format!("there is no scenario '{name}'; see tandem sim --list, or give a file"))
+    builtin(name)
+        .with_context(|| format!("there is no scenario {}; see tandem sim --list, or give a file", quoted(name)))
 }
 
 fn scenario(text: &str) -> Result<Scenario> {
@@ -184,6 +203,7 @@ fn compare(arguments: &Arguments, machine: &Path, names: &str) -> Result<String>
     let arms = Arm::parse_list(&arguments.policies)?;
     let choices = choices(&arms, &arguments.parameters)?;
     let scenarios = names.split(',').map(|name| scenario(name.trim())).collect::<Result<Vec<_>>>()?;
+    scenarios.iter().try_for_each(|scenario| fits(scenario, &machine))?;
     let runs = (scenarios.len() * arms.len()) as u64 * arguments.seeds;
     // Drawn on standard error, and only if that is a terminal.
     let bar = ProgressBar::new(runs * MARKS);
@@ -207,13 +227,29 @@ fn compare(arguments: &Arguments, machine: &Path, names: &str) -> Result<String>
     } + "\n")
 }
 
+/// Refuses a scenario with more memory than the machine has.
+fn fits(scenario: &Scenario, machine: &Machine) -> Result<()> {
+    let mib = |pages: u64| pages * PAGE_BYTES >> 20;
+    match World::new(machine, scenario, 0).too_large(machine) {
+        None => Ok(()),
+        Some((program, pages, free)) => bail!(
+            "{} on {}: program {program} has {} MiB of memory, and all nodes together have {} for it: make mb smaller, or give \
+             another machine",
+            scenario.name,
+            machine.name,
+            mib(pages),
+            mib(free)
+        ),
+    }
+}
+
 /// Every policy of `arms` once, with the parameters `given`.
 fn choices(arms: &[Arm], given: &[String]) -> Result<Vec<PolicyChoice>> {
     let policies: BTreeSet<_> = arms.iter().flat_map(Arm::policies).map(|policy| (policy.kind, policy.name)).collect();
     let mut choices =
         policies.into_iter().map(|(kind, name)| Ok(PolicyChoice::new(kind, name)?)).collect::<Result<Vec<_>>>()?;
     for text in given {
-        set_parameter(&mut choices, text).map_err(|why| anyhow!("parameter {text}: {why}"))?;
+        set_parameter(&mut choices, text).map_err(|why| anyhow!("parameter {}: {why}", quoted(text)))?;
     }
     Ok(choices)
 }

@@ -133,13 +133,26 @@ fn scenarios_are_listed() {
 }
 
 #[test]
+fn what_says_something_of_runs_is_refused_where_nothing_runs() {
+    for words in [
+        &["--list", "--policies", "tandem"][..],
+        &["--show", "crossed", "--json"],
+        &["--show", "crossed", "--seeds", "2"],
+    ] {
+        let output = sim(words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains("cannot be used with"), "{words:?}: {output:?}");
+    }
+}
+
+#[test]
 fn what_is_wrong_is_said_in_one_sentence() {
     let machine = machine("2node");
     let refused = |more: &[&str]| refusal(&[&["--machine", &machine][..], more].concat());
     assert!(refused(&["--scenario", "crosed"]).contains("crosed"));
     assert!(refused(&["--scenario", "crossed", "--policies", "smb"]).contains("smb"));
     let parameter = |given| refused(&["--scenario", "crossed", "--policies", "none+opt,tmma", "--parameter", given]);
-    assert!(parameter("sma.cooling=0.9").contains("sma is not in use"));
+    assert!(parameter("sma.cooling=0.9").contains("\"sma\" is not in use"));
     assert!(parameter("tmma.delta=1").contains("tmma has no parameter \"delta\""));
     assert!(parameter("opt.min_interval_s=-1").contains("-1 is not allowed"));
     assert!(parameter("tmma").contains("POLICY.NAME=VALUE"));
@@ -157,6 +170,23 @@ fn what_is_wrong_is_said_in_one_sentence() {
     assert!(many.contains("program p: threads: is 4611686018427388000, may be 65536 at most"), "{many}");
     let nothing = of_program("threads = 1\n[[program.phase]]\nseconds = 1.0\nuses = []");
     assert!(nothing.contains("program p: phase.uses: is empty, with compute_ns 0"), "{nothing}");
+    let late = of_program("threads = 1\ncompute_ns = 1.0\nstart_s = 1e7");
+    assert!(late.contains("program p: start_s: is 10000000, may be 100000 at most"), "{late}");
+    let long = of_program("threads = 1\n[[program.phase]]\nseconds = 1e9\nuses = []");
+    assert!(long.contains("program p: phase.seconds: is 1000000000, may be 100000 at most"), "{long}");
+    let region = |mb| {
+        format!("threads = 1\nuses = [{{ region = 'own', share = 1 }}]\n[[program.region]]\nname = 'own'\nmb = {mb}")
+    };
+    let large = of_program(&region("1e6"));
+    assert!(large.contains("x on 2node: program p has 1000000 MiB of memory, and all nodes together have "), "{large}");
+    let larger = of_program(&region("1e30"));
+    assert!(
+        larger.contains("region own: mb: is 1000000000000000000000000000000, may be 100000000 at most"),
+        "{larger}"
+    );
+    std::fs::write(&path, "name = 'x'\nsummary = 'x'\nseconds = 1e9\nprogram = []").unwrap();
+    let endless = refused(&["--scenario", path.to_str().unwrap()]);
+    assert!(endless.contains("bad.toml: seconds: is 1000000000, may be 100000 at most"), "{endless}");
     std::fs::write(&path, "name = 'x'\nsumary = 'x'").unwrap();
     assert!(refused(&["--scenario", path.to_str().unwrap()]).contains("line 2"));
 }

@@ -131,6 +131,15 @@ struct Builder<'a> {
 }
 
 impl World {
+    /// The name of a program that has more memory than `machine` at all has for it, and how many pages both have.
+    pub fn too_large(&self, machine: &Machine) -> Option<(&str, u64, u64)> {
+        let all: u64 = (0..machine.nodes()).map(|node| machine.memory_pages(node)).sum();
+        let free = (all as f64 * (1.0 - self.occupied)) as u64;
+        let pages = |program: &Program| self.regions[program.regions.clone()].iter().map(|region| region.pages).sum();
+        let sizes = self.programs.iter().map(|program| (program.name.as_str(), pages(program), free));
+        sizes.into_iter().find(|&(_, pages, free)| pages > free)
+    }
+
     /// The scenario on this machine; `seed` says at which node the tour begins.
     pub fn new(machine: &Machine, scenario: &Scenario, seed: u64) -> Self {
         let mut tour = machine.tour.clone();

@@ -3,6 +3,11 @@
 
 use super::{Of, Per, Program, Region, Scenario, Use};
 
+/// A length beyond this is a mistake: it takes the model days. As much as `tandem sim --seconds` takes.
+const MOST_SECONDS: f64 = 1e5;
+/// Memory of a region beyond this is one: no machine has it.
+const MOST_MB: f64 = 1e8;
+
 /// Where a value is wrong, and how.
 type Wrong = Option<(String, String)>;
 
@@ -11,7 +16,7 @@ pub(super) fn wrong(scenario: &Scenario) -> Wrong {
     if scenario.name.is_empty() {
         return at("name", "is empty");
     }
-    positive("seconds", scenario.seconds)
+    length("seconds", scenario.seconds)
         .or_else(|| share("occupied", scenario.occupied))
         .or_else(|| if scenario.programs.is_empty() { at("program", "there is none") } else { None })
         .or_else(|| scenario.programs.iter().enumerate().find_map(|(index, one)| program(scenario, index, one)))
@@ -23,6 +28,15 @@ fn at(place: &str, message: &str) -> Wrong {
 
 fn positive(place: &str, value: f64) -> Wrong {
     if value.is_finite() && value > 0.0 { None } else { at(place, &format!("is {value}, must be above 0")) }
+}
+
+/// A time that the model goes through.
+fn length(place: &str, seconds: f64) -> Wrong {
+    positive(place, seconds).or_else(|| at_most(place, seconds, MOST_SECONDS))
+}
+
+fn at_most(place: &str, value: f64, most: f64) -> Wrong {
+    if value <= most { None } else { at(place, &format!("is {value}, may be {most} at most")) }
 }
 
 fn not_negative(place: &str, value: f64) -> Wrong {
@@ -43,7 +57,7 @@ fn program(scenario: &Scenario, index: usize, program: &Program) -> Wrong {
         return at(&place("threads"), "give exactly one of threads, cpus and node_cpus, above 0");
     }
     if let Some((key, given, most)) = too_many(program) {
-        return at(&place(key), &format!("is {given}, may be {most} at most"));
+        return at_most(&place(key), given, most);
     }
     if program.copies == 0 && program.copies_per_node == 0 {
         return at(&place("copies"), "is 0, must be at least 1");
@@ -67,15 +81,17 @@ fn program(scenario: &Scenario, index: usize, program: &Program) -> Wrong {
     not_negative(&place("cpus"), program.cpus)
         .or_else(|| not_negative(&place("node_cpus"), program.node_cpus))
         .or_else(|| positive(&place("work"), program.work))
+        .or_else(|| at_most(&place("work times seconds"), program.work * scenario.seconds, MOST_SECONDS))
         .or_else(|| not_negative(&place("compute_ns"), program.compute_ns))
         .or_else(|| if program.overlap >= 1.0 { None } else { at(&place("overlap"), "must be at least 1") })
         .or_else(|| not_negative(&place("start_s"), program.start_s))
+        .or_else(|| at_most(&place("start_s"), program.start_s, MOST_SECONDS))
         .or_else(|| program.regions.iter().enumerate().find_map(|(index, one)| region(program, index, one)))
         .or_else(|| uses(program, &program.uses))
         .or_else(|| {
             program.phases.iter().find_map(|phase| {
                 let does_nothing = phase.uses.is_empty() && program.compute_ns == 0.0;
-                positive(&place("phase.seconds"), phase.seconds)
+                length(&place("phase.seconds"), phase.seconds)
                     .or_else(
                         || if does_nothing { at(&place("phase.uses"), "is empty, with compute_ns 0") } else { None },
                     )
@@ -104,7 +120,8 @@ fn region(program: &Program, index: usize, region: &Region) -> Wrong {
     if region.shift > 1 {
         return at(&place, "shift must be 0 or 1");
     }
-    if region.lines { None } else { positive(&format!("{place}: mb"), region.mb) }
+    let mb = format!("{place}: mb");
+    if region.lines { None } else { positive(&mb, region.mb).or_else(|| at_most(&mb, region.mb, MOST_MB)) }
 }
 
 fn uses(program: &Program, uses: &[Use]) -> Wrong {

@@ -99,6 +99,22 @@ fn groups_cover_a_region_and_grow_with_it() {
 }
 
 #[test]
+fn a_program_that_is_larger_than_the_machine_is_named() {
+    let machine = two_nodes();
+    let memory: u64 = (0..machine.nodes()).map(|node| machine.memory_pages(node)).sum();
+    let large = |mb: u64| {
+        let text = format!(
+            "[[program]]\nname = 'small'\nthreads = 1\ncompute_ns = 1\n[[program]]\nname = 'p'\nthreads = 2\n\
+             uses = [{{ region = 'own', share = 1 }}]\n[[program.region]]\nname = 'own'\nmb = {mb}"
+        );
+        let world = World::new(&machine, &scenario(&text), 0);
+        world.too_large(&machine).map(|(name, pages, free)| (name.to_owned(), pages, free))
+    };
+    assert_eq!(large(memory / 512), None, "two regions that fit exactly");
+    assert_eq!(large(memory / 512 + 1), Some(("p".to_owned(), memory + 512, memory)));
+}
+
+#[test]
 fn every_built_in_scenario_has_room_in_the_memory_of_the_labs_machines() {
     for file in ["2node", "ring4", "8node", "thanos-a", "thanos-b", "cascadelake"] {
         let path = format!("{}/../../vm/machines/{file}.toml", env!("CARGO_MANIFEST_DIR"));
