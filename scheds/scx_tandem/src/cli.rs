@@ -21,7 +21,9 @@ use crate::{preflight, service};
 /// What is wrong, in a sentence; what clap refuses knows how to show itself.
 pub fn read() -> Result<Cli, tandem_config::Error> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    tandem_config::parse(&arguments).map(|(cli, _)| cli)
+    let (cli, effective) = tandem_config::parse::<Cli>(&arguments)?;
+    cli.check_alone(&effective)?;
+    Ok(cli)
 }
 
 /// Begins to record, if that is wanted.

@@ -28,10 +28,10 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", required_unless_present = "qap")]
     graph: Option<PathBuf>,
     /// Form of the graph; by default what the file's name ends with (.json, .csv, .graph or .metis), else edges
-    #[arg(long, requires = "graph")]
+    #[arg(long, requires = "graph", conflicts_with = "qap")]
     format: Option<Format>,
     /// Map to the nodes of this machine file instead of the running machine
-    #[arg(long, value_name = "FILE", requires = "graph")]
+    #[arg(long, value_name = "FILE", requires = "graph", conflicts_with = "qap")]
     machine: Option<PathBuf>,
     /// What a pair of threads pays by its weight: distance (less 10, the local one) or latency (less the local one)
     #[arg(long, value_enum, default_value_t = Price::Distance, conflicts_with = "qap")]

@@ -124,6 +124,15 @@ fn bad_input_is_one_sentence_and_exit_code_2() {
 }
 
 #[test]
+fn what_says_something_of_graphs_only_is_refused_beside_a_quadratic_problem() {
+    for more in [["--machine", "m.toml"], ["--format", "csv"], ["--cost", "latency"]] {
+        let output = map(&[&["--qap", "q.dat"], &more[..]].concat());
+        assert_eq!(output.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("cannot be used with"), "{output:?}");
+    }
+}
+
+#[test]
 fn without_scotch_a_second_opinion_is_refused_in_words() {
     let folder = tempfile::tempdir().unwrap();
     let graph = file(folder.path(), "pairs.json", PAIRS);

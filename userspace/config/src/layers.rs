@@ -275,7 +275,7 @@ fn is_list(arg: &Arg) -> bool {
 }
 
 /// What clap says of a wrong value, without its headings and hints, and what is allowed.
-fn reason(error: &clap::Error) -> String {
+pub(crate) fn reason(error: &clap::Error) -> String {
     if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
         let why = match (error.get(ContextKind::ValidValue), error.source()) {
             (Some(ContextValue::Strings(valid)), _) if !valid.is_empty() => format!(": expected {}", valid.join(", ")),

@@ -12,7 +12,7 @@ mod layers;
 mod options;
 mod selector;
 
-pub use cli::Cli;
+pub use cli::{Cli, check_flags};
 pub use file::{ConfigFile, FileError};
 pub use layers::{Effective, Error, Setting, Source, check, environment_of, flag_of, parse};
 pub use options::{LogFormat, Mistake, MoverName, Options, QueueSharing, SamplerName, set_parameter};
