@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 use tandem_machine::MachineFile;
+use tandem_policies::foreign::quoted;
 
 use crate::arm::Arm;
 use crate::calibration::Calibration;
@@ -48,14 +49,20 @@ pub fn machine_file(name: &str, lab: &Lab) -> Result<PathBuf> {
         (true, _) => Ok(name.into()),
         (false, true) => Ok(shipped),
         (false, false) => {
-            let entries = fs::read_dir(&folder).with_context(|| format!("{} cannot be listed", folder.display()))?;
+            let entries = fs::read_dir(&folder).with_context(|| {
+                format!(
+                    "the lab {} has no machines: {} cannot be listed; give the path of lab.py by --lab",
+                    lab.program().display(),
+                    folder.display()
+                )
+            })?;
             let files = entries.filter_map(Result::ok).map(|entry| entry.path());
             let mut names: Vec<String> = files
                 .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
                 .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
                 .collect();
             names.sort();
-            bail!("the machine '{name}' is neither a file nor one of the lab's: {}", names.join(", "))
+            bail!("the machine {} is neither a file nor one of the lab's: {}", quoted(name), names.join(", "))
         }
     }
 }

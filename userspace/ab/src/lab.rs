@@ -9,8 +9,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
+use tandem_policies::foreign::quoted;
 
 use crate::calibration::Walk;
+use crate::programs::is_program;
 use crate::run::hex;
 use crate::stop::{Stop, run_to_end};
 
@@ -55,7 +57,15 @@ impl Lab {
     pub fn at(program: &Path) -> Result<Self> {
         let program = fs::canonicalize(program)
             .with_context(|| format!("the lab {} is not there: give its path by --lab", program.display()))?;
+        if !is_program(&program) {
+            bail!("the lab {} is no program: give the path of lab.py by --lab", program.display());
+        }
         Ok(Self { program })
+    }
+
+    /// Its program.
+    pub fn program(&self) -> &Path {
+        &self.program
     }
 
     /// The folder of its program.
@@ -63,15 +73,21 @@ impl Lab {
         self.program.parent().unwrap_or(Path::new("/"))
     }
 
-    /// The kernel that it boots when it is not told: the first of `kernels.list`.
+    /// The kernel that it boots: the one that is `asked` for, or the first of `kernels.list`.
     ///
     /// # Errors
-    /// The list cannot be read or is empty.
-    pub fn default_kernel(&self) -> Result<String> {
+    /// The list cannot be read, is empty, or does not have it.
+    pub fn kernel(&self, asked: Option<&str>) -> Result<String> {
         let path = self.folder().join("kernels.list");
         let list = fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
-        let first = list.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
-        Ok(first.with_context(|| format!("{} lists no kernel", path.display()))?.to_owned())
+        let lines = list.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let pinned: Vec<&str> = lines.collect();
+        let first = pinned.first().with_context(|| format!("{} lists no kernel", path.display()))?;
+        let kernel = asked.unwrap_or(first);
+        if !pinned.contains(&kernel) {
+            bail!("there is no kernel {}: choose of {} ({})", quoted(kernel), pinned.join(", "), path.display());
+        }
+        Ok(kernel.to_owned())
     }
 
     /// A hash of its sources, of what was built of them, and of QEMU's version: what changes with it may change results.
@@ -206,7 +222,16 @@ pub(crate) fn collect_files(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
+
+    /// A lab that does nothing.
+    fn empty_lab(program: &Path) -> Lab {
+        fs::write(program, "").unwrap();
+        fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+        Lab::at(program).unwrap()
+    }
 
     #[test]
     fn the_labs_own_words_come_first() {
@@ -223,10 +248,9 @@ mod tests {
         for folder in ["vm/timing/__pycache__", "build/vm"] {
             fs::create_dir_all(directory.path().join(folder)).unwrap();
         }
-        fs::write(&program, "").unwrap();
         let source = directory.path().join("vm/timing/model.c");
         fs::write(&source, "one").unwrap();
-        let lab = Lab::at(&program).unwrap();
+        let lab = empty_lab(&program);
         let before = lab.fingerprint().unwrap();
         fs::write(directory.path().join("vm/timing/__pycache__/x.pyc"), "cached").unwrap();
         assert_eq!(lab.fingerprint().unwrap(), before);
@@ -238,11 +262,16 @@ mod tests {
     }
 
     #[test]
-    fn the_first_listed_kernel_is_the_default() {
+    fn the_first_listed_kernel_is_the_default_and_others_are_refused() {
         let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join("lab.py"), "").unwrap();
+        let lab = empty_lab(&directory.path().join("lab.py"));
         fs::write(directory.path().join("kernels.list"), "# pinned\n\n7.3.4\n6.18\n").unwrap();
-        assert_eq!(Lab::at(&directory.path().join("lab.py")).unwrap().default_kernel().unwrap(), "7.3.4");
+        assert_eq!(lab.kernel(None).unwrap(), "7.3.4");
+        assert_eq!(lab.kernel(Some("6.18")).unwrap(), "6.18");
+        let said = lab.kernel(Some("1.2.3")).unwrap_err().to_string();
+        assert!(said.starts_with("there is no kernel \"1.2.3\": choose of 7.3.4, 6.18 ("), "{said}");
+        let said = Lab::at(&directory.path().join("kernels.list")).unwrap_err().to_string();
+        assert!(said.contains("kernels.list is no program"), "{said}");
         let said = Lab::at(&directory.path().join("none")).unwrap_err().to_string();
         assert!(said.contains("is not there"), "{said}");
     }

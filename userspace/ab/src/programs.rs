@@ -65,7 +65,7 @@ impl Places {
     pub fn of(&self, arm: &Arm) -> Result<Programs> {
         let scheduler = arm.scheduler.as_ref().map(|scheduler| match &scheduler.program {
             Program::Tandem => existing(self.binaries.join("scx_tandem")),
-            Program::Path(path) => existing(path.clone()).with_context(|| format!("the arm {arm}")),
+            Program::Path(path) => runnable(path).with_context(|| format!("the arm {arm}")),
             Program::Peer(name) => self.peer(name),
         });
         let numactl =
@@ -218,16 +218,29 @@ fn existing(path: PathBuf) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// A program of somebody else's.
+fn runnable(path: &Path) -> Result<PathBuf> {
+    if !path.is_file() {
+        bail!("there is no file {}: give the path of a sched_ext scheduler", path.display());
+    }
+    if !is_program(path) {
+        bail!("{} is not executable: give the path of a sched_ext scheduler", path.display());
+    }
+    Ok(path.to_owned())
+}
+
+/// Whether it is a file that can be run.
+pub(crate) fn is_program(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
 /// The first file of this name on PATH that can be run.
 pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
     first_program(name, &std::env::var_os("PATH").unwrap_or_default())
 }
 
 fn first_program(name: &str, path: &OsStr) -> Option<PathBuf> {
-    let runs = |file: &PathBuf| {
-        file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
-    };
-    let found = std::env::split_paths(path).map(|folder| folder.join(name)).find(runs)?;
+    let found = std::env::split_paths(path).map(|folder| folder.join(name)).find(|file| is_program(file))?;
     // An entry of PATH may be relative.
     std::path::absolute(found).ok()
 }
@@ -362,6 +375,14 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_run_is_no_arm() {
+        let places = Places { binaries: "/no".into(), vm: "/no".into(), cache: "/no".into() };
+        let arm = arm::parse_lists(&["/etc/passwd".to_owned()]).unwrap().remove(0);
+        let said = format!("{:#}", places.of(&arm).unwrap_err());
+        assert!(said.starts_with("the arm /etc/passwd: /etc/passwd is not executable"), "{said}");
+    }
+
+    #[test]
     fn a_missing_program_is_named() {
         let places = Places { binaries: "/no".into(), vm: "/no".into(), cache: "/no".into() };
         assert_eq!(places.load().unwrap_err().to_string(), "/no/tandem-load is missing: build it by ./run build");
@@ -370,6 +391,6 @@ mod tests {
         let places = Places { binaries: directory.path().into(), ..places };
         let arm = arm::parse_lists(&["/no/scx_x".to_owned()]).unwrap().remove(0);
         let said = format!("{:#}", places.of(&arm).unwrap_err());
-        assert!(said.starts_with("the arm /no/scx_x: /no/scx_x is missing"), "{said}");
+        assert!(said.starts_with("the arm /no/scx_x: there is no file /no/scx_x: give"), "{said}");
     }
 }

@@ -9,6 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde::Serialize;
+use serde_json::Value;
+use tandem_ab::arm::{Arm, Program};
 use tandem_ab::compare::Compared;
 use tandem_ab::experiment::Experiment;
 use tandem_ab::lab::Lab;
@@ -24,6 +26,25 @@ use tandem_policies::foreign::printable_lines;
 
 use crate::report_files::ReportFiles;
 use crate::signals;
+
+/// Names the lab's build folder if it is not the one beside it.
+const BUILD: &str = "TANDEM_BUILD";
+/// What says something of runs only.
+const OF_RUNS: [&str; 13] = [
+    "machine",
+    "workload",
+    "arms",
+    "boots",
+    "kernel",
+    "seed",
+    "native",
+    "again",
+    "side_by_side",
+    "timeout",
+    "resume",
+    "store",
+    "lab",
+];
 
 /// Exit codes besides 0 and that of bad input.
 const NOT_VALID: u8 = 1;
@@ -117,13 +138,20 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let arms = arm::parse_lists(&arguments.arms)?;
+    measure(arguments)
+}
+
+/// Runs the experiments.
+fn measure(arguments: &Arguments) -> Result<ExitCode> {
     let mut workloads = workload::parse_lists(&arguments.workload);
+    arms.iter().try_for_each(check_options)?;
     let build = build_folder()?;
     let lab_program = arguments.lab.clone().unwrap_or_else(|| build.join("../vm/lab.py"));
     let vm = lab_program.parent().unwrap_or(Path::new("/")).to_owned();
     let places = Places { binaries: build.join("bin"), vm, cache: build.join("cache") };
     workload::look_up(&mut workloads, &arms, &places.load()?)?;
     let store = Store::open(&arguments.store.clone().unwrap_or_else(|| build.join("ab")))?;
+    let booted = if arguments.native { None } else { Some(booted(arguments, &lab_program)?) };
     if let Some(file) = &arguments.resume {
         store.take_up(saved(file)?.iter().flat_map(Experiment::runs))?;
     }
@@ -132,16 +160,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let runner = Runner { store: &store, again: arguments.again, side_by_side: 1, stop: &stop, say: &say };
     let plan = Plan { workloads, arms, boots: arguments.boots, first_seed: arguments.seed };
     let limit = Duration::from_secs(arguments.timeout);
-    let experiments = if arguments.native {
-        native::run(&plan, &places, &runner)?
-    } else {
-        let lab = Lab::at(&lab_program)?;
-        let machine = in_lab::machine_file(arguments.machine.as_deref().unwrap_or_default(), &lab)?;
-        let kernel = arguments.kernel.clone().map_or_else(|| lab.default_kernel(), Ok)?;
+    let experiments = if let Some((lab, machine, kernel)) = booted {
         let runner = Runner { side_by_side: side_by_side(arguments.side_by_side, &machine, &say)?, ..runner };
         let request = in_lab::Request { machine, kernel, plan, limit };
         in_lab::run(&request, &lab, &places, &runner)?
     };
+    } else {
+        native::run(&plan, &places, &runner)?
     show(arguments, &experiments)?;
     if stop.wished() {
         say_line(format_args!("ab: interrupted: what is done is kept in the store, the same command goes on"));
@@ -152,6 +177,28 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// How many guests like `machine` run at a time: as `asked` for, else as this machine has room for.
+/// The lab, and the machine file and the kernel that it is to boot.
+fn booted(arguments: &Arguments, program: &Path) -> Result<(Lab, PathBuf, String)> {
+    // The lab reads it; without its kernels every run would fail.
+    if let Some(build) = std::env::var_os(BUILD).filter(|build| !Path::new(build).is_dir()) {
+        bail!(
+            "{BUILD} in the environment is {}, which is no folder: unset it, or name a build folder",
+            build.display()
+        );
+    }
+    let lab = Lab::at(program)?;
+    let machine = in_lab::machine_file(arguments.machine.as_deref().unwrap_or_default(), &lab)?;
+    let kernel = lab.kernel(arguments.kernel.as_deref())?;
+    Ok((lab, machine, kernel))
+}
+
+/// Refuses options of an arm that scx_tandem would refuse, or with which it would schedule nothing.
+fn check_options(arm: &Arm) -> Result<()> {
+    let ours = arm.scheduler.as_ref().filter(|scheduler| scheduler.program == Program::Tandem);
+    ours.map_or(Ok(()), |scheduler| tandem_config::check_flags(&scheduler.options))
+        .with_context(|| format!("the arm {arm}"))
+}
+
 fn side_by_side(asked: Option<u16>, machine: &Path, say: &dyn Fn(&str)) -> Result<usize> {
     if let Some(asked) = asked {
         return Ok(asked.into());
