@@ -123,7 +123,6 @@ impl Experiment {
         let report = results.iter().flat_map(|arm| &arm.boots).map(|run| &run.report).next();
         let better = report.map_or(Better::Lower, |report| report.better);
         let (metric, unit) = report.map(|report| (report.metric.clone(), report.unit.clone())).unwrap_or_default();
-        judge(&mut results, better);
         let before_runs: Vec<&Conditions> =
             results.iter().flat_map(|arm| &arm.boots).filter_map(|run| run.conditions.as_ref()).collect();
         let worst = |before: Conditions| before_runs.iter().fold(before, |worst, &run| worst.or_worse(run));
@@ -142,12 +141,13 @@ impl Experiment {
             native,
             notes: Vec::new(),
         };
-        experiment.renew_notes();
+        experiment.renew();
         experiment
     }
 
-    /// Writes the notes anew, as this version has them: those of a saved result are of the version that saved it.
-    pub fn renew_notes(&mut self) {
+    /// Compares and writes the notes anew, as this version does: those of a saved result are of the version that saved it.
+    pub fn renew(&mut self) {
+        judge(&mut self.arms, self.better);
         self.notes = crate::notes::notes(self);
     }
 
@@ -253,6 +253,10 @@ fn refuse_other_work(arms: &mut [ArmResult]) {
 
 /// Compares every arm with the best stock arm.
 fn judge(arms: &mut [ArmResult], better: Better) {
+    for arm in &mut *arms {
+        (arm.ratio_to_best_stock, arm.interval, arm.verdict) = (None, None, None);
+        (arm.instructions_ratio, arm.instructions_interval) = (None, None);
+    }
     let Some(best) = best_stock(arms, better) else { return };
     let Some(reference) = arms[best].sample() else { return };
     let instructions_reference = arms[best].instructions_sample();
@@ -345,6 +349,20 @@ mod tests {
         assert_eq!(result.arm("scx_tandem").unwrap().bad_boot_share, Some(0.2));
         let faster = experiment_of_rates(&[("stock-nb1", &[20.0; 5]), ("scx_tandem", &[30.0; 5])]);
         assert_eq!(faster.arm("scx_tandem").unwrap().verdict, Some(Verdict::Better));
+    }
+
+    #[test]
+    fn a_verdict_of_another_version_is_made_anew() {
+        let mut result = experiment(&[("stock-nb1", &[4.9; 5]), ("oracle", &[4.0; 5]), ("worst", &[8.0; 3])]);
+        let anew = result.clone();
+        for (arm, verdict) in
+            result.arms.iter_mut().zip([Some(Verdict::Better), Some(Verdict::Worse), Some(Verdict::Worse)])
+        {
+            (arm.verdict, arm.interval) = (verdict, Some([3.0, 4.0]));
+        }
+        assert_ne!(result, anew);
+        result.renew();
+        assert_eq!(result, anew);
     }
 
     #[test]

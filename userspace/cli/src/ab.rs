@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tandem_ab::arm::{Arm, Program};
 use tandem_ab::compare::Compared;
-use tandem_ab::experiment::Experiment;
+use tandem_ab::experiment::{Experiment, SCHEMA};
 use tandem_ab::lab::Lab;
 use tandem_ab::plan::Plan;
 use tandem_ab::programs::Places;
@@ -91,10 +91,10 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Compare two saved results instead of measuring
-    #[arg(long, value_names = ["A", "B"], num_args = 2, conflicts_with_all = ["machine", "workload", "arms", "save", "html", "plots", "native"])]
+    #[arg(long, value_names = ["A", "B"], num_args = 2, conflicts_with_all = ["save", "html", "plots"], conflicts_with_all = OF_RUNS)]
     compare: Option<Vec<PathBuf>>,
-    /// Show a saved result instead of measuring, its notes as this version writes them
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["machine", "workload", "arms", "compare", "native"])]
+    /// Show a saved result instead of measuring, its verdicts and notes as this version has them
+    #[arg(long, value_name = "FILE", conflicts_with = "compare", conflicts_with_all = OF_RUNS)]
     show: Option<PathBuf>,
     /// Measure on this machine instead of in the lab; needs root
     #[arg(long)]
@@ -109,7 +109,7 @@ pub struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "native")]
     timeout: u64,
     /// Take up finished runs from a saved result: those of the same programs, machine and kernel are not measured again
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["compare", "show", "again"])]
+    #[arg(long, value_name = "FILE", conflicts_with = "again")]
     resume: Option<PathBuf>,
     /// Where finished runs are kept; by default ab/ in the build folder
     #[arg(long, value_name = "DIR")]
@@ -133,25 +133,25 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     if let Some(file) = &arguments.show {
         let mut experiments = saved(file)?;
-        experiments.iter_mut().for_each(Experiment::renew_notes);
+        experiments.iter_mut().for_each(Experiment::renew);
         show(arguments, &experiments)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let arms = arm::parse_lists(&arguments.arms)?;
     measure(arguments)
 }
 
 /// Runs the experiments.
 fn measure(arguments: &Arguments) -> Result<ExitCode> {
-    let mut workloads = workload::parse_lists(&arguments.workload);
+    let arms = arm::parse_lists(&arguments.arms)?;
     arms.iter().try_for_each(check_options)?;
+    let mut workloads = workload::parse_lists(&arguments.workload);
     let build = build_folder()?;
     let lab_program = arguments.lab.clone().unwrap_or_else(|| build.join("../vm/lab.py"));
     let vm = lab_program.parent().unwrap_or(Path::new("/")).to_owned();
     let places = Places { binaries: build.join("bin"), vm, cache: build.join("cache") };
     workload::look_up(&mut workloads, &arms, &places.load()?)?;
-    let store = Store::open(&arguments.store.clone().unwrap_or_else(|| build.join("ab")))?;
     let booted = if arguments.native { None } else { Some(booted(arguments, &lab_program)?) };
+    let store = Store::open(&arguments.store.clone().unwrap_or_else(|| build.join("ab")))?;
     if let Some(file) = &arguments.resume {
         store.take_up(saved(file)?.iter().flat_map(Experiment::runs))?;
     }
@@ -164,9 +164,9 @@ fn measure(arguments: &Arguments) -> Result<ExitCode> {
         let runner = Runner { side_by_side: side_by_side(arguments.side_by_side, &machine, &say)?, ..runner };
         let request = in_lab::Request { machine, kernel, plan, limit };
         in_lab::run(&request, &lab, &places, &runner)?
-    };
     } else {
         native::run(&plan, &places, &runner)?
+    };
     show(arguments, &experiments)?;
     if stop.wished() {
         say_line(format_args!("ab: interrupted: what is done is kept in the store, the same command goes on"));
@@ -176,7 +176,6 @@ fn measure(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if valid { ExitCode::SUCCESS } else { ExitCode::from(NOT_VALID) })
 }
 
-/// How many guests like `machine` run at a time: as `asked` for, else as this machine has room for.
 /// The lab, and the machine file and the kernel that it is to boot.
 fn booted(arguments: &Arguments, program: &Path) -> Result<(Lab, PathBuf, String)> {
     // The lab reads it; without its kernels every run would fail.
@@ -199,6 +198,7 @@ fn check_options(arm: &Arm) -> Result<()> {
         .with_context(|| format!("the arm {arm}"))
 }
 
+/// How many guests like `machine` run at a time: as `asked` for, else as this machine has room for.
 fn side_by_side(asked: Option<u16>, machine: &Path, say: &dyn Fn(&str)) -> Result<usize> {
     if let Some(asked) = asked {
         return Ok(asked.into());
@@ -264,9 +264,22 @@ fn compare(first: &Path, second: &Path, json: Option<&Path>) -> Result<ExitCode>
 /// The experiments of a saved result: one, or a list of them.
 fn saved(path: &Path) -> Result<Vec<Experiment>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
-    let is_list = text.trim_start().starts_with('[');
-    let read = if is_list { serde_json::from_str(&text) } else { serde_json::from_str(&text).map(|one| vec![one]) };
-    read.with_context(|| format!("{} is no result of tandem ab", path.display()))
+    let none = || format!("{} is no result of tandem ab", path.display());
+    let documents = match serde_json::from_str(&text).with_context(none)? {
+        Value::Array(several) => several,
+        one => vec![one],
+    };
+    if documents.is_empty() {
+        bail!("{} holds no result: its list is empty", path.display());
+    }
+    let read = |document: Value| match document.get("schema").and_then(Value::as_u64) {
+        Some(schema) if schema != u64::from(SCHEMA) => bail!(
+            "{} is of version {schema} of the document, and this tandem reads version {SCHEMA}: use the one that wrote it",
+            path.display()
+        ),
+        _ => serde_json::from_value(document).with_context(none),
+    };
+    documents.into_iter().map(read).collect()
 }
 
 fn pretty(document: &impl Serialize) -> Result<String> {

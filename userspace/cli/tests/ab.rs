@@ -54,9 +54,14 @@ echo '[{"name":"crossed","sizes":[{"name":"passes"}],"best":"near","needs":[]},{
     }
 
     fn ab(&self, words: &str) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    fn command(&self, words: &str) -> Command {
         let mut command = Command::new(self.path("build/bin/tandem"));
         let path = format!("{}:{}", self.path("schedulers").display(), std::env::var("PATH").unwrap());
-        command.arg("ab").args(words.split_whitespace()).env("PATH", path).current_dir(self.0.path()).output().unwrap()
+        command.arg("ab").args(words.split_whitespace()).env("PATH", path).current_dir(self.0.path());
+        command
     }
 
     fn json(&self, file: &str) -> Value {
@@ -196,20 +201,50 @@ fn two_saved_results_are_compared() {
 }
 
 #[test]
-fn a_saved_result_is_shown_with_notes_of_today() {
+fn a_saved_result_is_shown_with_verdicts_and_notes_of_today() {
     let tree = Tree::new();
     let measure = "--machine 2node --workload crossed --arms stock-nb1,oracle --boots 2";
     assert!(tree.ab(&format!("{measure} --save saved.json")).status.success());
     let mut old = tree.json("saved.json");
     let notes = old["notes"].clone();
+    let arms = old["arms"].clone();
     old["notes"] = serde_json::json!(["of an older version"]);
+    old["arms"][1]["verdict"] = "worse".into();
     fs::write(tree.path("saved.json"), old.to_string()).unwrap();
     fs::remove_file(tree.path("vm/calls.log")).unwrap();
     assert!(tree.ab("--show saved.json --json shown.json --html shown.html").status.success());
     let shown = tree.json("shown.json");
-    assert_eq!((&shown["notes"], &shown["arms"]), (&notes, &old["arms"]));
+    assert_eq!((&shown["notes"], &shown["arms"]), (&notes, &arms));
     assert!(fs::read_to_string(tree.path("shown.html")).unwrap().contains("crossed on 2node"));
     assert!(!tree.path("vm/calls.log").exists(), "nothing ran");
+}
+
+#[test]
+fn a_saved_result_is_refused_if_it_is_of_another_version_or_holds_nothing_and_shown_without_orders_to_the_terminal() {
+    let tree = Tree::new();
+    assert!(tree.ab("--machine 2node --workload crossed --arms oracle --boots 1 --save saved.json").status.success());
+    let mut result = tree.json("saved.json");
+    result["workload"] = "x\u{1b}[31m".into();
+    fs::write(tree.path("other.json"), result.to_string()).unwrap();
+    let shown = String::from_utf8(tree.ab("--show other.json").stdout).unwrap();
+    assert!(shown.starts_with("x?[31m on 2node") && !shown.contains('\u{1b}'), "{shown:?}");
+    result["schema"] = 2.into();
+    result.as_object_mut().unwrap().remove("arms");
+    fs::write(tree.path("other.json"), result.to_string()).unwrap();
+    fs::write(tree.path("empty.json"), "[]\n").unwrap();
+    for (words, sentence) in [
+        ("--show other.json", "other.json is of version 2 of the document, and this tandem reads version 1: "),
+        ("--compare saved.json other.json", "other.json is of version 2 of the document"),
+        ("--show empty.json", "empty.json holds no result"),
+    ] {
+        let output = tree.ab(words);
+        assert_eq!(output.status.code(), Some(2), "{words}");
+        assert!(said(&output).contains(sentence) && said(&output).lines().count() == 1, "{}", said(&output));
+    }
+    for more in ["--again", "--timeout 5", "--kernel 7.3.4", "--boots 2", "--store s"] {
+        let output = tree.ab(&format!("--show saved.json {more}"));
+        assert!(output.status.code() == Some(2) && said(&output).contains("cannot be used with"), "{more}: {output:?}");
+    }
 }
 
 #[test]
@@ -252,10 +287,28 @@ fn bad_input_is_refused_in_one_sentence_before_anything_runs() {
             "hackbench does not place itself, as the arm worst asks it to: compare with direct and interleave",
         ),
         ("--machine 2node --workload hackbench --arms stock", "setup/programs.sh does not start"),
-        ("--machine 7node --workload crossed --arms oracle", "the machine '7node' is neither a file"),
+        ("--machine 7node --workload crossed --arms oracle", "the machine \"7node\" is neither a file"),
         ("--machine bad.toml --workload crossed --arms oracle", "bad.toml: cpus_per_node"),
         ("--machine 2node --workload crossed --arms oracle --lab /no/lab.py", "the lab /no/lab.py is not there"),
-        ("--machine 2node --workload crossed --arms /no/scx", "the arm /no/scx: /no/scx is missing"),
+        ("--machine 2node --workload crossed --arms /no/scx", "the arm /no/scx: there is no file /no/scx: give"),
+        (
+            "--machine 2node --workload crossed --arms /etc/passwd",
+            "the arm /etc/passwd: /etc/passwd is not executable: give",
+        ),
+        (
+            "--machine 2node --workload crossed --arms oracle --kernel 1.2.3",
+            "there is no kernel \"1.2.3\": choose of 7.3.4 (",
+        ),
+        (
+            "--machine 2node --workload crossed --arms oracle --lab /etc/passwd",
+            "the lab /etc/passwd is no program: give",
+        ),
+        ("--machine 2node --workload crossed --arms oracle --lab /bin/true", "the lab /"),
+        (
+            "--machine 2node --workload crossed --arms scx_tandem:--nope",
+            "the arm scx_tandem:--nope: unexpected argument '--nope'",
+        ),
+        ("--machine 2node --workload crossed --arms scx_tandem:--policy=nope", "there is no joint policy \"nope\""),
         ("--machine 2node --workload crossed --arms oracle --resume /no/file", "/no/file cannot be read"),
         ("--machine 2node --workload crossed --arms oracle --json /no/file", "/no/file"),
         ("--machine 2node --workload crossed --arms oracle --save /no/file", "/no/file"),
@@ -265,6 +318,11 @@ fn bad_input_is_refused_in_one_sentence_before_anything_runs() {
         assert_eq!(output.status.code(), Some(2), "{words}: {}", said(&output));
         assert!(said(&output).contains(sentence) && said(&output).lines().count() == 1, "{words}: {}", said(&output));
     }
+    let nowhere =
+        tree.command("--machine 2node --workload crossed --arms oracle").env("TANDEM_BUILD", "/nope").output().unwrap();
+    let sentence =
+        "tandem: TANDEM_BUILD in the environment is /nope, which is no folder: unset it, or name a build folder\n";
+    assert_eq!((nowhere.status.code(), said(&nowhere).as_str()), (Some(2), sentence));
     for words in
         ["", "--machine 2node --workload crossed", "--machine 2node --workload crossed --arms oracle --boots 0"]
     {
