@@ -25,9 +25,12 @@ pub fn c_h(value: f64, threads: usize) -> String {
     }
 }
 
-/// C_A (equation 3), with `events_per_s` over all pairs (equation 4).
-pub fn amount(events_per_s: f64) -> String {
-    if events_per_s > 150.0 {
+/// C_A (equation 3), with `events_per_s` over all pairs (equation 4). If they are of samples, how many there are says as much of
+/// the sampler as of the program.
+pub fn amount(events_per_s: f64, of_samples: bool) -> String {
+    if of_samples {
+        "Counted of samples: to be compared with profiles of the same sampler and budget only.".to_owned()
+    } else if events_per_s > 150.0 {
         format!("Threads meet on {} lines a second: enough for their placement to matter.", rounded(events_per_s))
     } else {
         "At most 150 events a second: threads hardly meet, and who is beside whom does not matter.".to_owned()
@@ -104,10 +107,12 @@ pub fn balance(value: f64) -> String {
     }
 }
 
-/// Footprint against caches (equation 14).
-pub fn footprint(footprint: Footprint) -> String {
+/// Footprint against caches (equation 14). Of samples it is the least that it can be.
+pub fn footprint(footprint: Footprint, of_samples: bool) -> String {
     if footprint.exceeds_caches() {
         "The memory does not fit into the caches: where pages are matters.".to_owned()
+    } else if of_samples {
+        "Pages that were seen in samples: the program may touch many more.".to_owned()
     } else {
         "The memory fits into the caches: they serve the program after its first touches, wherever its pages are."
             .to_owned()
@@ -141,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_sentence_follows_its_value() {
-        assert!(amount(150.0).starts_with("At most") && amount(2.5e6).contains("2.5 million lines"));
+        assert!(amount(150.0, false).starts_with("At most") && amount(2.5e6, false).contains("2.5 million lines"));
         assert!(phases(1, None).starts_with("One phase") && phases(3, Some(0.25)).contains("least 25.0 %"));
         assert!(kept_partners(0.9).contains("keep") && kept_partners(0.1).contains("change"));
         assert!(exclusivity(0.95, 4).contains("one node where") && exclusivity(0.3, 4).contains("spread"));
@@ -149,7 +154,19 @@ mod tests {
         assert!(accuracy(1.0).contains("little to move") && accuracy(0.4).starts_with("60.0 %"));
         assert!(balance(1.0).starts_with("All") && balance(0.25).contains("4.0 times"));
         assert!(misplaced(0.22, 0.35).contains("22.0 % of the pages") && across_nodes(0.5).starts_with("50.0 %"));
-        assert!(footprint(Footprint { touched_bytes: 2, cache_bytes: 1 }).contains("not fit"));
-        assert!(footprint(Footprint { touched_bytes: 1, cache_bytes: 1 }).contains("fits"));
+        assert!(footprint(Footprint { touched_bytes: 2, cache_bytes: 1 }, false).contains("not fit"));
+        assert!(footprint(Footprint { touched_bytes: 1, cache_bytes: 1 }, false).contains("fits"));
+    }
+
+    #[test]
+    fn numbers_of_samples_are_no_verdict() {
+        for events_per_s in [0.0, 150.0, 2.5e6] {
+            assert!(amount(events_per_s, true).starts_with("Counted of samples"), "{events_per_s}");
+        }
+        assert!(footprint(Footprint { touched_bytes: 1, cache_bytes: 1 }, true).contains("may touch many more"));
+        assert!(
+            footprint(Footprint { touched_bytes: 2, cache_bytes: 1 }, true).contains("not fit"),
+            "at least so much"
+        );
     }
 }

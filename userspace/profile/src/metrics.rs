@@ -11,9 +11,10 @@ use crate::profile::{Metric, Profile, Sharing};
 pub(crate) fn all(profile: &Profile, sharing: &Sharing) -> Vec<Metric> {
     let mut all = communication(profile, sharing);
     all.extend(pages(profile));
+    let of_samples = profile.sampler.is_some();
     if let Some(footprint) = profile.footprint {
         let mib = footprint.touched_bytes as f64 / f64::from(1 << 20);
-        all.push(metric("footprint", 14, Some(mib), "MiB", |_| meaning::footprint(footprint)));
+        all.push(metric("footprint", 14, Some(mib), "MiB", |_| meaning::footprint(footprint, of_samples)));
     }
     all
 }
@@ -28,6 +29,7 @@ fn metric(name: &str, equation: u32, value: Option<f64>, unit: &str, meaning: im
 fn communication(profile: &Profile, sharing: &Sharing) -> Vec<Metric> {
     let whole = Communication::of(&sharing.whole);
     let threads = sharing.whole.threads();
+    let of_samples = profile.sampler.is_some();
     let events_per_s = whole.events / profile.seconds.max(1e-9);
     let [first, .., recommended] = &profile.placements[..] else { return vec![] };
     let as_printed = |_| "C_H with the empty diagonal counted, as published values have it.".to_owned();
@@ -35,7 +37,7 @@ fn communication(profile: &Profile, sharing: &Sharing) -> Vec<Metric> {
         metric("heterogeneity", 1, Some(whole.heterogeneity), "events^2", |_| meaning::heterogeneity()),
         metric("C_H", 2, Some(whole.c_h), "", |value| meaning::c_h(value, threads)),
         metric("C_H as printed", 2, Some(whole.c_h_as_printed), "", as_printed),
-        metric("C_A (amount)", 3, Some(whole.amount), "events a cell", |_| meaning::amount(events_per_s)),
+        metric("C_A (amount)", 3, Some(whole.amount), "events a cell", |_| meaning::amount(events_per_s, of_samples)),
         metric("events", 4, Some(events_per_s), "per s", |_| "All pairs of busy threads together.".to_owned()),
         metric("sharing that stays", 5, sharing.least_kept, "of 1, least", meaning::kept_partners),
         metric(&format!("across nodes, {}", first.name), 6, first.across_nodes, "of 1", meaning::across_nodes),
