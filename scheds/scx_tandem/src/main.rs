@@ -50,7 +50,8 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<()> {
     if cli.help_stats {
-        return Ok(std::io::stdout().write_all(tandem_view::describe()?.as_bytes())?);
+        let described = tandem_view::describe()?;
+        return std::io::stdout().write_all(described.as_bytes()).context("standard output cannot be written");
     }
     if let Some(seconds) = cli.monitor {
         return monitor::run(Duration::from_secs(seconds), &orders()?);

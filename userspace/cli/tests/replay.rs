@@ -115,6 +115,7 @@ fn what_cannot_be_replayed_is_refused_in_one_sentence() {
         (&["other"], "other: this is not a recording of scx_tandem"),
         (&["newer"], "newer: the recording has version 7 of the format"),
         (&["empty"], "empty: the recording was cut off: it ends at byte 12"),
+        (&["."], ".: cannot be read: Is a directory (os error 21)\n"),
         (&["trace", "--policy", "smb"], "--policy smb: no policy has this name"),
         (&["trace", "--thread-policy", "smb"], "there is no thread policy \"smb\""),
     ] {

@@ -54,9 +54,15 @@ pub enum NotReadable {
         /// Its version.
         found: u32,
     },
-    /// The system cannot read it.
+    /// The system cannot read it. No source of this error: whoever prints both would say it twice.
     #[error("cannot be read: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
+}
+
+impl From<io::Error> for NotReadable {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
 }
 
 /// Why a file cannot be read further. What came before is whole.

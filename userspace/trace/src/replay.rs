@@ -28,24 +28,37 @@ pub enum Policies {
     Only(Vec<PolicyChoice>),
 }
 
-/// Why a recording cannot be replayed.
+/// Why a recording cannot be replayed. What others said is part of the sentence and no source: whoever prints both would say it
+/// twice.
 #[derive(Debug, Error)]
 pub enum ReplayError {
     /// A policy of the recording is not there any more.
     #[error("the recording was made with a policy that is not known here: {0}; replay it with --policy")]
-    Unknown(#[from] UnknownPolicy),
+    Unknown(UnknownPolicy),
     /// There is no such kind of policy.
     #[error("the recording was made with a {0} policy, a kind that is not known here; replay it with --policy")]
     UnknownKind(String),
     /// A policy of the recording has other parameters now.
     #[error("the recording was made with parameters that are not known here: {0}; replay it with --policy")]
-    Parameter(#[from] ParameterError),
+    Parameter(ParameterError),
     /// It was made by somebody who only watched.
     #[error("the recording was made without policies: say with --policy which are to decide")]
     NoPolicies,
     /// There is nothing to put another policy in place of.
     #[error("the recording was made without a {0} policy: give all policies with --policy")]
     NoSuchKind(String),
+}
+
+impl From<UnknownPolicy> for ReplayError {
+    fn from(error: UnknownPolicy) -> Self {
+        Self::Unknown(error)
+    }
+}
+
+impl From<ParameterError> for ReplayError {
+    fn from(error: ParameterError) -> Self {
+        Self::Parameter(error)
+    }
 }
 
 /// A replay under way.
