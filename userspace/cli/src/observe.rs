@@ -38,6 +38,8 @@ impl Observer {
     /// # Errors
     /// The sampler cannot be used, or there is no such process.
     pub fn open(tree: Option<u32>) -> Result<Self> {
+        // Said alone: it has nothing to do with whether a scx_tandem answers.
+        tree.map_or(Ok(()), can_be_observed)?;
         let cpus = tandem_machine::online_cpus().context("the machine's CPUs cannot be read")?;
         let config = SensorConfig { budget: BUDGET_PER_CPU * cpus.len() as f64, ..SensorConfig::default() };
         Self::open_with(tree, config).context("no scx_tandem answers, and the sampler cannot be used to observe alone")
@@ -48,11 +50,7 @@ impl Observer {
     /// # Errors
     /// The sampler cannot be used, or there is no such process.
     pub fn open_with(tree: Option<u32>, config: SensorConfig) -> Result<Self> {
-        if let Some(pid) = tree
-            && Process::new(pid as i32).is_err()
-        {
-            bail!("there is no process {pid}");
-        }
+        tree.map_or(Ok(()), can_be_observed)?;
         let topology = read_running().context("the machine's topology cannot be read")?.topology;
         let cpus: Vec<CpuId> = topology.nodes.values().flat_map(|node| node.cpus.iter().copied()).collect();
         let (budget, sensor) = (config.budget, Sensor::open(config, &topology, &cpus)?);
@@ -218,6 +216,29 @@ pub fn observed(tree: Option<u32>) -> Result<BTreeMap<u32, Process>> {
     Ok(processes)
 }
 
+/// Whether there is a process `pid` that can be observed.
+///
+/// # Errors
+/// There is none, or what has this number is none, in a sentence.
+pub fn can_be_observed(pid: u32) -> Result<()> {
+    let status = i32::try_from(pid).ok().and_then(|pid| Process::new(pid).and_then(|process| process.status()).ok());
+    let Some(status) = status else { bail!("there is no process {pid}") };
+    if status.tgid as u32 != pid {
+        bail!("{pid} is a thread of process {}: give that", status.tgid);
+    }
+    if pid == std::process::id() {
+        bail!("process {pid} is this tandem: give another one");
+    }
+    // Only what has memory of its own has a size.
+    if status.vmsize.is_none() && status.state.starts_with('Z') {
+        bail!("process {pid} has ended, and its parent has not asked how yet");
+    }
+    if status.vmsize.is_none() {
+        bail!("process {pid} is a thread of the kernel, which has no memory of its own: give a program");
+    }
+    Ok(())
+}
+
 fn is_below(parents: &BTreeMap<u32, u32>, mut pid: u32, root: u32) -> bool {
     // Parents are read one after the other, so that they may form a circle: never go round in it.
     for _ in 0..=parents.len() {
@@ -241,6 +262,31 @@ mod tests {
         let parents = BTreeMap::from([(11, 10), (12, 11), (20, 1), (30, 31), (31, 30)]);
         assert!([10, 11, 12].iter().all(|&pid| is_below(&parents, pid, 10)));
         assert!(!is_below(&parents, 20, 10) && !is_below(&parents, 30, 10));
+    }
+
+    #[test]
+    fn what_cannot_be_observed_is_called_what_it_is() {
+        let why = |pid: u32| can_be_observed(pid).unwrap_err().to_string();
+        assert_eq!(why(4_194_305), "there is no process 4194305");
+        assert_eq!(why(u32::MAX), "there is no process 4294967295");
+        let own = std::process::id();
+        assert!(why(own).contains("is this tandem"));
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            // SAFETY: gettid has no preconditions and cannot fail.
+            tell.send(unsafe { libc::gettid() } as u32).unwrap();
+            ended.recv()
+        });
+        let tid = told.recv().unwrap();
+        assert_eq!(why(tid), format!("{tid} is a thread of process {own}: give that"));
+        drop(end);
+        assert!(thread.join().unwrap().is_err());
+        assert!(can_be_observed(std::os::unix::process::parent_id()).is_ok());
+        // In a namespace of its own there may be none.
+        if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
+            assert!(why(2).contains("process 2 is a thread of the kernel"), "{}", why(2));
+        }
     }
 
     #[test]

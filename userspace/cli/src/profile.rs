@@ -30,6 +30,7 @@ use tandem_trace::Recorder;
 
 use sampled::Watch;
 
+use crate::observe::can_be_observed;
 use crate::report_files::ReportFiles;
 use crate::signals;
 
@@ -166,8 +167,9 @@ fn exact(arguments: &Arguments, stop: &Stop) -> Result<(Profile, ExitCode)> {
 
 /// The profile of a process that runs already.
 fn running(arguments: &Arguments, pid: u32, stop: &Stop, recorder: Option<&Recorder>) -> Result<Profile> {
-    let command =
-        std::fs::read(format!("/proc/{pid}/cmdline")).with_context(|| format!("there is no process {pid}"))?;
+    can_be_observed(pid)?;
+    let command = std::fs::read(format!("/proc/{pid}/cmdline"));
+    let command = command.with_context(|| format!("the command line of process {pid} cannot be read"))?;
     let command: Vec<String> = command
         .split(|byte| *byte == 0)
         .filter(|word| !word.is_empty())
@@ -238,7 +240,8 @@ fn find_emulator(arguments: &Arguments) -> Result<Emulator> {
     let plugin = arguments.plugin.clone().unwrap_or_else(|| build.join("vm/trace.so"));
     let set_up = build.join("../vm/setup/qemu-user.sh");
     let qemu = match &arguments.qemu {
-        Some(qemu) => qemu.clone(),
+        // A name alone would be looked for in PATH.
+        Some(qemu) => std::path::absolute(qemu).with_context(|| format!("--qemu {}", qemu.display()))?,
         None if set_up.exists() => fetched(&set_up, &build.join("cache"))?,
         None => in_path().context(
             "qemu-x86_64 is missing: give one that takes plugins with --qemu (Debian 12 has it in its package qemu-user)",

@@ -161,6 +161,16 @@ fn a_scheduler_that_ends_is_told_and_one_that_begins_is_found() {
 }
 
 #[test]
+fn a_process_that_is_not_there_is_all_that_is_complained_about() {
+    let top = Command::new(env!("CARGO_BIN_EXE_tandem"))
+        .args(["top", "--alone", "--json", "-p", "4194305"])
+        .output()
+        .unwrap();
+    assert_eq!(top.status.code(), Some(2));
+    assert_eq!(String::from_utf8_lossy(&top.stderr), "tandem: there is no process 4194305\n");
+}
+
+#[test]
 fn without_a_terminal_it_prints_a_state_or_says_what_to_do() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("stats");

@@ -50,6 +50,9 @@ impl Emulator {
                 );
             }
         }
+        if !is_executable(&self.qemu) {
+            bail!("the emulator {} is not executable: give one by --qemu", self.qemu.display());
+        }
         // QEMU takes what follows a comma for another setting.
         if let Some(path) =
             [&*self.plugin, folder].iter().find(|path| path.as_os_str().as_encoded_bytes().contains(&b','))

@@ -89,7 +89,7 @@ impl Watch {
             memory: Vec::new(),
         };
         if !watch.look()? {
-            bail!("there is no process {root}");
+            bail!("process {root} has ended");
         }
         Ok(watch)
     }
