@@ -42,7 +42,7 @@ qemu-x86_64, about 50 times slower, with as many threads as it starts itself, an
 the profile (and the program, if it was started here), and what was seen until then is shown. docs/profile.md explains method, metrics
 and fields.
 
-Exit codes: that of the program, 128 + signal if it was killed, 2 bad input.")]
+Exit codes: that of the program, 128 + signal if it was killed; 2 bad input, or no profile of a program that succeeded.")]
 pub struct Arguments {
     /// See every access of the program: it runs in an emulator
     #[arg(long, conflicts_with = "pid")]
@@ -51,7 +51,7 @@ pub struct Arguments {
     #[arg(short, long, value_name = "PID", conflicts_with = "command")]
     pid: Option<u32>,
     /// Time after which the profile of a process ends [s]
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "pid", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "pid", conflicts_with_all = ["exact", "command"], value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
     /// What sees the accesses of a program that runs
     #[arg(long, value_name = "NAME", value_enum, default_value_t = SamplerName::Lookahead, conflicts_with = "exact")]
@@ -105,15 +105,23 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let stop = signals::stop()?;
     let recorder = arguments.record.as_deref().map(Recorder::create).transpose()?;
     let profiled = match arguments.pid {
-        Some(pid) => running(arguments, pid, &stop, recorder.as_ref()).map(|profile| (profile, ExitCode::SUCCESS)),
+        Some(pid) => running(arguments, pid, &stop, recorder.as_ref()).map(|profile| (Ok(profile), 0)),
         None if arguments.exact => exact(arguments, &stop),
         None => started(arguments, &stop, recorder.as_ref()),
     };
     let recorded = recorder.map_or(Ok(()), |recorder| end_recording(&recorder));
     let (profile, code) = profiled?;
-    show(arguments, &profile)?;
-    recorded.map(|()| code)
+    let shown = profile.and_then(|profile| show(arguments, &profile)).and(recorded);
+    match shown {
+        // How the program failed is what its caller must know.
+        Err(error) if code != 0 => eprintln!("tandem: {}", printable_lines(&format!("{error:#}"))),
+        shown => shown?,
+    }
+    Ok(ExitCode::from(code))
 }
+
+/// A program's profile if there is something to tell, and its exit code.
+type Profiled = (Result<Profile>, u8);
 
 /// Says what was recorded. A file in which nothing is does not stay.
 ///
@@ -150,7 +158,7 @@ fn words(command: &[OsString]) -> Vec<String> {
 }
 
 /// The profile of a program that runs in the emulator.
-fn exact(arguments: &Arguments, stop: &Stop) -> Result<(Profile, ExitCode)> {
+fn exact(arguments: &Arguments, stop: &Stop) -> Result<Profiled> {
     emulator::program(program(arguments)?)?;
     let machine = match &arguments.machine {
         Some(path) => Machine::of_file(&MachineFile::load(path)?)?,
@@ -161,7 +169,7 @@ fn exact(arguments: &Arguments, stop: &Stop) -> Result<(Profile, ExitCode)> {
     let slice = (arguments.slice_ms.unwrap_or(10.0) * arguments.instructions_per_ms as f64).max(1.0) as u64;
     let status = emulator.run(&arguments.command, slice, folder.path(), json_to_stdout(arguments), stop)?;
     let trace = Trace::read(folder.path())?;
-    let profile = Profile::of(&trace, &words(&arguments.command), &machine, arguments.instructions_per_ms)?;
+    let profile = Profile::of(&trace, &words(&arguments.command), &machine, arguments.instructions_per_ms);
     Ok((profile, exit_code(status)))
 }
 
@@ -182,7 +190,7 @@ fn running(arguments: &Arguments, pid: u32, stop: &Stop, recorder: Option<&Recor
 }
 
 /// The profile of a program that is started here and runs on this machine.
-fn started(arguments: &Arguments, stop: &Stop, recorder: Option<&Recorder>) -> Result<(Profile, ExitCode)> {
+fn started(arguments: &Arguments, stop: &Stop, recorder: Option<&Recorder>) -> Result<Profiled> {
     let name = program(arguments)?;
     let mut command = Command::new(name);
     command.args(&arguments.command[1..]);
@@ -191,13 +199,20 @@ fn started(arguments: &Arguments, stop: &Stop, recorder: Option<&Recorder>) -> R
     }
     let mut child = stop::start(&mut command).with_context(|| format!("{} does not start", name.to_string_lossy()))?;
     let mut watched = Watch::open(child.id(), &settings(arguments), recorder);
-    if let Ok(watch) = &mut watched {
-        watch.run(|| Ok(stop.wished() || child.try_wait()?.is_some()))?;
-    } else {
-        stop.wish();
+    let ended = child.try_wait()?.is_some();
+    match &mut watched {
+        Ok(watch) => watch.run(|| Ok(stop.wished() || child.try_wait()?.is_some()))?,
+        Err(_) if ended => {}
+        Err(_) => stop.wish(),
     }
     let status = stop::wait(child, stop)?;
-    Ok((watched?.profile(&words(&arguments.command))?, exit_code(status)))
+    let profile = match watched {
+        Ok(watch) => watch.profile(&words(&arguments.command)),
+        // It was over before it could be watched.
+        Err(error) if ended => Err(error),
+        Err(error) => return Err(error),
+    };
+    Ok((profile, exit_code(status)))
 }
 
 fn settings(arguments: &Arguments) -> sampled::Settings {
@@ -229,9 +244,9 @@ fn show(arguments: &Arguments, profile: &Profile) -> Result<()> {
     arguments.files.write(|| report::page(profile))
 }
 
-fn exit_code(status: ExitStatus) -> ExitCode {
+fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-    ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
+    u8::try_from(code).unwrap_or(u8::MAX)
 }
 
 /// The emulator that was named, else one from beside the build folder, which is fetched if need be, else one in PATH.

@@ -172,6 +172,16 @@ fn bad_input_is_one_sentence_and_exit_code_2() {
     assert!(sentence(&[], &[root().join("README.md").to_str().unwrap()]).contains("not executable"));
     assert!(sentence(&["--html", "/no/such/folder/p.html"], &["true"]).contains("p.html cannot be written"));
     assert!(sentence(&["--plots", "/proc/plots"], &["true"]).contains("the folder /proc/plots cannot be made"));
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("plain.txt"), "plain").unwrap();
+    let mut tandem = Command::new(env!("CARGO_BIN_EXE_tandem"));
+    tandem.args(["profile", "--exact", "--qemu", "plain.txt", "--plugin"]).arg(&set().plugin).args(["--", "true"]);
+    let plain = tandem.current_dir(folder.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&plain.stderr);
+    assert!(
+        plain.status.code() == Some(2) && said.contains("plain.txt is not executable: give one by --qemu"),
+        "{said}"
+    );
     let missing = Command::new(env!("CARGO_BIN_EXE_tandem"))
         .args(["profile", "--exact", "--qemu", "/no/qemu", "--", "true"])
         .output()
@@ -235,16 +245,6 @@ fn a_process_that_runs_is_profiled_by_samples_and_goes_on() {
 }
 
 #[test]
-fn a_program_is_started_and_profiled_until_it_ends() {
-    let mut tandem = Command::new(env!("CARGO_BIN_EXE_tandem"));
-    let script = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo counted; exit 5";
-    let output = tandem.args(["profile", "--sampler-budget", "50", "--", "sh", "-c", script]).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(5), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(text.starts_with("counted\n") && text.contains("sampled by lookahead: "), "{text}");
-}
-
-#[test]
 fn names_of_other_users_threads_hold_no_orders_to_the_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let shell = folder.path().join("x\u{1b}[31m\r\ny");
@@ -255,6 +255,34 @@ fn names_of_other_users_threads_hold_no_orders_to_the_terminal() {
     let said = printed(tandem.args(["profile", "-p", &pid, "--seconds", "4", "--sampler-budget", "50"]));
     assert!(!said.contains(['\u{1b}', '\r']), "{said:?}");
     assert!(said.contains(&format!("{pid} (x?[31m??y)")) && said.contains("/x?[31m??y -c "), "{said}");
+}
+
+#[test]
+fn a_program_is_started_and_profiled_until_it_ends() {
+    let mut tandem = Command::new(env!("CARGO_BIN_EXE_tandem"));
+    let script = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo counted; exit 5";
+    let output = tandem.args(["profile", "--sampler-budget", "50", "--", "sh", "-c", script]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(5), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.starts_with("counted\n") && text.contains("sampled by lookahead: "), "{text}");
+}
+
+#[test]
+fn how_a_program_ends_is_told_also_when_there_is_nothing_to_show() {
+    let folder = tempfile::tempdir().unwrap();
+    let ended = |script: &str, options: &[&str]| {
+        let mut tandem = Command::new(env!("CARGO_BIN_EXE_tandem"));
+        let output = tandem.arg("profile").args(options).args(["--", "sh", "-c", script]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.lines().count() == 1 && output.stdout.is_empty(), "{said}");
+        (output.status.code(), said)
+    };
+    let (code, said) = ended("exit 7", &[]);
+    assert!(code == Some(7) && said.starts_with("tandem: no access was seen: "), "{code:?}: {said}");
+    let recording = folder.path().join("trace");
+    assert_eq!(ended("exit 7", &["--record", recording.to_str().unwrap()]).0, Some(7));
+    assert_eq!(ended("kill -9 $$", &[]).0, Some(128 + 9));
+    assert_eq!(ended("exit 0", &[]).0, Some(2), "that there is no profile must be told, too");
 }
 
 #[test]
@@ -301,13 +329,12 @@ fn what_cannot_be_sampled_is_refused_in_one_sentence() {
         assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    assert_eq!(
-        refused(&["-p", "4194305"]),
-        "tandem: there is no process 4194305: No such file or directory (os error 2)\n"
-    );
+    assert_eq!(refused(&["-p", "4194305"]), "tandem: there is no process 4194305\n");
     assert!(refused(&[]).contains("or a process with --pid"));
     assert!(refused(&["--", "/no/such/program"]).contains("/no/such/program does not start"));
     assert!(refused(&["-p", "1", "--exact"]).contains("cannot be used with"));
+    assert!(refused(&["--seconds", "5", "--", "true"]).contains("cannot be used with"));
+    assert!(refused(&["--exact", "--seconds", "5", "--", "true"]).contains("cannot be used with"));
     assert!(refused(&["--machine", "x.toml", "--", "true"]).contains("--exact"));
     assert!(refused(&["--machine", "x.toml", "-p", "1"]).contains("cannot be used with"));
 }
