@@ -24,7 +24,7 @@ pub struct Arguments {
     /// CPUs it will use
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     cpus: u32,
-    /// Memory it will use: a number with K, M, G or T, or MiB
+    /// Memory it will use: a number of MiB, or one with K, M, G or T behind it, for example 4G
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = mebibytes)]
     memory: u64,
     /// How long the load is measured

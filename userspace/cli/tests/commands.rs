@@ -252,6 +252,14 @@ fn nodes_are_advised_as_libvirt_takes_them() {
 }
 
 #[test]
+fn a_size_is_as_its_help_says() {
+    let output = tandem(&["advise", "--help"]);
+    assert!(stdout(&output).contains("a number of MiB, or one with K, M, G or T behind it"), "{output:?}");
+    let refused = tandem(&["advise", "--cpus", "1", "--memory", "4MiB"]);
+    assert!(refused.status.code() == Some(2) && refused.stdout.is_empty(), "{refused:?}");
+}
+
+#[test]
 fn every_command_has_a_manual_page_and_is_completed() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
