@@ -71,3 +71,20 @@ fn pages(profile: &Profile) -> Vec<Metric> {
     }
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::testing;
+
+    #[test]
+    fn numbers_of_samples_get_no_verdict_and_those_of_all_accesses_do() {
+        let said = |profile: &crate::profile::Profile, name: &str| {
+            profile.metrics.iter().find(|metric| metric.name == name).unwrap().meaning.clone()
+        };
+        let sampled = testing::running();
+        assert!(said(&sampled, "C_A (amount)").starts_with("Counted of samples"), "{:?}", sampled.metrics);
+        assert!(said(&sampled, "footprint").contains("may touch many more"), "{:?}", sampled.metrics);
+        let exact = testing::profile(&[1], 1);
+        assert!(!said(&exact, "C_A (amount)").starts_with("Counted of samples"), "{:?}", exact.metrics);
+    }
+}
