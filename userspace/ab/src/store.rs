@@ -4,13 +4,15 @@
 //! A file appears whole or not at all, so an experiment that is interrupted goes on where it was, and what was measured
 //! once is not measured again. Failed runs are not stored.
 
-use std::fs;
-use std::io::{ErrorKind, Write as _};
+use std::fs::{self, Permissions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tempfile::NamedTempFile;
 
 use crate::run::{Identity, Run};
 
@@ -107,19 +109,33 @@ impl Store {
     }
 }
 
-/// Writes a file so that it is there with all of `content` or as it was before. Behind a symbolic link it is the file that this
-/// leads to.
+/// Writes a file so that it is there with all of `content` or as it was before, with the same owner and rights. Behind a symbolic
+/// link it is the file that this leads to.
 ///
 /// # Errors
 /// The file or its directory cannot be written, or what is there is no regular file.
 pub fn write_whole(path: &Path, content: &[u8]) -> Result<()> {
     let file = behind_links(path)?;
-    let written = tempfile::NamedTempFile::new_in(directory_of(&file)).and_then(|mut part| {
+    let written = part_of(&file).and_then(|mut part| {
         part.write_all(content)?;
         part.as_file().sync_all()?;
         Ok(part.persist(&file)?)
     });
     written.map(drop).with_context(|| format!("{} cannot be written", path.display()))
+}
+
+/// A part that can take a file's place: what tempfile makes otherwise nobody else may read.
+fn part_of(file: &Path) -> io::Result<NamedTempFile> {
+    let usual = Permissions::from_mode(0o666);
+    let part = tempfile::Builder::new().permissions(usual).tempfile_in(directory_of(file))?;
+    if let Ok(there) = fs::metadata(file) {
+        match fchown(part.as_file(), Some(there.uid()), Some(there.gid())) {
+            // Who may not give it away keeps it.
+            Err(error) if error.kind() != ErrorKind::PermissionDenied => return Err(error),
+            _ => part.as_file().set_permissions(there.permissions())?,
+        }
+    }
+    Ok(part)
 }
 
 /// Whether [`write_whole`] could write this file: for what takes long before there is something to write.
@@ -228,6 +244,18 @@ mod tests {
             assert!(said.iter().all(|said| said.contains(words)), "{said:?}");
         }
         assert!(nowhere.is_symlink() && !directory.path().join("missing").exists());
+    }
+
+    #[test]
+    fn a_file_keeps_its_rights_and_a_new_one_has_the_usual_ones() {
+        let directory = tempfile::tempdir().unwrap();
+        let [there, new, usual] = ["there", "new", "usual"].map(|name| directory.path().join(name));
+        fs::write(&there, "old").unwrap();
+        fs::set_permissions(&there, Permissions::from_mode(0o640)).unwrap();
+        fs::write(&usual, "").unwrap();
+        [&there, &new].iter().for_each(|file| write_whole(file, b"new").unwrap());
+        let mode = |file: &Path| fs::metadata(file).unwrap().permissions().mode();
+        assert_eq!((mode(&there) & 0o777, mode(&new)), (0o640, mode(&usual)));
     }
 
     #[test]

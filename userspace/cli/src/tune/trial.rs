@@ -17,6 +17,7 @@ use tandem_ab::say::say_line;
 use tandem_ab::stop::Stop;
 use tandem_ab::store::write_whole;
 use tandem_machine::read_running;
+use tandem_policies::foreign::printable;
 use tandem_tune::executable::Executable;
 use tandem_tune::launch::{End, Limit, Program, Streams};
 use tandem_tune::places::Places;
@@ -204,12 +205,7 @@ fn last_line(output: &File) -> Result<String> {
     let tail = tail(output).context("what the program wrote cannot be read")?;
     let text = String::from_utf8_lossy(&tail);
     let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-    // They are shown on terminals, which what a program writes must not rule.
-    let visible = |letter: char| match letter.is_control() {
-        true => letter.escape_default().to_string(),
-        false => letter.to_string(),
-    };
-    Ok(line.chars().take(200).map(visible).collect())
+    Ok(printable(&line.chars().take(200).collect::<String>()))
 }
 
 fn tail(file: &File) -> std::io::Result<Vec<u8>> {
