@@ -42,7 +42,8 @@ Tries numbers of threads (OMP_NUM_THREADS, and {threads} in CMD), nodes for thre
 each applied from the program's first instruction on. What is found goes to NAME.tandem.toml; `tandem run --tuned -- CMD`
 applies it. Every run is kept in NAME.tandem.sqlite: interrupted, the same command goes on. docs/autotune.md explains it.
 
-Exit codes: 0 tuned, 2 bad input or a program that cannot be tuned, 130 interrupted (what was found until then is written).")]
+Exit codes: 0 tuned, 2 bad input or a program that cannot be tuned, 130 interrupted (what was found until then is written
+where no whole search has written).")]
 pub struct Arguments {
     /// Time for all runs, for example 90s, 30m or 2h. If whole runs do not fit, each is ended after as many entries of the
     /// program's parallel regions as do

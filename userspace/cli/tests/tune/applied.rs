@@ -84,3 +84,12 @@ fn arguments_that_are_no_text_reach_the_program_as_they_are() {
     let number = got.strip_prefix(b"a\xff").and_then(|rest| rest.strip_suffix(b"\xfe")).unwrap();
     assert!(number.iter().all(u8::is_ascii_digit) && !number.is_empty(), "{got:?}");
 }
+
+#[test]
+fn the_command_that_applies_a_result_can_be_pasted_into_a_shell() {
+    let bench = Bench::new("if [ \"$OMP_NUM_THREADS\" ]; then sleep 0.03; else sleep 0.3; fi");
+    let output = bench.tandem(&["tune", "--repeats", "4", "-o", "my result.toml", "--", "./prog", "a b", "$HOME"]);
+    let shown = text(&output.stdout);
+    let words = "apply it: tandem run --tuned 'my result.toml' -- ./prog 'a b' '$HOME'\n";
+    assert!(shown.contains(words), "{shown} {}", text(&output.stderr));
+}

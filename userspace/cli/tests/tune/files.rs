@@ -2,10 +2,10 @@
 //! What a session writes, and what it must not take the place of.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::Command;
 
-use crate::bench::{Bench, text};
+use crate::bench::{Bench, known, text};
 
 /// What is said of a session with these options, which must not run anything.
 fn refused(bench: &Bench, options: &[&str]) -> String {
@@ -80,7 +80,9 @@ fn a_second_session_on_one_store_is_refused_until_the_first_has_ended_however_it
 fn a_program_that_is_built_anew_or_deleted_meanwhile_ends_the_session_with_the_runs_of_before() {
     for change in ["cp prog other; echo '# anew' >> other; mv other prog", "rm prog"] {
         let bench = Bench::new(&format!("[ $(wc -l < runs) -lt 4 ] || {{ {change}; }}\nsleep 0.04"));
-        let output = bench.tandem(&["tune", "--json", "--repeats", "4", "--", "./prog"]);
+        let before = fs::read(bench.path("prog")).unwrap();
+        let arguments = ["tune", "--json", "--repeats", "4", "--", "./prog"];
+        let output = bench.tandem(&arguments);
         let said = text(&output.stderr);
         assert_eq!((output.status.code(), bench.runs()), (Some(2), 4), "{said}");
         assert!(said.lines().last().unwrap().contains("./prog is not the file that it was"), "{said}");
@@ -89,6 +91,9 @@ fn a_program_that_is_built_anew_or_deleted_meanwhile_ends_the_session_with_the_r
             result["measured"].as_array().unwrap().iter().map(|one| one["runs"].as_integer().unwrap()).sum();
         // One is there to see whether it follows a number of threads, which may be a candidate too.
         assert!((2..=3).contains(&runs), "{result}");
+        fs::write(bench.path("prog"), before).unwrap();
+        fs::set_permissions(bench.path("prog"), fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(known(&bench.tandem(&arguments)), 3);
     }
 }
 

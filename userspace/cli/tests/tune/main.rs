@@ -247,19 +247,6 @@ fn programs_that_cannot_be_tuned_are_refused_in_one_sentence() {
 }
 
 #[test]
-fn a_program_that_was_too_short_runs_again_when_it_is_asked_for_again() {
-    let bench = Bench::new("[ -f params.txt ] || exit 0\nsleep 0.04");
-    let arguments = ["tune", "--repeats", "4", "--", "./prog"];
-    for runs in 1..=2 {
-        let said = text(&bench.tandem(&arguments).stderr);
-        assert!(said.contains("too short to tell configurations apart") && bench.runs() == runs, "{said}");
-    }
-    fs::write(bench.path("params.txt"), "").unwrap();
-    let output = bench.tandem(&arguments);
-    assert!(output.status.success(), "{output:?}");
-}
-
-#[test]
 fn the_budget_ends_the_search_and_the_rest_is_told() {
     let bench = Bench::new("sleep 0.2");
     let output = bench.tandem(&["tune", "--budget", "1s", "--repeats", "100", "--", "./prog"]);

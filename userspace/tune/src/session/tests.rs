@@ -14,6 +14,7 @@ use crate::space::ALL;
 use crate::testing::machine;
 
 mod made_up;
+mod refused;
 
 use made_up::*;
 
@@ -191,21 +192,6 @@ fn a_run_that_did_not_end_well_does_not_fix_the_number_of_threads() {
         let is_unknown = outcome.notes.iter().any(|note| note.contains("whether the program follows"));
         assert_eq!(is_unknown, store == "hangs", "four threads tell: {:?}", outcome.notes);
     }
-}
-
-#[test]
-fn programs_that_cannot_be_tuned_are_refused_in_words() {
-    let directory = tempfile::tempdir().unwrap();
-    let said = |program: Program, store: &str| {
-        session(&directory.path().join(store), program, 10_000).outcome.unwrap_err().to_string()
-    };
-    let at_once = said(&|_| (End::Code(0), 0.003, 1), "at once");
-    assert!(at_once.contains("ends after 3.0 ms: too short"), "{at_once}");
-    let fails = said(&|_| (End::Code(1), 1.0, 1), "fails");
-    assert!(
-        fails.contains("fails as it is: exit code 1, its last words: oh no") && fails.contains("--stdin"),
-        "{fails}"
-    );
 }
 
 #[test]
