@@ -56,11 +56,16 @@ impl Bench {
 
     /// Waits until the program has run so often.
     pub fn wait_for_runs(&self, runs: usize) {
-        let start = Instant::now();
-        while self.runs() < runs {
-            assert!(start.elapsed() < PATIENCE, "{} runs", self.runs());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until(|| self.runs() >= runs);
+    }
+}
+
+/// Waits for what must come.
+pub fn wait_until(is_there: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_there() {
+        assert!(start.elapsed() < PATIENCE, "it did not come");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-use crate::bench::{Bench, known, text};
+use crate::bench::{Bench, known, text, wait_until};
 
 /// Has `command` begin with these signals ignored and these blocked.
 fn begin_with(command: &mut Command, ignored: &'static [i32], blocked: &'static [i32]) {
@@ -78,9 +78,7 @@ fn a_run_during_which_tandem_was_suspended_does_not_count_and_is_repeated() {
     let tune = bench.start(&arguments);
     bench.wait_for_runs(1);
     send("-STOP", tune.id());
-    while !is_in_state(tune.id(), 'T') {
-        std::thread::yield_now();
-    }
+    wait_until(|| is_in_state(tune.id(), 'T'));
     send("-CONT", tune.id());
     let output = tune.wait_with_output().unwrap();
     let said = text(&output.stderr);
