@@ -226,7 +226,6 @@ fn find(leader: &mut [usize], mut at: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use tandem_policies::foreign::printable;
     use tandem_policies::model::{
         CpuId, GroupId, LatencySource, MemoryLines, Node, NodeId, NodeLoad, PageGroup, PerNode, ProcessId, Topology,
     };
