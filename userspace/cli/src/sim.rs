@@ -229,7 +229,7 @@ fn compare(arguments: &Arguments, machine: &Path, names: &str) -> Result<String>
 
 /// Refuses a scenario with more memory than the machine has.
 fn fits(scenario: &Scenario, machine: &Machine) -> Result<()> {
-    let mib = |pages: u64| pages * PAGE_BYTES >> 20;
+    let mib = |pages: u64| (pages * PAGE_BYTES) >> 20;
     match World::new(machine, scenario, 0).too_large(machine) {
         None => Ok(()),
         Some((program, pages, free)) => bail!(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `tandem profile`, as its users call it: exact on a program whose meetings are known, sampled on one that runs.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -176,12 +177,14 @@ fn bad_input_is_one_sentence_and_exit_code_2() {
     std::fs::write(folder.path().join("plain.txt"), "plain").unwrap();
     let mut tandem = Command::new(env!("CARGO_BIN_EXE_tandem"));
     tandem.args(["profile", "--exact", "--qemu", "plain.txt", "--plugin"]).arg(&set().plugin).args(["--", "true"]);
-    let plain = tandem.current_dir(folder.path()).output().unwrap();
-    let said = String::from_utf8_lossy(&plain.stderr);
-    assert!(
-        plain.status.code() == Some(2) && said.contains("plain.txt is not executable: give one by --qemu"),
-        "{said}"
-    );
+    tandem.current_dir(folder.path());
+    // A name alone is of a file here, not of one in PATH.
+    for (mode, expected) in [(0o644, "plain.txt is not executable: give one by --qemu"), (0o755, "Exec format error")] {
+        std::fs::set_permissions(folder.path().join("plain.txt"), std::fs::Permissions::from_mode(mode)).unwrap();
+        let plain = tandem.output().unwrap();
+        let said = String::from_utf8_lossy(&plain.stderr);
+        assert!(plain.status.code() == Some(2) && said.contains(expected), "{said}");
+    }
     let missing = Command::new(env!("CARGO_BIN_EXE_tandem"))
         .args(["profile", "--exact", "--qemu", "/no/qemu", "--", "true"])
         .output()
