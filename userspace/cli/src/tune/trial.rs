@@ -231,6 +231,6 @@ mod tests {
         assert_eq!(last_line(&output).unwrap(), "three");
         let output = tempfile::tempfile().unwrap();
         output.write_all_at("\u{1b}[2J\u{9b}1mä\n".as_bytes(), 0).unwrap();
-        assert_eq!(last_line(&output).unwrap(), r"\u{1b}[2J\u{9b}1mä");
+        assert_eq!(last_line(&output).unwrap(), "?[2J?1mä");
     }
 }
