@@ -330,4 +330,6 @@ if __name__ == "__main__":
             sys.exit(f"executors: {needed} is not there: ./run setup installs it")
     if len(sys.argv) > 1 and Path(sys.argv[1]).is_dir():
         BUILD = Path(sys.argv.pop(1)).resolve()
+    # Who runs tests in the background may ignore it, and then the programs that are interrupted here would as well.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     unittest.main()

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -31,6 +32,7 @@ impl Bench {
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tandem"));
         command.args(arguments).current_dir(self.directory.path()).stdin(Stdio::null());
+        heed(&mut command, &[libc::SIGHUP, libc::SIGINT]);
         command
     }
 
@@ -66,6 +68,17 @@ pub fn wait_until(is_there: impl Fn() -> bool) {
     while !is_there() {
         assert!(start.elapsed() < PATIENCE, "it did not come");
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Has `command` begin with the default for these signals: whoever runs tests in the background may ignore them.
+fn heed(command: &mut Command, signals: &'static [i32]) {
+    // SAFETY: between fork and exec only system calls are made.
+    unsafe {
+        command.pre_exec(move || {
+            signals.iter().for_each(|&signal| assert_ne!(libc::signal(signal, libc::SIG_DFL), libc::SIG_ERR));
+            Ok(())
+        });
     }
 }
 
