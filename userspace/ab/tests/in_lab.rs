@@ -35,7 +35,9 @@ impl Bench {
         fs::set_permissions(bench.path("vm/lab.py"), fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(bench.path("vm/machines/2node.toml"), "nodes = 2\ncpus_per_node = 4\n").unwrap();
         for program in ["tandem-load", "scx_other"] {
-            fs::write(bench.path("bin").join(program), "program").unwrap();
+            let program = bench.path("bin").join(program);
+            fs::write(&program, "program").unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         }
         bench.behave(json!({}));
         bench
@@ -202,7 +204,7 @@ fn machines_go_by_name_or_file_and_others_are_refused() {
     assert_eq!(named.file_name().unwrap(), "2node.toml");
     assert_eq!(machine_file(named.to_str().unwrap(), &lab).unwrap(), named);
     let said = machine_file("9node", &lab).unwrap_err().to_string();
-    assert_eq!(said, "the machine '9node' is neither a file nor one of the lab's: 2node");
+    assert_eq!(said, "the machine \"9node\" is neither a file nor one of the lab's: 2node");
     fs::write(bench.path("vm/machines/2node.toml"), "nodes = 2\ncpus_per_node = [4]\n").unwrap();
     let said = bench.attempt(&bench.request("oracle", 1)).unwrap_err().to_string();
     assert!(said.contains("2node.toml: cpus_per_node"), "{said}");

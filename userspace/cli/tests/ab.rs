@@ -237,9 +237,7 @@ fn a_saved_result_is_refused_if_it_is_of_another_version_or_holds_nothing_and_sh
         ("--compare saved.json other.json", "other.json is of version 2 of the document"),
         ("--show empty.json", "empty.json holds no result"),
     ] {
-        let output = tree.ab(words);
-        assert_eq!(output.status.code(), Some(2), "{words}");
-        assert!(said(&output).contains(sentence) && said(&output).lines().count() == 1, "{}", said(&output));
+        assert_refused(&tree.ab(words), sentence);
     }
     for more in ["--again", "--timeout 5", "--kernel 7.3.4", "--boots 2", "--store s"] {
         let output = tree.ab(&format!("--show saved.json {more}"));
@@ -258,6 +256,45 @@ fn a_saved_result_is_lengthened_where_its_store_is_not() {
     assert!(said(&output).contains("1 of 4 runs are in the store already"), "{}", said(&output));
     assert_eq!(tree.json("saved.json")["arms"][0]["boots"][0], first);
     assert_eq!(tree.json("saved.json")["arms"][1]["median"], serde_json::json!(4.2015));
+}
+
+fn assert_refused(output: &Output, sentence: &str) {
+    let said = said(output);
+    assert_eq!(output.status.code(), Some(2), "{sentence}: {said}");
+    assert!(said.contains(sentence) && said.lines().count() == 1, "{sentence}: {said}");
+}
+
+#[test]
+fn what_no_run_could_use_is_refused_before_anything_runs() {
+    let tree = Tree::new();
+    for (words, sentence) in [
+        (
+            "--machine 2node --workload crossed --arms /etc/passwd",
+            "the arm /etc/passwd: /etc/passwd is not executable: give",
+        ),
+        (
+            "--machine 2node --workload crossed --arms oracle --kernel 1.2.3",
+            "there is no kernel \"1.2.3\": choose of 7.3.4 (",
+        ),
+        (
+            "--machine 2node --workload crossed --arms oracle --lab /etc/passwd",
+            "the lab /etc/passwd is no program: give",
+        ),
+        ("--machine 2node --workload crossed --arms oracle --lab /bin/true", "has no machines: "),
+        (
+            "--machine 2node --workload crossed --arms scx_tandem:--nope",
+            "the arm scx_tandem:--nope: unexpected argument '--nope'",
+        ),
+        ("--machine 2node --workload crossed --arms scx_tandem:--policy=nope", "there is no joint policy \"nope\""),
+    ] {
+        assert_refused(&tree.ab(words), sentence);
+    }
+    let nowhere =
+        tree.command("--machine 2node --workload crossed --arms oracle").env("TANDEM_BUILD", "/nope").output().unwrap();
+    let sentence =
+        "tandem: TANDEM_BUILD in the environment is /nope, which is no folder: unset it, or name a build folder\n";
+    assert_refused(&nowhere, sentence);
+    assert!(!tree.path("vm/calls.log").exists(), "nothing ran");
 }
 
 #[test]
@@ -291,38 +328,13 @@ fn bad_input_is_refused_in_one_sentence_before_anything_runs() {
         ("--machine bad.toml --workload crossed --arms oracle", "bad.toml: cpus_per_node"),
         ("--machine 2node --workload crossed --arms oracle --lab /no/lab.py", "the lab /no/lab.py is not there"),
         ("--machine 2node --workload crossed --arms /no/scx", "the arm /no/scx: there is no file /no/scx: give"),
-        (
-            "--machine 2node --workload crossed --arms /etc/passwd",
-            "the arm /etc/passwd: /etc/passwd is not executable: give",
-        ),
-        (
-            "--machine 2node --workload crossed --arms oracle --kernel 1.2.3",
-            "there is no kernel \"1.2.3\": choose of 7.3.4 (",
-        ),
-        (
-            "--machine 2node --workload crossed --arms oracle --lab /etc/passwd",
-            "the lab /etc/passwd is no program: give",
-        ),
-        ("--machine 2node --workload crossed --arms oracle --lab /bin/true", "the lab /"),
-        (
-            "--machine 2node --workload crossed --arms scx_tandem:--nope",
-            "the arm scx_tandem:--nope: unexpected argument '--nope'",
-        ),
-        ("--machine 2node --workload crossed --arms scx_tandem:--policy=nope", "there is no joint policy \"nope\""),
         ("--machine 2node --workload crossed --arms oracle --resume /no/file", "/no/file cannot be read"),
         ("--machine 2node --workload crossed --arms oracle --json /no/file", "/no/file"),
         ("--machine 2node --workload crossed --arms oracle --save /no/file", "/no/file"),
         ("--machine 2node --workload crossed --arms scx_tandem", "scx_tandem is missing: build it by ./run build"),
     ] {
-        let output = tree.ab(words);
-        assert_eq!(output.status.code(), Some(2), "{words}: {}", said(&output));
-        assert!(said(&output).contains(sentence) && said(&output).lines().count() == 1, "{words}: {}", said(&output));
+        assert_refused(&tree.ab(words), sentence);
     }
-    let nowhere =
-        tree.command("--machine 2node --workload crossed --arms oracle").env("TANDEM_BUILD", "/nope").output().unwrap();
-    let sentence =
-        "tandem: TANDEM_BUILD in the environment is /nope, which is no folder: unset it, or name a build folder\n";
-    assert_eq!((nowhere.status.code(), said(&nowhere).as_str()), (Some(2), sentence));
     for words in
         ["", "--machine 2node --workload crossed", "--machine 2node --workload crossed --arms oracle --boots 0"]
     {

@@ -174,12 +174,14 @@ fn bad_input_is_one_sentence_and_exit_code_2() {
     assert!(sentence(&["--html", "/no/such/folder/p.html"], &["true"]).contains("p.html cannot be written"));
     assert!(sentence(&["--plots", "/proc/plots"], &["true"]).contains("the folder /proc/plots cannot be made"));
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("plain.txt"), "plain").unwrap();
+    std::fs::write(folder.path().join("plain.txt"), "#!/bin/sh\n").unwrap();
     let mut tandem = Command::new(env!("CARGO_BIN_EXE_tandem"));
     tandem.args(["profile", "--exact", "--qemu", "plain.txt", "--plugin"]).arg(&set().plugin).args(["--", "true"]);
     tandem.current_dir(folder.path());
     // A name alone is of a file here, not of one in PATH.
-    for (mode, expected) in [(0o644, "plain.txt is not executable: give one by --qemu"), (0o755, "Exec format error")] {
+    for (mode, expected) in
+        [(0o644, "plain.txt is not executable: give one by --qemu"), (0o755, "the emulator ended before it began")]
+    {
         std::fs::set_permissions(folder.path().join("plain.txt"), std::fs::Permissions::from_mode(mode)).unwrap();
         let plain = tandem.output().unwrap();
         let said = String::from_utf8_lossy(&plain.stderr);
