@@ -127,6 +127,34 @@ pub fn set_affinity(tid: u32, cpus: &[u32]) {
     assert_eq!(result, 0, "sched_setaffinity: {}", std::io::Error::last_os_error());
 }
 
+/// The CPUs that the calling thread may use; it may use these again when this is dropped.
+pub struct OwnAffinity(libc::cpu_set_t);
+
+impl OwnAffinity {
+    /// What it is now.
+    ///
+    /// # Panics
+    /// If the kernel does not tell.
+    pub fn keep() -> Self {
+        // SAFETY: an all-zero set is the empty set.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the kernel writes the set.
+        let result = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) };
+        assert_eq!(result, 0, "sched_getaffinity: {}", std::io::Error::last_os_error());
+        Self(set)
+    }
+}
+
+impl Drop for OwnAffinity {
+    fn drop(&mut self) {
+        // SAFETY: the set lives through the call.
+        let result = unsafe { libc::sched_setaffinity(0, size_of_val(&self.0), &self.0) };
+        if result != 0 {
+            println!("the affinity of before cannot be set: {}", std::io::Error::last_os_error());
+        }
+    }
+}
+
 /// Puts a thread into the class SCHED_EXT.
 ///
 /// # Panics

@@ -33,11 +33,12 @@ mod tutorial;
 use std::time::Instant;
 
 use libtest_mimic::{Arguments, Trial};
+use tandem_guest_tests::OwnAffinity;
 
-/// A test by its name; says how long it took.
+/// A test by its name; says how long it took. Where the test lets its own thread run is not where the next one's may.
 fn trial(name: &'static str, test: impl FnOnce() + Send + 'static) -> Trial {
     Trial::test(name, move || {
-        let start = Instant::now();
+        let (start, _affinity) = (Instant::now(), OwnAffinity::keep());
         test();
         println!("took {:.1} s", start.elapsed().as_secs_f64());
         Ok(())
