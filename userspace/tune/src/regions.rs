@@ -13,7 +13,7 @@
 //!
 //! Two stops take some 20 us. A program of which half of each `LOOK_AFTER` regions are shorter than [`SHORTEST`] is let run
 //! without breakpoints from then on: its regions cannot be told without disturbing them. So is one that loses more than a small
-//! part of its time by stops ([`crate::stop_cost`]), of whatever thread and of regions within regions as well.
+//! part of its time by stops (`stop_cost`), of whatever thread and of regions within regions as well.
 
 mod meaning;
 mod stay;
