@@ -114,7 +114,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let shown = profile.and_then(|profile| show(arguments, &profile)).and(recorded);
     match shown {
         // How the program failed is what its caller must know.
-        Err(error) if code != 0 => eprintln!("tandem: {}", printable_lines(&format!("{error:#}"))),
+        Err(error) if code != 0 => say_line(format_args!("tandem: {}", printable_lines(&format!("{error:#}")))),
         shown => shown?,
     }
     Ok(ExitCode::from(code))
