@@ -25,16 +25,18 @@ CRASH = "#!/bin/sh\necho c > /proc/sysrq-trigger\n"
 INTERRUPTED = """
 echo 0 > /proc/sys/kernel/numa_balancing
 echo madvise > /sys/kernel/mm/transparent_hugepage/enabled
-/t/bin/tandem ab --native --workload 'crossed:--passes 1000000 --private-mib 8' --arms 'stock-nb1-thp' &
-tandem=$!
-until [ -e /t/ab/attempts/*/workload.out ]; do
-	kill -0 $tandem || exit 3
-	sleep 0.1
-done
-echo "during: $(cat /proc/sys/kernel/numa_balancing /sys/kernel/mm/transparent_hugepage/enabled)"
-kill -$1 $tandem
-wait $tandem
+# What a shell starts in the background ignores interrupts, and tandem leaves what it finds ignored: the other one waits there.
+{
+	until [ -e /t/ab/attempts/*/workload.out ]; do
+		sleep 0.1
+	done
+	echo "during: $(cat /proc/sys/kernel/numa_balancing /sys/kernel/mm/transparent_hugepage/enabled)"
+	kill -$1 $(cat /tmp/tandem.pid)
+} &
+sh -c 'echo $$ > /tmp/tandem.pid; exec "$@"' sh \
+	/t/bin/tandem ab --native --workload 'crossed:--passes 1000000 --private-mib 8' --arms 'stock-nb1-thp'
 echo "code: $?"
+kill $! 2> /dev/null
 # A killed program cannot wait for its children: they end by themselves.
 for i in $(seq 100); do
 	pidof tandem-load > /dev/null || break
