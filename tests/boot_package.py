@@ -51,7 +51,7 @@ STEPS = {
         dpkg-query --show --showformat='${Version}\\n' tandem | grep -c '^0'
         [ $old != $(agent) ] && echo restarted; systemctl is-active scx_tandem; state; grep ^dry_run $config""",
     "later": """echo 'option_of_a_later_version = 1' >> $config; systemctl restart scx_tandem 2> /dev/null; state
-        journalctl --quiet --unit=scx_tandem | grep -o 'option_of_a_later_version: there is no such option' | sort -u
+        journalctl --quiet --unit=scx_tandem | grep -o '"option_of_a_later_version": there is no such option' | sort -u
         sed -i /later_version/d $config; systemctl reset-failed scx_tandem; systemctl restart scx_tandem; state""",
     "hang": """before=$(seq); old=$(agent); kill -STOP $old
         until_true '[ $(agent) != 0 ] && [ $(agent) != '$old' ]'; until_true 'systemctl --quiet is-active scx_tandem'; [ $old != $(agent) ] && echo another agent
@@ -69,7 +69,7 @@ SAID = {
     "hang": "another agent without a gap Watchdog timeout took over the scheduler that is loaded",
     "upgrade": f"{NEWER} restarted active enabled dry_run = false",
     "downgrade": "1 restarted active enabled dry_run = false",
-    "later": "disabled option_of_a_later_version: there is no such option enabled",
+    "later": 'disabled "option_of_a_later_version": there is no such option enabled',
     "remove": f"disabled inactive /{CONFIG} 1",
 }
 
