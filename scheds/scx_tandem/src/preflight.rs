@@ -8,8 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use scx_utils::compat;
-use tandem_config::MoverName;
+use tandem_config::{MoverName, Options, Selector};
 use tandem_machine::{RivalChange, RivalWatch};
 use tracing::{info, warn};
 
@@ -17,12 +16,8 @@ use crate::load::{Loaded, loaded};
 
 /// Time between two looks for those who work against it.
 const RIVALS_EVERY: Duration = Duration::from_secs(60);
-/// Kernel functions that the scheduler cannot do without, and what they stand for.
-const NEEDED_KFUNCS: [(&str, &str); 3] = [
-    ("scx_bpf_pick_idle_cpu_node", "idle CPUs by node"),
-    ("scx_bpf_get_idle_smtmask_node", "idle cores by node"),
-    ("bpf_iter_scx_dsq_new", "walking a dispatch queue"),
-];
+/// The namespace of control groups in which their paths begin at the root of the hierarchy; the kernel made it, by this number.
+const FIRST_CONTROL_GROUPS: &str = "cgroup:[4026531835]";
 
 /// Refuses to run as anybody but root.
 pub fn check_root() -> Result<()> {
@@ -45,12 +40,33 @@ pub fn check_kernel() -> Result<()> {
             "the running kernel has no type information (/sys/kernel/btf/vmlinux): boot a kernel built with CONFIG_DEBUG_INFO_BTF"
         );
     }
-    for (kfunc, meaning) in NEEDED_KFUNCS {
-        if !compat::ksym_exists(kfunc)? {
-            bail!("the running kernel's sched_ext lacks {kfunc} ({meaning}): boot a newer kernel");
-        }
+    let missing = tandem_machine::missing_functions(Path::new("/"))
+        .context("the kernel's type information (/sys/kernel/btf/vmlinux) cannot be read")?;
+    if let Some((function, meaning)) = missing.first() {
+        bail!("the running kernel's sched_ext lacks {function} ({meaning}): boot a kernel of version 6.15 or later");
     }
-    check_isolation(&fs::read_to_string("/proc/cmdline").context("the kernel's command line cannot be read")?)
+    let command_line = fs::read_to_string("/proc/cmdline").context("the kernel's command line cannot be read")?;
+    if let Some(given) = tandem_machine::forbidding_isolation(&command_line) {
+        bail!(
+            "the kernel was booted with isolcpus={given}, with which it loads no sched_ext scheduler: boot without it, and keep \
+             tasks off CPUs by cpusets"
+        );
+    }
+    Ok(())
+}
+
+/// Says that paths of control groups mean something else here, if any is chosen by one and they do.
+pub fn warn_of_control_groups(options: &Options) {
+    let chosen = options.manage.iter().chain(&options.exclude);
+    let by_path = chosen.into_iter().find(|selector| matches!(selector, Selector::ControlGroup(_)));
+    let own = fs::read_link("/proc/self/ns/cgroup");
+    let Some(selector) = by_path.filter(|_| own.is_ok_and(|own| own.as_os_str() != FIRST_CONTROL_GROUPS)) else {
+        return;
+    };
+    warn!(
+        "{selector} counts from the control group of this container: it chooses nothing outside of it (container=all chooses \
+         what is in other containers)"
+    );
 }
 
 /// Refuses to leave moving pages to a kernel that moves none.
@@ -58,22 +74,6 @@ pub fn check_mover(mover: MoverName) -> Result<()> {
     if mover == MoverName::Kernel && !tandem_machine::kernel_balances(Path::new("/")) {
         bail!(
             "mover kernel leaves moving pages to the kernel's NUMA balancing, which is off: sysctl kernel.numa_balancing=1"
-        );
-    }
-    Ok(())
-}
-
-/// Refuses CPUs that the kernel's command line takes out of all scheduling domains: then the kernel loads no scheduler.
-fn check_isolation(command_line: &str) -> Result<()> {
-    const FLAGS: [&str; 3] = ["domain", "nohz", "managed_irq"];
-    let Some(given) = command_line.split_whitespace().rev().find_map(|word| word.strip_prefix("isolcpus=")) else {
-        return Ok(());
-    };
-    let mut flags = given.split(',').take_while(|word| FLAGS.contains(word)).peekable();
-    if flags.peek().is_none() || flags.any(|flag| flag == "domain") {
-        bail!(
-            "the kernel was booted with isolcpus={given}, with which it loads no sched_ext scheduler: boot without it, and keep \
-             tasks off CPUs by cpusets"
         );
     }
     Ok(())
@@ -102,26 +102,4 @@ pub fn check_no_other_scheduler() -> Result<()> {
         bail!("another sched_ext scheduler ({name}) is loaded: stop it first");
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cpus_outside_of_all_domains_are_refused_with_what_the_kernel_was_told() {
-        for given in
-            ["isolcpus=3", "isolcpus=domain,3", "isolcpus=nohz,domain,2-3", "isolcpus=nohz,1 quiet isolcpus=2,3"]
-        {
-            let said = check_isolation(&format!("root=/dev/vda {given} quiet\n")).unwrap_err().to_string();
-            assert!(said.contains(given.rsplit(' ').next().unwrap()) && said.contains("boot without it"), "{said}");
-        }
-    }
-
-    #[test]
-    fn other_kinds_of_isolation_are_fine() {
-        for given in ["", "nohz_full=3 rcu_nocbs=3", "isolcpus=nohz,3", "isolcpus=managed_irq,nohz,3", "noisolcpus=3"] {
-            check_isolation(given).unwrap();
-        }
-    }
 }

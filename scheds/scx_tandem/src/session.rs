@@ -34,6 +34,8 @@ const SLICE_NS: u64 = 5_000_000;
 /// For so long it is tried to begin anew on a machine that changed, so often: shorter than the unit's watchdog waits.
 const UNSETTLED: Duration = Duration::from_secs(10);
 const RETRY_AFTER: Duration = Duration::from_millis(200);
+/// An agent that fails again within this time is not begun anew.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 /// Metrics older than this (and than a lease) are not given out. As WatchdogSec of the unit.
 const HANGS: Duration = Duration::from_secs(30);
 
@@ -64,6 +66,7 @@ pub fn run(cli: &Cli, recorder: Option<Recorder>, orders: &Receiver<Order>, repo
     // An agent that was killed may have left its scheduler behind.
     let mut begun = begin(&cli, &pins).map_err(|error| give_up(&pins, error))?;
     service::ready(&mode(&cli));
+    let mut failed: Option<Instant> = None;
     loop {
         let ended = serve(begun, &mut cli, Sinks { recorder: recorder.clone(), board: &board, report }, orders);
         match ended {
@@ -85,6 +88,11 @@ pub fn run(cli: &Cli, recorder: Option<Recorder>, orders: &Receiver<Order>, repo
                 }
                 unloaded?;
                 info!("a CPU came that this machine did not have: starting again");
+            }
+            // What could not be read once is no reason to take the scheduler away from the machine.
+            Err(error) if failed.is_none_or(|at| at.elapsed() >= FORGOTTEN_AFTER) => {
+                warn!("the agent begins anew: {error:#}");
+                failed = Some(Instant::now());
             }
             Err(error) => return Err(give_up(&pins, error)),
         }
@@ -123,6 +131,7 @@ struct Begun {
 
 /// Reads the machine, begins to sample, and loads the scheduler or takes over the one that is loaded.
 fn begin(cli: &Cli, pins: &Pins) -> Result<Begun> {
+    preflight::warn_of_control_groups(&cli.options);
     let mut machine = tandem_machine::read_running().context("the machine's topology cannot be read")?;
     let calibration = calibrated(&cli.options, &mut machine.topology)?;
     let tables = Tables::new(&machine, cli.options.queue, SLICE_NS, cli.options.lease().as_nanos() as u64 * 2)?;
@@ -135,8 +144,8 @@ fn begin(cli: &Cli, pins: &Pins) -> Result<Begun> {
 /// What was measured of this machine before, put into `topology`; nothing if none is named.
 fn calibrated(options: &Options, topology: &mut Topology) -> Result<Calibration> {
     let Some(path) = &options.calibration else { return Ok(Calibration::default()) };
-    let calibration = Calibration::load(path)?;
-    calibration.apply(topology).with_context(|| path.display().to_string())?;
+    let calibration = Calibration::parse(path, &tandem_config::read_roots(path)?)?;
+    calibration.apply(topology, &tandem_sense::cpu_model()).with_context(|| path.display().to_string())?;
     options.policies_on(&calibration.parameters).map_err(anyhow::Error::msg)?;
     info!("latencies between nodes are those measured in {}", path.display());
     Ok(calibration)
@@ -177,7 +186,17 @@ fn serve(begun: Begun, cli: &mut Cli, sinks: Sinks<'_>, orders: &Receiver<Order>
     let mut agent =
         Agent::new(cli::agent_config(cli, &calibration, cpus, recorder, board)?, topology, scheduler, sensor);
     loop {
-        match agent.run(orders, report)? {
+        let ended = match agent.run(orders, report) {
+            Ok(ended) => ended,
+            Err(error) => {
+                agent.make_room(report);
+                return match load::exit_info(agent.scheduler()) {
+                    Ok(Some(exit)) => Ok(Left::Scheduler(exit)),
+                    Ok(None) | Err(_) => Err(error),
+                };
+            }
+        };
+        match ended {
             Ended::Stopped => return Ok(Left::Stopped),
             Ended::MachineChanged => return Ok(Left::MachineChanged),
             Ended::Reload => match reread(cli) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Loading, leaving, dying, taking over.
 
+use std::process::Command;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
@@ -21,6 +22,7 @@ pub fn tests() -> Vec<Trial> {
         trial("assignments_of_a_killed_agent_run_out", assignments_of_a_killed_agent_run_out),
         trial("a_new_agent_takes_over_without_a_gap", a_new_agent_takes_over_without_a_gap),
         trial("assignments_go_on_under_a_new_agent", assignments_go_on_under_a_new_agent),
+        trial("the_agent_goes_on_after_what_it_could_not_read", the_agent_goes_on_after_what_it_could_not_read),
         trial("the_scheduler_of_another_version_is_replaced", the_scheduler_of_another_version_is_replaced),
         trial("a_second_agent_is_refused", a_second_agent_is_refused),
         trial("partial_mode_leaves_normal_tasks_alone", partial_mode_leaves_normal_tasks_alone),
@@ -120,6 +122,24 @@ fn assignments_go_on_under_a_new_agent() {
         monotonic_ns() > assignment.expires_ns + 1_000_000_000
     });
     assert!(second.stop().success());
+}
+
+/// What the kernel tells of a node's memory cannot be read for a while.
+fn the_agent_goes_on_after_what_it_could_not_read() {
+    let scx = Scx::start_observing_at(200);
+    let seq = enable_seq();
+    let node = scx.topology.nodes.values().next().expect("a node").id.0;
+    let memory = format!("/sys/devices/system/node/node{node}/meminfo");
+    let run = |command: &str| {
+        let status = Command::new("/bin/sh").args(["-c", command]).status().expect("a shell is in the guest");
+        assert!(status.success(), "{command}");
+    };
+    run(&format!(": > /tmp/nothing; mount -o bind /tmp/nothing {memory}"));
+    wait_until("it noticed", || scx.log().contains("the agent begins anew"));
+    run(&format!("umount {memory}"));
+    wait_until("another agent took over", || scx.log().contains("took over the scheduler that is loaded"));
+    assert_eq!(enable_seq(), seq, "the scheduler was never away");
+    assert!(scx.stop().success());
 }
 
 /// What an upgrade and the way back find: a scheduler that another version loaded and left.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The toolbox beside a loaded scheduler, and `tandem run`, which loads one for a program.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
 use libtest_mimic::Trial;
@@ -80,6 +82,9 @@ fn what_was_measured_here_is_what_the_agent_goes_by() {
     std::fs::write(CALIBRATION, elsewhere).expect("the file was just written");
     let refused = scx_tandem_fails(program().args(["--calibration", CALIBRATION]));
     assert!(refused.message.contains("of a machine without node 0"), "{}", refused.message);
+    std::fs::set_permissions(CALIBRATION, Permissions::from_mode(0o666)).expect("the file was just written");
+    let refused = scx_tandem_fails(program().args(["--calibration", CALIBRATION]));
+    assert!(refused.message.contains("others than root may write it"), "{}", refused.message);
 }
 
 /// CPU time is that of the interval, also of a thread that comes to be managed while it runs.

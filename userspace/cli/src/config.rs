@@ -17,6 +17,9 @@ const WIDTH: usize = 100;
 
 /// What to do with the configuration.
 #[derive(Args)]
+#[command(
+    override_usage = "tandem config --show-effective [--config <FILE>] [--json] [-- <FLAG>...]\n       tandem config --check <FILE> [--json]"
+)]
 pub struct Arguments {
     /// Say of every option of scx_tandem which value it has, and where that comes from
     #[arg(long, required_unless_present = "check")]
@@ -55,9 +58,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn check_files(options: &Options, file: &ConfigFile) -> Result<()> {
     if let Some(path) = &options.calibration {
         let refusal = |why: String| file.refusal("calibration", &why);
-        let calibration = Calibration::load(path).map_err(|error| refusal(error.to_string()))?;
+        let text = tandem_config::read_roots(path).map_err(|error| refusal(error.to_string()))?;
+        let calibration = Calibration::parse(path, &text).map_err(|error| refusal(error.to_string()))?;
         let mut topology = read_running().context("the machine's topology cannot be read")?.topology;
-        let applied = calibration.apply(&mut topology);
+        let applied = calibration.apply(&mut topology, &tandem_sense::cpu_model());
         applied.map_err(|error| refusal(format!("{}: {error}", path.display())))?;
         options.policies_on(&calibration.parameters).map_err(|mistake| file.refusal(mistake.option, &mistake.what))?;
     }

@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
+use tandem_config::SamplerName;
 use tandem_sense::doctor::{CounterPmu, Examination, SamplerState, examine};
 
 use checks::{Check, Verdict};
@@ -41,7 +42,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         calibrate::run(file)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let found = Found { checks: checks::checks(Path::new("/")), examination: examine() };
+    let examination = examine();
+    let mut checks = checks::checks(Path::new("/"));
+    checks.extend(default_sampler(&examination.samplers));
+    let found = Found { checks, examination };
     let text = if arguments.json {
         serde_json::to_string_pretty(&found)? + "\n"
     } else {
@@ -49,6 +53,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     std::io::stdout().write_all(text.as_bytes()).context("standard output cannot be written")?;
     Ok(if checks::refused(&found.checks) { ExitCode::from(CANNOT_RUN) } else { ExitCode::SUCCESS })
+}
+
+/// How it is with the sampler that scx_tandem takes unless told otherwise.
+fn default_sampler(samplers: &[SamplerState]) -> Option<Check> {
+    let default = SamplerName::default().to_possible_value()?;
+    let state = samplers.iter().find(|sampler| sampler.traits.name == default.get_name())?;
+    Some(checks::sampler(state.traits.name, state.why_not.as_deref()))
 }
 
 /// Everything that was looked at.

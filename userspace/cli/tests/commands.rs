@@ -186,9 +186,16 @@ fn the_doctor_names_a_remedy_for_all_that_is_not_good() {
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
     let (words, code_with_words) = doctor(&[]);
     let checks = value["checks"].as_array().unwrap();
-    for name in
-        ["kernel", "type information", "rights", "BPF file system", "nodes", "other scheduler", "numa_balancing"]
-    {
+    for name in [
+        "kernel",
+        "type information",
+        "rights",
+        "BPF file system",
+        "nodes",
+        "other scheduler",
+        "numa_balancing",
+        "sampler",
+    ] {
         assert!(checks.iter().any(|check| check["name"] == name), "{name}");
     }
     for check in checks {

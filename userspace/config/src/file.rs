@@ -89,20 +89,28 @@ pub struct ConfigFile {
     pub(crate) entries: BTreeMap<String, Entry>,
 }
 
+/// The text of a file that becomes root's orders: it must be a regular one, belong to root and be writable by nobody else.
+///
+/// # Errors
+/// Any [`FileError`] but those of what the text says.
+pub fn read_roots(path: &Path) -> Result<String, FileError> {
+    let failed = |cause| FileError::Read { path: path.to_owned(), cause };
+    // A pipe that nobody writes to must not be waited for: it is refused as what it is.
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;
+    // Of the open file, not of the path, which may name another file by now.
+    check_owner(path, &file.metadata().map_err(failed)?, 0)?;
+    let mut text = String::new();
+    file.take(MOST_BYTES).read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
+}
+
 impl ConfigFile {
     /// Reads `path`, which must belong to root and be writable by nobody else.
     ///
     /// # Errors
     /// Any [`FileError`].
     pub fn read(path: &Path) -> Result<Self, FileError> {
-        let failed = |cause| FileError::Read { path: path.to_owned(), cause };
-        // A pipe that nobody writes to must not be waited for: it is refused as what it is.
-        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;
-        // Of the open file, not of the path, which may name another file by now.
-        check_owner(path, &file.metadata().map_err(failed)?, 0)?;
-        let mut text = String::new();
-        file.take(MOST_BYTES).read_to_string(&mut text).map_err(failed)?;
-        Self::parse(path, &text)
+        Self::parse(path, &read_roots(path)?)
     }
 
     /// Its path.

@@ -13,7 +13,7 @@ mod options;
 mod selector;
 
 pub use cli::{Cli, check_flags};
-pub use file::{ConfigFile, FileError};
+pub use file::{ConfigFile, FileError, read_roots};
 pub use layers::{Effective, Error, Setting, Source, check, environment_of, flag_of, parse};
 pub use options::{LogFormat, Mistake, MoverName, Options, QueueSharing, SamplerName, set_parameter};
 pub use selector::{Named, Selector, SelectorError};

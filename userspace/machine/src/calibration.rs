@@ -11,14 +11,6 @@ use thiserror::Error;
 /// Why a calibration cannot be used.
 #[derive(Debug, Error)]
 pub enum CalibrationError {
-    /// It cannot be read.
-    #[error("{}: cannot be read: {cause}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        cause: std::io::Error,
-    },
     /// It is no calibration.
     #[error("{}: {message}; `tandem doctor --calibrate FILE` writes one", path.display())]
     Syntax {
@@ -27,15 +19,27 @@ pub enum CalibrationError {
         /// What is wrong, and where.
         message: String,
     },
-    /// It was made elsewhere.
+    /// It was made on a machine with other nodes.
     #[error("the calibration is of a machine without node {0}: make one here with `tandem doctor --calibrate FILE`")]
-    OtherMachine(NodeId),
+    OtherNodes(NodeId),
+    /// It was made on a machine with other CPUs.
+    #[error(
+        "the calibration is of a machine with CPUs {of}, these are {here}: make one here with `tandem doctor --calibrate FILE`"
+    )]
+    OtherCpus {
+        /// The CPUs that were measured.
+        of: String,
+        /// The CPUs that are here.
+        here: String,
+    },
 }
 
 /// What was measured. Rows: nodes with the CPUs; columns: nodes with the memory; 0 where a node has none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
+    /// The model of the CPUs, as `tandem doctor` calls it.
+    pub cpu: String,
     /// The kernel's ids of the nodes, in the order of rows and columns.
     pub nodes: Vec<u32>,
     /// Latency of a load, in ns.
@@ -47,15 +51,13 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// Reads a file.
+    /// What the `text` of the file `path` says.
     ///
     /// # Errors
-    /// [`CalibrationError`] with the file and what is wrong with it.
-    pub fn load(path: &Path) -> Result<Self, CalibrationError> {
-        let read = |cause| CalibrationError::Read { path: path.to_owned(), cause };
-        let text = std::fs::read_to_string(path).map_err(read)?;
+    /// [`CalibrationError::Syntax`] with the file and what is wrong with it.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, CalibrationError> {
         let syntax = |message: String| CalibrationError::Syntax { path: path.to_owned(), message };
-        let calibration: Self = toml::from_str(&text).map_err(|error| syntax(error.message().to_owned()))?;
+        let calibration: Self = toml::from_str(text).map_err(|error| syntax(error.message().to_owned()))?;
         let nodes = calibration.nodes.len();
         for (key, rows) in [("latency_ns", &calibration.latency_ns), ("bandwidth_mb_s", &calibration.bandwidth_mb_s)] {
             if rows.len() != nodes || rows.iter().any(|row| row.len() != nodes) {
@@ -68,13 +70,17 @@ impl Calibration {
         Ok(calibration)
     }
 
-    /// Puts the measured latencies into the machine that it was measured on. Nodes that are offline now may be missing there.
+    /// Puts the measured latencies into the machine that it was measured on, whose CPUs are of the model `cpu`. Nodes that are
+    /// offline now may be missing there. Another machine with CPUs of this model and the same nodes cannot be told from it.
     ///
     /// # Errors
-    /// [`CalibrationError::OtherMachine`] for a node that was not there then.
-    pub fn apply(&self, topology: &mut Topology) -> Result<(), CalibrationError> {
+    /// [`CalibrationError::OtherCpus`]; [`CalibrationError::OtherNodes`] for a node that was not there then.
+    pub fn apply(&self, topology: &mut Topology, cpu: &str) -> Result<(), CalibrationError> {
+        if self.cpu != cpu {
+            return Err(CalibrationError::OtherCpus { of: self.cpu.clone(), here: cpu.to_owned() });
+        }
         let position = |id: NodeId| self.nodes.iter().position(|known| *known == id.0);
-        let of = |id| position(id).ok_or(CalibrationError::OtherMachine(id));
+        let of = |id| position(id).ok_or(CalibrationError::OtherNodes(id));
         let positions: Vec<usize> = topology.nodes.values().map(|node| of(node.id)).collect::<Result<_, _>>()?;
         for (node, row) in topology.nodes.values_mut().zip(positions.iter().map(|&at| &self.latency_ns[at])) {
             for (index, &column) in positions.iter().enumerate().filter(|&(_, &column)| row[column] > 0.0) {
@@ -91,8 +97,11 @@ mod tests {
     use super::*;
     use crate::MachineFile;
 
+    const CPU: &str = "GenuineIntel-6-55-7";
+
     fn calibration() -> Calibration {
         Calibration {
+            cpu: CPU.to_owned(),
             nodes: vec![0, 2, 5],
             latency_ns: vec![vec![80.0, 140.0, 200.0], vec![141.0, 81.0, 160.0], vec![0.0; 3]],
             bandwidth_mb_s: vec![vec![1e4; 3]; 3],
@@ -101,9 +110,7 @@ mod tests {
     }
 
     fn written(text: &str) -> Result<Calibration, CalibrationError> {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), text).unwrap();
-        Calibration::load(file.path())
+        Calibration::parse(Path::new("calibration.toml"), text)
     }
 
     fn machine(nodes: &[u32]) -> Topology {
@@ -133,15 +140,13 @@ mod tests {
             let error = written(&text).unwrap_err().to_string();
             assert!(error.contains(expected) && !error.contains('\n'), "{error}");
         }
-        let error = Calibration::load(Path::new("/nowhere")).unwrap_err().to_string();
-        assert!(error.starts_with("/nowhere: cannot be read"), "{error}");
     }
 
     #[test]
     fn measured_latencies_replace_those_of_distances_by_the_kernels_ids() {
         let mut topology = machine(&[0, 5]);
         let before = topology.nodes[NodeIndex(1)].latency_ns.clone();
-        calibration().apply(&mut topology).unwrap();
+        calibration().apply(&mut topology, CPU).unwrap();
         let rows: Vec<Vec<f64>> =
             topology.nodes.values().map(|node| node.latency_ns.values().copied().collect()).collect();
         assert_eq!(rows[0], [80.0, 200.0], "node 2 is offline");
@@ -150,8 +155,10 @@ mod tests {
     }
 
     #[test]
-    fn another_machines_calibration_is_refused_by_its_node() {
-        let error = calibration().apply(&mut machine(&[0, 1])).unwrap_err().to_string();
+    fn another_machines_calibration_is_refused_by_its_nodes_or_its_cpus() {
+        let error = calibration().apply(&mut machine(&[0, 1]), CPU).unwrap_err().to_string();
         assert!(error.contains("without node 1"), "{error}");
+        let error = calibration().apply(&mut machine(&[0, 2]), "AuthenticAMD-25-1-1").unwrap_err().to_string();
+        assert!(error.contains("CPUs GenuineIntel-6-55-7, these are AuthenticAMD-25-1-1"), "{error}");
     }
 }

@@ -68,6 +68,11 @@ pub struct CounterPmu {
     pub counters: BTreeMap<&'static str, Option<Vec<String>>>,
 }
 
+/// The model of this machine's first CPU, in the form of the kernel's event tables.
+pub fn cpu_model() -> String {
+    model::read(Path::new("/")).model.to_string()
+}
+
 /// Examines this machine.
 pub fn examine() -> Examination {
     let root = Path::new("/");

@@ -40,6 +40,7 @@ mod turning;
 pub use access::{Access, Batch, Counts, LineCounts, Measured, Sampler, SamplerTraits, Window};
 pub use affinity::AffinityConfig;
 pub use device::{Device, DeviceConfig, DeviceCounters, DeviceError};
+pub use doctor::cpu_model;
 pub use fault::{Fault, FaultConfig, FaultCounters, FaultError};
 pub use lookahead::{Lookahead, LookaheadConfig, LookaheadCounters, LookaheadError, StopReason};
 pub use samplers::{SamplerChoice, SamplerCounters, SamplerError, SamplerKind};

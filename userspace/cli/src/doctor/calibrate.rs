@@ -80,6 +80,7 @@ fn calibrate(machine: &RunningMachine) -> Result<Calibration> {
         rows.iter().map(|row| row.iter().map(|value| value.unwrap_or(0.0)).collect()).collect()
     };
     Ok(Calibration {
+        cpu: tandem_sense::cpu_model(),
         nodes: topology.nodes.values().map(|node| node.id.0).collect(),
         parameters: thresholds(machine, &measured, each)?
             .into_iter()

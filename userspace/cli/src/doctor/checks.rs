@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use tandem_machine::{RivalKind, parent_of, process_text};
 
-/// CAP_SYS_ADMIN, CAP_PERFMON and CAP_BPF.
-const CAPABILITIES: [(u32, &str); 3] = [(21, "CAP_SYS_ADMIN"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
+/// Without these it cannot be loaded.
+const CAPABILITIES_TO_LOAD: [(u32, &str); 3] = [(21, "CAP_SYS_ADMIN"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
+/// Without these it can see and place the processes of its own user only, and lend no threads.
+const CAPABILITIES_TO_PLACE: [(u32, &str); 2] = [(19, "CAP_SYS_PTRACE"), (23, "CAP_SYS_NICE")];
 /// How serious a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -47,6 +49,7 @@ fn not_good(name: &'static str, verdict: Verdict, found: impl Into<String>, reme
 pub fn checks(root: &Path) -> Vec<Check> {
     let mut checks =
         vec![kernel(root), type_information(root), rights(root), file_system(root), nodes(root), other_scheduler(root)];
+    checks.extend(isolation(root));
     checks.push(numa_balancing(root));
     checks.extend(rivals(root));
     checks.push(zone_reclaim(root));
@@ -64,44 +67,73 @@ fn text(root: &Path, path: &str) -> Option<String> {
 
 fn kernel(root: &Path) -> Check {
     let release = text(root, "proc/sys/kernel/osrelease").unwrap_or_else(|| "of unknown release".to_owned());
-    if root.join("sys/kernel/sched_ext").exists() {
-        return good("kernel", format!("Linux {release} has sched_ext"));
+    let refused = |lacks: String| {
+        let remedy = "boot a kernel of version 6.15 or later that is built with CONFIG_SCHED_CLASS_EXT";
+        not_good("kernel", Verdict::Bad, format!("Linux {release} {lacks}"), remedy)
+    };
+    if !root.join("sys/kernel/sched_ext").exists() {
+        return refused("has no sched_ext".to_owned());
     }
-    not_good(
-        "kernel",
-        Verdict::Bad,
-        format!("Linux {release} has no sched_ext"),
-        "boot a kernel of version 6.15 or later that is built with CONFIG_SCHED_CLASS_EXT",
-    )
+    // A kernel that describes nothing has a finding of its own.
+    match tandem_machine::missing_functions(root).unwrap_or_default().first() {
+        Some((function, meaning)) => refused(format!("has sched_ext, which lacks {function} ({meaning})")),
+        None => good("kernel", format!("Linux {release} has sched_ext")),
+    }
 }
 
 fn type_information(root: &Path) -> Check {
-    if root.join("sys/kernel/btf/vmlinux").exists() {
-        return good("type information", "the kernel describes its types (BTF)");
+    match tandem_machine::missing_functions(root) {
+        Ok(_) => good("type information", "the kernel describes its types (BTF)"),
+        Err(error) => not_good(
+            "type information",
+            Verdict::Bad,
+            format!("the kernel does not describe its types: /sys/kernel/btf/vmlinux: {error}"),
+            "boot a kernel that is built with CONFIG_DEBUG_INFO_BTF",
+        ),
     }
-    not_good(
-        "type information",
-        Verdict::Bad,
-        "the kernel does not describe its types: /sys/kernel/btf/vmlinux is missing",
-        "boot a kernel that is built with CONFIG_DEBUG_INFO_BTF",
-    )
+}
+
+/// CPUs that the kernel's command line takes out of all scheduling domains.
+fn isolation(root: &Path) -> Option<Check> {
+    let command_line = text(root, "proc/cmdline")?;
+    let given = tandem_machine::forbidding_isolation(&command_line)?;
+    let found = format!("the kernel was booted with isolcpus={given}, with which it loads no sched_ext scheduler");
+    Some(not_good("isolation", Verdict::Bad, found, "boot without it, and keep tasks off CPUs by cpusets"))
 }
 
 fn rights(root: &Path) -> Check {
     let status = text(root, "proc/self/status").unwrap_or_default();
     let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let held = line("CapEff:").and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or(0);
-    let missing: Vec<&str> =
-        CAPABILITIES.iter().filter(|(bit, _)| held & (1 << bit) == 0).map(|&(_, name)| name).collect();
-    let root_user = line("Uid:").and_then(|ids| ids.split_whitespace().nth(1)) == Some("0");
-    match (root_user, missing.is_empty()) {
-        (true, true) => good("rights", "root, with all that is needed"),
-        (false, _) => not_good("rights", Verdict::Bad, "not root", "run scx_tandem as root"),
-        (true, false) => not_good(
-            "rights",
+    let missing = |needed: &[(u32, &str)]| {
+        let names: Vec<&str> = needed.iter().filter(|(bit, _)| held & (1 << bit) == 0).map(|&(_, name)| name).collect();
+        names.join(", ")
+    };
+    let (to_load, to_place) = (missing(&CAPABILITIES_TO_LOAD), missing(&CAPABILITIES_TO_PLACE));
+    let without = |verdict, names: &str| {
+        let remedy = "give the container or service these capabilities";
+        not_good("rights", verdict, format!("root without {names}"), remedy)
+    };
+    if line("Uid:").and_then(|ids| ids.split_whitespace().nth(1)) != Some("0") {
+        not_good("rights", Verdict::Bad, "not root", "run scx_tandem as root")
+    } else if !to_load.is_empty() {
+        without(Verdict::Bad, &to_load)
+    } else if !to_place.is_empty() {
+        without(Verdict::Warning, &format!("{to_place}: threads and pages of other users stay where they are"))
+    } else {
+        good("rights", "root, with all that is needed")
+    }
+}
+
+/// Whether the sampler works that scx_tandem takes where nothing else is asked for; `why_not` as examined.
+pub fn sampler(name: &str, why_not: Option<&str>) -> Check {
+    match why_not {
+        None => good("sampler", format!("{name}, the default, works")),
+        Some(why_not) => not_good(
+            "sampler",
             Verdict::Bad,
-            format!("root without {}", missing.join(", ")),
-            "give the container or service these capabilities",
+            format!("{name}, the default, does not work: {why_not}"),
+            "choose one that works with --sampler, see below",
         ),
     }
 }
@@ -229,6 +261,8 @@ mod tests {
 
     use super::*;
 
+    const FUNCTIONS: &str = "\0scx_bpf_pick_idle_cpu_node\0scx_bpf_get_idle_smtmask_node\0bpf_iter_scx_dsq_new\0";
+
     /// A machine on which all is well.
     fn machine() -> TempDir {
         let machine = tempfile::tempdir().unwrap();
@@ -240,7 +274,8 @@ mod tests {
             ("proc/mounts", "bpf /sys/fs/bpf bpf rw 0 0\n"),
             ("proc/1/comm", "systemd\n"),
             ("sys/kernel/sched_ext/state", "disabled\n"),
-            ("sys/kernel/btf/vmlinux", ""),
+            ("sys/kernel/btf/vmlinux", FUNCTIONS),
+            ("proc/cmdline", "root=/dev/vda quiet\n"),
             ("sys/devices/system/node/node0/cpulist", "0-3\n"),
             ("sys/devices/system/node/node5/cpulist", "4-7\n"),
         ] {
@@ -283,6 +318,8 @@ mod tests {
         for (path, text, name) in [
             ("proc/self/status", "Uid:\t1000\t1000\t0\t0\nCapEff:\t0\n", "rights"),
             ("proc/self/status", "Uid:\t0\t0\t0\t0\nCapEff:\t00000000a80425fb\n", "rights"),
+            ("sys/kernel/btf/vmlinux", "\0bpf_iter_scx_dsq_new\0", "kernel"),
+            ("proc/cmdline", "isolcpus=3 quiet\n", "isolation"),
             ("proc/mounts", "sysfs /sys sysfs rw 0 0\n", "BPF file system"),
             ("sys/kernel/sched_ext/root/ops", "layered_1.1\n", "other scheduler"),
             ("sys/devices/system/node/node5/cpulist", "\n", "nodes"),
@@ -296,6 +333,13 @@ mod tests {
             fs::remove_dir_all(machine.path().join(path)).unwrap();
             assert_eq!(not_good_ones(&machine), [(name, Verdict::Bad)], "{path}");
         }
+    }
+
+    #[test]
+    fn a_default_sampler_that_does_not_work_keeps_it_from_running() {
+        assert_eq!(sampler("lookahead", None).verdict, Verdict::Good);
+        let refused = sampler("lookahead", Some("this machine is no x86-64"));
+        assert_eq!((refused.verdict, refused.found.ends_with("no x86-64")), (Verdict::Bad, true));
     }
 
     #[test]
@@ -313,6 +357,7 @@ mod tests {
     fn what_works_against_it_is_a_warning() {
         for (path, text, name) in [
             ("proc/77/comm", "numad\n", "rivals"),
+            ("proc/self/status", "Uid:\t0\t0\t0\t0\nCapEff:\t000001fffff7ffff\n", "rights"),
             ("sys/kernel/mm/ksm/run", "1\n", "KSM"),
             ("proc/sys/kernel/numa_balancing", "2\n", "numa_balancing"),
             ("proc/sys/vm/zone_reclaim_mode", "1\n", "zone_reclaim_mode"),
