@@ -32,6 +32,8 @@ struct bandwidth {
 static struct bandwidth bandwidths[MAX_GROUPS];
 /* Whether any group ever had a limit. */
 static bool has_limits;
+/* When the first of those that wait may go on, as far as is known. */
+static u64 release_at_ns;
 
 static void set_bandwidth(u32 at, u64 period_us, u64 quota_us, u64 burst_us)
 {
@@ -39,8 +41,10 @@ static void set_bandwidth(u32 at, u64 period_us, u64 quota_us, u64 burst_us)
 	bool limited = at && quota_us && period_us && quota_us != ~0ULL;
 
 	bandwidth->quota_ns = 0;
-	if (!limited)
+	if (!limited) {
+		release_at_ns = 0;
 		return;
+	}
 	bandwidth->period_ns = period_us * 1000;
 	bandwidth->burst_ns = burst_us * 1000;
 	bandwidth->left_ns = quota_us * 1000;
@@ -48,16 +52,17 @@ static void set_bandwidth(u32 at, u64 period_us, u64 quota_us, u64 burst_us)
 	barrier();
 	bandwidth->quota_ns = quota_us * 1000;
 	has_limits = true;
+	release_at_ns = 0;
 }
 
-/* Whether the group of @bandwidth has to wait for its next period. */
-static bool is_used_up(struct bandwidth *bandwidth, u64 now)
+/* Until when the group of @bandwidth has to wait, if it used up its quota; else 0. */
+static u64 used_up_until(struct bandwidth *bandwidth, u64 now)
 {
 	u64 quota = bandwidth->quota_ns, end = bandwidth->end_ns, period = bandwidth->period_ns;
 	u64 periods;
 
 	if (!quota || !period)
-		return false;
+		return 0;
 	if (now >= end) {
 		periods = (now - end) / period + 1;
 		/* Whoever ends the period refills. */
@@ -69,27 +74,38 @@ static bool is_used_up(struct bandwidth *bandwidth, u64 now)
 				rules_refilled(left, quota, bandwidth->burst_ns, periods) - left);
 		}
 	}
-	return bandwidth->left_ns <= 0;
+	return bandwidth->left_ns <= 0 ? bandwidth->end_ns : 0;
 }
 
-/* Whether the group of a task, or one above it, has used up its quota. */
-static bool is_throttled(const struct task_ctx *tctx)
+/*
+ * Until when a task has to wait at least, because its group or one above it has used up its quota;
+ * 0 if none has.
+ */
+static u64 throttled_until(const struct task_ctx *tctx)
 {
 	u32 at = tctx->group, level;
-	bool throttled = false;
-	u64 now;
+	u64 now, until = 0;
 
 	/* Asked at every switch: the clock is read only where there are limits. */
 	if (!has_limits)
-		return false;
+		return 0;
 	now = bpf_ktime_get_ns();
 	bpf_for (level, 0, MAX_GROUP_DEPTH) {
+		u64 end;
+
 		if (!at)
 			break;
-		throttled |= is_used_up(&bandwidths[group_at(at)], now);
+		end = used_up_until(&bandwidths[group_at(at)], now);
+		if (end > until)
+			until = end;
 		at = groups[group_at(at)].parent;
 	}
-	return throttled;
+	return until;
+}
+
+static bool is_throttled(const struct task_ctx *tctx)
+{
+	return throttled_until(tctx) != 0;
 }
 
 /* Takes @ran_ns from what the group of a task has left, and the groups above it. */

@@ -36,7 +36,7 @@ struct group {
 	/* What it counts for in its parent's sum: its weight, or 0 without runnable tasks. */
 	u32 part;
 	u32 parent;
-};
+} OWN_CACHE_LINE;
 static struct group groups[MAX_GROUPS];
 
 /* Groups that do not exist any more, and how many were ever used. Written under the kernel's
@@ -151,8 +151,12 @@ static s32 add_group(struct cgroup *cgrp, u32 weight)
 	u32 parent = parent_group(cgrp), at, *number;
 
 	number = bpf_cgrp_storage_get(&group_numbers, cgrp, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!number)
-		return -ENOMEM;
+	/* Without memory for its number it counts as part of the root: no reason to refuse the
+	 * group. */
+	if (!number) {
+		count(TANDEM_STAT_GROUP_NO_ROOM);
+		return 0;
+	}
 	if (!cgrp->level) {
 		*number = 0;
 		return 0;

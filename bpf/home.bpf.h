@@ -53,12 +53,20 @@ static u32 assigned_node(struct task_ctx *tctx)
 
 	if (node == TANDEM_NO_NODE)
 		return node;
-	if (bpf_ktime_get_ns() >= tctx->expires_ns) {
-		tctx->assigned = TANDEM_NO_NODE;
-		count(TANDEM_STAT_LEASE_EXPIRED);
-		return TANDEM_NO_NODE;
+	if (bpf_ktime_get_ns() < tctx->expires_ns)
+		return node;
+	node = __sync_lock_test_and_set(&tctx->assigned, TANDEM_NO_NODE);
+	/*
+	 * The agent's program may have renewed the lease just now. It writes when that ends before
+	 * it writes the node: what was taken away with a lease that runs is put back, unless it did
+	 * so.
+	 */
+	if (node != TANDEM_NO_NODE && bpf_ktime_get_ns() < tctx->expires_ns) {
+		__sync_val_compare_and_swap(&tctx->assigned, TANDEM_NO_NODE, node);
+		return node;
 	}
-	return node;
+	count(TANDEM_STAT_LEASE_EXPIRED);
+	return TANDEM_NO_NODE;
 }
 
 static u32 nearest_allowed(const struct task_ctx *tctx, u32 node)

@@ -192,19 +192,41 @@ __noinline u32 roomiest_node(u32 allowed, u32 home)
 	return best;
 }
 
+/* The kernel's own account of what this CPU is in the midst of, with a bit for softirqs. */
+extern const int __preempt_count __ksym __weak;
+#define SERVING_SOFTIRQ 0x100
+
+/*
+ * The task that wakes another one and is about to sleep, as the kernel expects (SCX_WAKE_SYNC);
+ * NULL without one. Not one of the kernel's, which wakes others on behalf of interrupts; nor
+ * whoever was hit by an interrupt that brought what the woken one waits for. Sockets of this
+ * machine wake from the same code, on behalf of the task that sends: that one was woken not long
+ * ago itself.
+ */
+static struct task_struct *sync_waker(u64 wake_flags)
+{
+	struct task_struct *waker = bpf_get_current_task_btf();
+	struct task_ctx *tctx;
+
+	if (!(wake_flags & SCX_WAKE_SYNC) || (waker->flags & PF_KTHREAD))
+		return NULL;
+	if (!bpf_ksym_exists(&__preempt_count) ||
+	    !(*(int *)bpf_this_cpu_ptr(&__preempt_count) & SERVING_SOFTIRQ))
+		return waker;
+	tctx = task_ctx_of(waker);
+	return tctx && bpf_ktime_get_ns() - tctx->woken_ns < slice_ns ? waker : NULL;
+}
+
 /*
  * The home of a task that is woken, @home so far: that of the task which mostly wakes it, if that
  * is at home here and about to sleep, and so leaves room. What both write would travel between the
  * nodes each time.
  */
-static u32 home_with_partner(struct task_ctx *tctx, u32 home, u64 wake_flags)
+static u32 home_with_partner(struct task_ctx *tctx, u32 home, struct task_struct *waker)
 {
-	struct task_struct *waker = bpf_get_current_task_btf();
 	u32 node = node_of_cpu(bpf_get_smp_processor_id());
 	struct task_ctx *partner;
 
-	if (!(wake_flags & SCX_WAKE_SYNC) || (waker->flags & PF_KTHREAD))
-		return home;
 	note_waker(tctx, waker->pid);
 	if (!rules_is_partner(tctx->partner_votes) || node == home || !node_allowed(tctx, node) ||
 	    room_on(node) < 0 || assigned_node(tctx) != TANDEM_NO_NODE)
@@ -303,20 +325,16 @@ static bool is_of_higher_class(const struct task_struct *p)
 }
 
 /*
- * The CPU of a task that wakes @p and is about to sleep, if it belongs to @home
+ * The CPU of @waker, which wakes @p and is about to sleep, if it belongs to @home
  * and nothing else waits there: what they share is in its cache. That it is about
- * to sleep is what the kernel expects, no promise: a real-time thread that goes
- * on would keep @p waiting, and so would one of the kernel's, which wakes others
- * on behalf of interrupts.
+ * to sleep is no promise: a real-time thread that goes on would keep @p waiting.
  */
-static s32 waker_cpu(struct task_struct *p, u32 home, u64 wake_flags)
+static s32 waker_cpu(struct task_struct *p, u32 home, const struct task_struct *waker)
 {
-	struct task_struct *waker = bpf_get_current_task_btf();
 	s32 cpu = bpf_get_smp_processor_id();
 
-	if (!(wake_flags & SCX_WAKE_SYNC) || node_of_cpu(cpu) != home ||
-	    !bpf_cpumask_test_cpu(cpu, p->cpus_ptr) || is_of_higher_class(waker) ||
-	    (waker->flags & PF_KTHREAD))
+	if (node_of_cpu(cpu) != home || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr) ||
+	    is_of_higher_class(waker))
 		return -EBUSY;
 	if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0 ||
 	    scx_bpf_dsq_nr_queued(cpu_dsq(cpu)) > 0 ||

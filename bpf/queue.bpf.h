@@ -22,6 +22,8 @@ enum {
 	PREEMPT_TRIES = 4,
 	/* How long the kernel may take from looking for idle CPUs to inserting a task. */
 	ARRIVAL_NS = 20000,
+	/* Of signal 9 in the first word of a set of signals. */
+	SIGKILL_BIT = 1 << 8,
 };
 
 /*
@@ -29,6 +31,14 @@ enum {
  * the verifier follow every round of a loop for itself.
  */
 static volatile u32 unknown_zero;
+
+/*
+ * CPUs whose own queue got a task while they were not idle, as rounds of the timer in which they
+ * are still looked at, and whether there are any: see wake_for_own().
+ */
+enum { OWN_ROUNDS = 2 };
+static u8 own_rounds[TANDEM_MAX_CPUS];
+static bool own_to_look_at;
 
 /*
  * When a task was last put into a queue of each node while no CPU there was idle.
@@ -65,6 +75,19 @@ static void look_on(s32 cpu)
 		kick(cpu, SCX_KICK_IDLE);
 }
 
+/*
+ * Notes that a task waits for a CPU, if it does not already. Who takes it out of a queue to give it
+ * another weight or other CPUs puts it back: the wait goes on, as it does for the kernel's
+ * watchdog.
+ */
+static void note_waiting(struct task_ctx *tctx, u64 now)
+{
+	if (tctx->queued_since_ns)
+		return;
+	tctx->queued_since_ns = now;
+	tctx->waiting_since_ns = now;
+}
+
 static u64 waited_ns(const struct task_ctx *tctx)
 {
 	u64 since = tctx->queued_since_ns;
@@ -98,6 +121,14 @@ static void preempt_for(struct task_struct *p, u32 queue, u64 vtime)
 	}
 }
 
+/* The slice of a task that enters @dsq, which so many CPUs serve. */
+static u64 slice_in(u32 dsq, u32 cpus)
+{
+	s32 queued = scx_bpf_dsq_nr_queued(dsq);
+
+	return rules_slice_ns(queued > 0 ? queued : 0, cpus, slice_ns);
+}
+
 static void queue_shared(struct task_struct *p, struct task_ctx *tctx, u32 queue, u64 enq_flags)
 {
 	u32 node = node_of_queue(queue);
@@ -105,10 +136,12 @@ static void queue_shared(struct task_struct *p, struct task_ctx *tctx, u32 queue
 	s32 cpu;
 
 	/* Before it is inserted: from then on another CPU may run it. */
-	tctx->queued_since_ns = bpf_ktime_get_ns();
+	note_waiting(tctx, bpf_ktime_get_ns());
 	tctx->home_cpu_woken = false;
 	tctx->waits = true;
-	scx_bpf_dsq_insert_vtime(p, shared_dsq(queue), slice_ns, vtime, enq_flags);
+	scx_bpf_dsq_insert_vtime(p, shared_dsq(queue),
+				 slice_in(shared_dsq(queue), nr_cpus_of_queue(queue)), vtime,
+				 enq_flags);
 	count(TANDEM_STAT_QUEUED);
 	cpu = pick_idle_near(p, node, queue, SCX_PICK_IDLE_CORE);
 	if (cpu < 0)
@@ -127,25 +160,35 @@ static void queue_shared(struct task_struct *p, struct task_ctx *tctx, u32 queue
 	}
 }
 
+/* Wakes @cpu, in whose own queue a task is put, or lets the timer look after it. */
+static void wake_for_pinned(s32 cpu)
+{
+	if (scx_bpf_test_and_clear_cpu_idle(cpu)) {
+		kick(cpu, SCX_KICK_IDLE);
+		return;
+	}
+	own_rounds[cpu_at(cpu)] = OWN_ROUNDS;
+	if (!own_to_look_at)
+		own_to_look_at = true;
+}
+
 /* Queues a task that may run on @cpu only. */
 static void queue_on_cpu(struct task_struct *p, struct task_ctx *tctx, s32 cpu, u64 enq_flags)
 {
-	u64 vtime = enter_own(p, tctx, cpu);
+	u64 vtime = enter_own(p, tctx, cpu), now = bpf_ktime_get_ns();
 
 	/* An offline CPU serves no queue; the kernel moves on what is on the CPU itself. */
 	if (!cpu_is_online[cpu_at(cpu)]) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
 		return;
 	}
-	tctx->queued_since_ns = bpf_ktime_get_ns();
+	note_waiting(tctx, now);
 	tctx->home_cpu_woken = false;
 	tctx->waits = true;
-	scx_bpf_dsq_insert_vtime(p, cpu_dsq(cpu), slice_ns, vtime, enq_flags);
+	scx_bpf_dsq_insert_vtime(p, cpu_dsq(cpu), slice_in(cpu_dsq(cpu), 1), vtime, enq_flags);
 	count(TANDEM_STAT_QUEUED_ON_CPU);
-	if (scx_bpf_test_and_clear_cpu_idle(cpu)) {
-		kick(cpu, SCX_KICK_IDLE);
-	} else if ((enq_flags & SCX_ENQ_WAKEUP) &&
-		   preempts(cpu, vtime + own_offset(cpu), tctx->queued_since_ns)) {
+	wake_for_pinned(cpu);
+	if ((enq_flags & SCX_ENQ_WAKEUP) && preempts(cpu, vtime + own_offset(cpu), now)) {
 		count(TANDEM_STAT_PREEMPTED);
 		kick(cpu, SCX_KICK_PREEMPT);
 	}
@@ -285,13 +328,26 @@ static bool move_to(struct bpf_iter_scx_dsq *it, struct task_struct *p, struct t
 	return true;
 }
 
-/* Lets @p wait if its control group has used up its quota. */
+/* Whether @p is about to end: who waits for its memory or its locks waits for it. */
+static bool is_dying(const struct task_struct *p)
+{
+	return (p->flags & PF_EXITING) || (p->pending.signal.sig[0] & SIGKILL_BIT);
+}
+
+/*
+ * Lets @p wait if its control group has used up its quota. Not on a CPU that is leaving: the kernel
+ * waits until nothing is there.
+ */
 static bool throttle(struct task_struct *p, struct task_ctx *tctx, u64 enq_flags)
 {
-	if (!is_throttled(tctx))
+	u64 until = throttled_until(tctx);
+
+	if (!until || is_dying(p) || !cpu_is_online[cpu_at(scx_bpf_task_cpu(p))])
 		return false;
 	claim(tctx, TANDEM_NO_QUEUE);
-	tctx->queued_since_ns = bpf_ktime_get_ns();
+	note_waiting(tctx, bpf_ktime_get_ns());
+	if (until < release_at_ns)
+		release_at_ns = until;
 	tctx->waits = false;
 	count(TANDEM_STAT_THROTTLED);
 	/* In the order of arrival: what orders it elsewhere stays as it is. */
@@ -326,13 +382,20 @@ static s32 make_queues(void)
 	return scx_bpf_create_dsq(THROTTLED_DSQ, NUMA_NO_NODE);
 }
 
-/* Gives what waits for @cpu alone back to the kernel, which finds another CPU for it. */
-static void empty_queue_of(s32 cpu)
+/*
+ * Gives what waits for @cpu alone back to the kernel, which finds another CPU for it; and what
+ * waits there for its control group's next period, which is queued anew where it goes on.
+ */
+static void empty_queues_of(s32 cpu)
 {
 	struct task_struct *p;
 
 	bpf_for_each (scx_dsq, p, cpu_dsq(cpu), 0)
 		scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0);
+	bpf_for_each (scx_dsq, p, THROTTLED_DSQ, 0) {
+		if (scx_bpf_task_cpu(p) == cpu)
+			scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0);
+	}
 }
 
 #endif /* __TANDEM_QUEUE_BPF_H */

@@ -128,6 +128,24 @@ static inline u64 rules_own_vtime(u64 own, u64 shared, u64 offset)
  */
 #define RULES_MAX_WAIT_NS (2000 * 1000 * 1000ULL)
 
+/* Tasks for each CPU up to which slices are whole, and the least slice. */
+#define RULES_MOST_SLICES 1000
+#define RULES_LEAST_SLICE_NS (200 * 1000ULL)
+
+/*
+ * The slice of a task that is queued behind @queued others which @cpus share. With very many of
+ * them it is shorter, so that each gets its turn well before the kernel ejects the scheduler.
+ */
+static inline u64 rules_slice_ns(u32 queued, u32 cpus, u64 slice_ns)
+{
+	u64 whole = (u64)cpus * RULES_MOST_SLICES, least;
+
+	if (queued <= whole || !cpus)
+		return slice_ns;
+	least = slice_ns < RULES_LEAST_SLICE_NS ? slice_ns : RULES_LEAST_SLICE_NS;
+	return slice_ns * whole / queued > least ? slice_ns * whole / queued : least;
+}
+
 /* Whether a task that has waited for @waited_ns goes before all others. */
 static inline bool rules_is_starving(u64 waited_ns)
 {

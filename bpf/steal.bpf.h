@@ -83,20 +83,19 @@ static bool help_others(s32 cpu, u32 node)
 }
 
 /*
- * Wakes the CPUs that serve @queue and run nothing of ours:
+ * Wakes the CPUs that serve @queue, may run @p and run nothing of ours:
  * whoever queued the task may have found none, since a CPU that comes online, or
  * leaves another scheduling class, is not marked idle before it was idle once.
  */
-__noinline int wake_unused(u32 queue)
+static void wake_unused(const struct task_struct *p, u32 queue)
 {
 	u32 cpu;
 
 	bpf_for (cpu, 0, nr_cpus) {
 		if (queue_of_cpu(cpu) == queue && cpu_is_online[cpu_at(cpu)] &&
-		    !running_tasks[cpu_at(cpu)].weight)
+		    !running_tasks[cpu_at(cpu)].weight && bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			kick(cpu, SCX_KICK_IDLE);
 	}
-	return 0;
 }
 
 /* Wakes an idle CPU for the first tasks of @queue whose wait exceeds its price somewhere. */
@@ -106,9 +105,10 @@ static void rescue_from(u32 queue)
 	struct task_struct *p;
 	u32 looked_at = unknown_zero;
 
+	bool woken = false;
+
 	if (scx_bpf_dsq_nr_queued(shared_dsq(queue)) <= 0)
 		return;
-	wake_unused(queue);
 	bpf_for_each (scx_dsq, p, shared_dsq(queue), 0) {
 		struct task_ctx *tctx;
 		u32 rank;
@@ -118,6 +118,10 @@ static void rescue_from(u32 queue)
 		tctx = task_ctx_of(p);
 		if (!tctx)
 			continue;
+		/* One that may run everywhere had all of them woken. */
+		if (!woken)
+			wake_unused(p, queue);
+		woken |= p->nr_cpus_allowed >= nr_online;
 		bpf_for (rank, 0, nr_near_nodes(home)) {
 			u32 node = near_node(home, rank);
 			s32 cpu;

@@ -31,6 +31,7 @@ UEI_DEFINE(uei);
 
 s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
+	struct task_struct *waker = sync_waker(wake_flags);
 	struct task_ctx *tctx = task_ctx_of(p);
 	u32 home, queue;
 	s32 cpu;
@@ -44,14 +45,14 @@ s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 		return prev_cpu;
 	if (wake_flags & SCX_WAKE_FORK)
 		home = first_home(p, tctx, home);
-	else
-		home = home_with_partner(tctx, home, wake_flags);
+	else if (waker)
+		home = home_with_partner(tctx, home, waker);
 	queue = queue_at_home(p, tctx, home);
 	if (!is_queue(queue))
 		return prev_cpu;
 	cpu = pick_idle_home(p, home, queue, prev_cpu);
-	if (cpu < 0)
-		cpu = waker_cpu(p, home, wake_flags);
+	if (cpu < 0 && waker)
+		cpu = waker_cpu(p, home, waker);
 	if (cpu < 0)
 		cpu = pick_idle_remote(p, tctx, home);
 	if (cpu < 0)
@@ -209,7 +210,8 @@ void BPF_STRUCT_OPS(tandem_runnable, struct task_struct *p, u64 enq_flags)
 	if (!tctx)
 		return;
 	/* Here, where the CPU on which it will run comes by mostly, not where it was woken. */
-	tctx->queued_since_ns = bpf_ktime_get_ns();
+	tctx->woken_ns = bpf_ktime_get_ns();
+	note_waiting(tctx, tctx->woken_ns);
 	claim(tctx, queue_at_home(p, tctx, home_of(p, tctx, scx_bpf_task_cpu(p))));
 	count_in_group(p, tctx, true);
 }
@@ -223,6 +225,8 @@ void BPF_STRUCT_OPS(tandem_quiescent, struct task_struct *p, u64 deq_flags)
 	claim(tctx, TANDEM_NO_QUEUE);
 	count_in_group(p, tctx, false);
 	tctx->ran = false;
+	if (deq_flags & SCX_DEQ_SLEEP)
+		tctx->queued_since_ns = 0;
 }
 
 void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)
@@ -285,7 +289,7 @@ void BPF_STRUCT_OPS(tandem_cpu_offline, s32 cpu)
 	u32 queue = queue_of_cpu(cpu);
 
 	note_cpu(cpu, false);
-	empty_queue_of(cpu);
+	empty_queues_of(cpu);
 	if (is_queue(queue))
 		rehome(queue);
 }
@@ -307,8 +311,12 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(tandem_init_task, struct task_struct *p,
 	struct task_ctx *tctx, *parent = NULL;
 
 	tctx = bpf_task_storage_get(&task_contexts, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!tctx)
-		return -ENOMEM;
+	/* Without memory for its context it is scheduled all the same, as one that nothing is known
+	 * of. */
+	if (!tctx) {
+		count(TANDEM_STAT_NO_CONTEXT);
+		return 0;
+	}
 	/* A new thread's memory is where its parent's is. */
 	if (args->fork)
 		parent = bpf_task_storage_get(&task_contexts, bpf_get_current_task_btf(), 0, 0);
@@ -332,6 +340,8 @@ void BPF_STRUCT_OPS(tandem_exit_task, struct task_struct *p, struct scx_exit_tas
 
 	if (!tctx)
 		return;
+	/* The timer may have moved it just when it ended. */
+	claim(tctx, TANDEM_NO_QUEUE);
 	count(TANDEM_STAT_TASK_GONE);
 	note_end(tctx->home, p->pid);
 }
@@ -343,6 +353,8 @@ void BPF_STRUCT_OPS(tandem_enable, struct task_struct *p)
 	if (!tctx)
 		return;
 	note_affinity(p, tctx);
+	/* It may have left for another class while it waited. */
+	tctx->queued_since_ns = 0;
 	scx_bpf_task_set_dsq_vtime(p, vtime_of(tctx->vtime_dsq));
 }
 
@@ -386,8 +398,10 @@ void BPF_STRUCT_OPS(tandem_cgroup_move, struct task_struct *p, struct cgroup *fr
 {
 	struct task_ctx *tctx = task_ctx_of(p);
 
-	if (tctx)
-		tctx->group = group_of(to);
+	if (!tctx)
+		return;
+	tctx->group = group_of(to);
+	release_at_ns = 0;
 }
 
 void BPF_STRUCT_OPS(tandem_cgroup_set_weight, struct cgroup *cgrp, u32 weight)

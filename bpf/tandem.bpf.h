@@ -88,7 +88,7 @@ struct task_ctx {
 	/* Written at every switch. */
 	/* Start of the stretch that is not yet accounted, 0 while not running. */
 	u64 running_since_ns;
-	/* Since when it waits for a CPU, 0 while it does not. */
+	/* Since when it waits for a CPU, 0 while it does not; see note_waiting(). */
 	u64 queued_since_ns;
 	/*
 	 * The queue that counts it among its runnable tasks, and what it counts for there (see
@@ -116,6 +116,9 @@ struct task_ctx {
 	u64 run_ns[TANDEM_MAX_NODES];
 
 	/* Written at wake-ups. */
+	/* When it became runnable, and since when it waits as the kernel's watchdog counts. */
+	u64 woken_ns;
+	u64 waiting_since_ns;
 	/* Times that its partner woke it, who that is, and how sure that is (home.bpf.h). */
 	u64 partner_wakes;
 	u32 partner;

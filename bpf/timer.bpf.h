@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * What the timer does, once a slice: it wakes idle CPUs for tasks that waited
- * longer than their price, evens out how many tasks share a CPU, sends on what
- * waits on a queue whose last CPU went offline, and brings back tasks of control
- * groups that may go on. Twice a second it lets those go first that wait for too
- * long, and looks how much memory is free.
+ * longer than their price or may run there only, evens out how many tasks share a CPU, sends on
+ * what waits on a queue whose last CPU went offline, and brings back tasks of control groups that
+ * may go on. Twice a second it lets those go first that wait for too long, and looks how much
+ * memory is free.
  */
 #ifndef __TANDEM_TIMER_BPF_H
 #define __TANDEM_TIMER_BPF_H
@@ -13,6 +13,9 @@
 
 /* How often the queues are searched for tasks that wait for too long. */
 #define RELIEVE_INTERVAL_NS (500 * 1000 * 1000ULL)
+/* For how long at most nobody looks whether those go on that wait for their control group's next
+ * period. */
+#define RELEASE_INTERVAL_NS (100 * 1000 * 1000ULL)
 
 struct queue_timer {
 	struct bpf_timer timer;
@@ -143,12 +146,86 @@ static bool relieve_now(void)
 	return true;
 }
 
+/*
+ * Wakes CPUs beside which tasks wait that may run there only. Between its last look at its own
+ * queue and going idle a CPU lets go of its lock to take a task from elsewhere; what is queued
+ * meanwhile finds it neither idle nor running anything, and the kernel forgets that it was asked to
+ * look again.
+ */
+__noinline int wake_for_own(void)
+{
+	u32 cpu;
+
+	if (!own_to_look_at)
+		return 0;
+	own_to_look_at = false;
+	bpf_for (cpu, 0, nr_cpus) {
+		u8 *rounds = &own_rounds[cpu_at(cpu)];
+
+		if (!*rounds)
+			continue;
+		/* One that is being queued is not there yet. */
+		if (scx_bpf_dsq_nr_queued(cpu_dsq(cpu)) > 0)
+			*rounds = OWN_ROUNDS;
+		else
+			(*rounds)--;
+		own_to_look_at = true;
+		if (cpu_is_online[cpu_at(cpu)] && !running_tasks[cpu_at(cpu)].weight)
+			kick(cpu, SCX_KICK_IDLE);
+	}
+	return 0;
+}
+
+/* Whether it is time to look who may go on: the first of those that wait may, or for long nobody
+ * did. */
+static bool release_now(void)
+{
+	static u64 latest_ns;
+	u64 now = bpf_ktime_get_ns();
+
+	if (now < release_at_ns && now < latest_ns)
+		return false;
+	release_at_ns = ~0ULL;
+	latest_ns = now + RELEASE_INTERVAL_NS;
+	return true;
+}
+
+/* Whether @p, which waits for its control group's next period, goes on now; else notes until when.
+ */
+static bool is_released(const struct task_struct *p, struct task_ctx *tctx)
+{
+	u64 until = throttled_until(tctx);
+
+	if (!until || is_dying(p) ||
+	    bpf_ktime_get_ns() - tctx->waiting_since_ns >= MAX_THROTTLED_NS)
+		return true;
+	if (until < release_at_ns)
+		release_at_ns = until;
+	return false;
+}
+
+/* Lets @p wait in @queue, or in the queue of its CPU, and wakes one. */
+static void release_to(struct bpf_iter_scx_dsq *it, struct task_struct *p, struct task_ctx *tctx,
+		       u32 queue)
+{
+	s32 cpu = is_pinned(p) ? scx_bpf_task_cpu(p) : pick_idle_on(p, node_of_queue(queue), 0);
+
+	/* It waits for a CPU from now on. */
+	tctx->queued_since_ns = bpf_ktime_get_ns();
+	tctx->home_cpu_woken = cpu >= 0;
+	move_to(it, p, tctx, queue);
+	if (is_pinned(p))
+		wake_for_pinned(cpu);
+	else if (cpu >= 0)
+		kick(cpu, SCX_KICK_IDLE);
+}
+
 /* Brings back those whose control group may go on. */
 __noinline int release_throttled(void)
 {
 	struct task_struct *p;
 
-	if (scx_bpf_dsq_nr_queued(THROTTLED_DSQ) <= 0)
+	if (scx_bpf_dsq_nr_queued(THROTTLED_DSQ) <= 0 || !release_now())
 		return 0;
 	bpf_rcu_read_lock();
 	bpf_for_each (scx_dsq, p, THROTTLED_DSQ, 0) {
@@ -156,19 +233,15 @@ __noinline int release_throttled(void)
 		s32 cpu = scx_bpf_task_cpu(p);
 		u32 queue;
 
-		if (!tctx || (is_throttled(tctx) && waited_ns(tctx) < MAX_THROTTLED_NS))
+		if (!tctx || !is_released(p, tctx))
 			continue;
 		queue = is_pinned(p) ? queue_of_cpu(cpu)
 				     : queue_at_home(p, tctx, home_of(p, tctx, cpu));
-		if (!is_queue(queue)) {
+		/* Nobody serves the queue of a CPU that is leaving. */
+		if (is_queue(queue) && (!is_pinned(p) || cpu_is_online[cpu_at(cpu)]))
+			release_to(BPF_FOR_EACH_ITER, p, tctx, queue);
+		else
 			scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0);
-			continue;
-		}
-		/* It waits for a CPU from now on, and one is woken for it. */
-		tctx->queued_since_ns = bpf_ktime_get_ns();
-		tctx->home_cpu_woken = true;
-		if (move_to(BPF_FOR_EACH_ITER, p, tctx, queue))
-			wake_unused(queue);
 	}
 	bpf_rcu_read_unlock();
 	return 0;
@@ -180,6 +253,7 @@ static int look_after_queues(void *map, int *key, struct queue_timer *queue_time
 
 	bpf_for (at, 0, nr_queues)
 		look_after(at);
+	wake_for_own();
 	release_throttled();
 	if (relieve_now()) {
 		bpf_for (at, 0, nr_nodes)

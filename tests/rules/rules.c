@@ -14,6 +14,11 @@ u32 linked_weight_in_group(u64 weight, u32 group_weight, long long active)
 	return rules_weight_in_group(weight, group_weight, active);
 }
 
+u64 linked_slice_ns(u32 queued, u32 cpus, u64 slice_ns)
+{
+	return rules_slice_ns(queued, cpus, slice_ns);
+}
+
 bool linked_vtime_before(u64 a, u64 b)
 {
 	return rules_vtime_before(a, b);

@@ -37,6 +37,15 @@ impl ControlGroup {
         Self { dir }
     }
 
+    /// Takes the controller of CPU sets away from it and its siblings, until another group is made.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    pub fn without_cpusets(&self) {
+        let above = self.dir.parent().expect("the root is above");
+        write(&above.join("cgroup.subtree_control"), "-cpuset");
+    }
+
     /// Writes one of its files.
     ///
     /// # Panics

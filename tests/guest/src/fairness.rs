@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Who gets how much CPU time, in numbers.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
 use tandem_bpf::{AssignOutcome, Assignment, Scheduler};
-use tandem_guest_tests::{Scx, Worker, assignment, set_affinity, watch_tasks};
+use tandem_guest_tests::{Scx, Worker, assignment, set_affinity, set_nice, wait_until, watch_tasks};
 
 use crate::trial;
 
@@ -14,6 +14,7 @@ pub fn tests() -> Vec<Trial> {
         trial("hogs_with_a_cpu_each_get_nearly_all_of_it", hogs_with_a_cpu_each_get_nearly_all_of_it),
         trial("cpu_time_goes_by_weight", cpu_time_goes_by_weight),
         trial("a_light_thread_does_not_starve_beside_heavy_ones", a_light_thread_does_not_starve_beside_heavy_ones),
+        trial("a_light_thread_that_is_given_other_weights_does_not_starve", a_reweighted_thread_does_not_starve),
         trial("pinned_threads_that_had_a_cpu_to_themselves_owe_nothing", pinned_threads_owe_nothing),
         trial("a_pinned_thread_has_its_share_beside_confined_ones", a_pinned_thread_has_its_share_beside_confined_ones),
         trial("who_yields_leaves_the_cpu_to_who_works", who_yields_leaves_the_cpu_to_who_works),
@@ -78,6 +79,25 @@ fn a_light_thread_does_not_starve_beside_heavy_ones() {
             let (ran_ns, _) = watch(&light, &scheduler, Duration::from_secs(4));
             assert!(ran_ns[0] > 0, "it did not run for 4 s beside {} heavy ones", heavy.len());
         }
+    }
+}
+
+/// Somebody gives it another weight again and again, which takes it out of its queue and puts it back.
+fn a_reweighted_thread_does_not_starve() {
+    let scx = Scx::start_observing();
+    let scheduler = scx.handle();
+    let cpu = *cpus_by_node(&scx).concat().last().expect("a CPU");
+    let _heavy = [(); 2].map(|()| pinned(Worker::nice(-20), cpu));
+    let light = pinned(Worker::nice(19), cpu);
+    let ran_ns = || light.record(&scheduler).run_ns.iter().sum::<u64>();
+    for _ in 0..2 {
+        let (before_ns, begun) = (ran_ns(), Instant::now());
+        let mut levels = [18, 19].into_iter().cycle();
+        wait_until("it runs", || {
+            set_nice(light.tid, levels.next().expect("a cycle"));
+            ran_ns() > before_ns
+        });
+        assert!(begun.elapsed() < Duration::from_secs(4), "it waited for {:?}", begun.elapsed());
     }
 }
 

@@ -3,11 +3,13 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
 use tandem_bpf::{Assignment, Scheduler};
-use tandem_guest_tests::{Scx, Worker, assignment, enable_seq, set_affinity, state, unload, wait_until};
+use tandem_guest_tests::{
+    ControlGroup, Hog, Scx, Worker, assignment, enable_seq, event, run_ns, set_affinity, state, unload, wait_until,
+};
 use tandem_policies::model::Topology;
 
 use crate::trial;
@@ -22,6 +24,7 @@ pub fn tests() -> Vec<Trial> {
             all_nodes_but_the_first_come_and_go_without_an_agent,
         ),
         trial("a_whole_node_comes_and_goes_without_an_agent", a_whole_node_comes_and_goes_without_an_agent),
+        trial("a_cpu_goes_though_threads_there_wait_for_their_quota", a_cpu_goes_though_threads_wait_for_their_quota),
     ]
 }
 
@@ -178,6 +181,40 @@ fn a_whole_node_comes_and_goes_without_an_agent() {
     });
     assert_never_away(&scheduler, seq);
     unload();
+}
+
+/// The kernel waits until nothing is left on a CPU that goes, threads included whose control group has to wait.
+fn a_cpu_goes_though_threads_wait_for_their_quota() {
+    const THREADS: usize = 3;
+    let scx = Scx::start_observing();
+    let seq = enable_seq();
+    let scheduler = scx.handle();
+    let Some(last) = Removable::all(&scx.topology).pop() else {
+        println!("skipped: no CPU of this machine can go offline");
+        return;
+    };
+    let group = ControlGroup::new("nearly-nothing");
+    group.set("cpu.max", "1000 1000000");
+    // Else the kernel gives them other CPUs, which puts them into other queues.
+    group.without_cpusets();
+    let hogs = [(); THREADS].map(|()| Hog::on(&[last.cpu]));
+    hogs.iter().for_each(|hog| group.take(hog.pid()));
+    wait_until("all of them wait", || {
+        let before: Vec<u64> = hogs.iter().map(|hog| run_ns(hog.pid())).collect();
+        std::thread::sleep(Duration::from_millis(300));
+        event(&scheduler, "throttled") > 0 && hogs.iter().map(|hog| run_ns(hog.pid())).eq(before)
+    });
+    let begun = Instant::now();
+    last.set(false);
+    println!("CPU {} went within {:?}", last.cpu, begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(5), "it took {:?}", begun.elapsed());
+    group.set("cpu.max", "max");
+    let before: Vec<u64> = hogs.iter().map(|hog| run_ns(hog.pid())).collect();
+    wait_until("they go on elsewhere", || {
+        hogs.iter().zip(&before).all(|(hog, &before)| run_ns(hog.pid()) > before + 10_000_000)
+    });
+    assert_never_away(&scheduler, seq);
+    assert!(scx.stop().success());
 }
 
 /// One node after another goes, all of them come back; the threads may run anywhere and some are bound to what goes.

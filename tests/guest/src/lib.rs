@@ -39,7 +39,7 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 /// # Panics
 /// If there is no such thread.
 pub fn run_ns(tid: u32) -> u64 {
-    let counts = fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).expect("the kernel counts run time");
+    let counts = fs::read_to_string(format!("/proc/{tid}/schedstat")).expect("the kernel counts run time");
     counts.split(' ').next().and_then(|ns| ns.parse().ok()).expect("the run time comes first")
 }
 
@@ -109,6 +109,16 @@ pub fn monotonic_ns() -> u64 {
 /// If it cannot be read.
 pub fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}")).trim().to_owned()
+}
+
+/// Gives a thread a nice level.
+///
+/// # Panics
+/// If the kernel refuses.
+pub fn set_nice(tid: u32, level: i32) {
+    // SAFETY: a plain system call.
+    let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, level) };
+    assert_eq!(result, 0, "setpriority: {}", std::io::Error::last_os_error());
 }
 
 /// Restricts a thread to some CPUs.

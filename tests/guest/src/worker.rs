@@ -8,6 +8,8 @@ use std::thread::JoinHandle;
 
 use tandem_bpf::{Scheduler, TaskRecord};
 
+use crate::set_nice;
+
 /// A worker that may not run yet.
 struct Starting {
     tid: mpsc::Receiver<u32>,
@@ -94,9 +96,7 @@ impl Starting {
             move || {
                 // SAFETY: gettid cannot fail.
                 let tid = unsafe { libc::gettid() } as u32;
-                // SAFETY: a plain system call on this thread.
-                let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, level) };
-                assert_eq!(result, 0, "setpriority: {}", std::io::Error::last_os_error());
+                set_nice(tid, level);
                 send_tid.send(tid).expect("the starter waits");
                 while !stop.load(Ordering::Relaxed) {
                     round();

@@ -21,6 +21,7 @@ unsafe extern "C" {
     safe fn linked_own_vtime(own: u64, shared: u64, offset: u64) -> u64;
     safe fn linked_price_ns(price_ns: u64, pages: u64) -> u64;
     safe fn linked_is_starving(waited_ns: u64) -> bool;
+    safe fn linked_slice_ns(queued: u32, cpus: u32, slice_ns: u64) -> u64;
     safe fn linked_vtime_first(now: u64, slice_ns: u64) -> u64;
     safe fn linked_is_less_crowded(to_load: i32, to_cpus: u32, from_load: i32, from_cpus: u32, load: u32) -> bool;
     safe fn linked_refilled(left_ns: i64, quota_ns: u64, burst_ns: u64, periods: u64) -> i64;
@@ -242,6 +243,20 @@ fn time_of_a_task_of_nice_0_is_virtual_time() {
 fn whoever_waited_for_two_seconds_goes_first() {
     assert!(!linked_is_starving(1_999_999_999));
     assert!(linked_is_starving(2_000_000_000));
+}
+
+#[test]
+fn very_many_tasks_have_shorter_slices_so_that_all_have_a_turn_within_seconds() {
+    const SLICE_NS: u64 = 5_000_000;
+    assert_eq!([0, 1000].map(|queued| linked_slice_ns(queued, 1, SLICE_NS)), [SLICE_NS; 2]);
+    assert_eq!(linked_slice_ns(2000, 1, SLICE_NS), SLICE_NS / 2);
+    assert_eq!(linked_slice_ns(2000, 2, SLICE_NS), SLICE_NS, "two CPUs share them");
+    assert_eq!(linked_slice_ns(1 << 31, 1, SLICE_NS), 200_000);
+    assert_eq!(linked_slice_ns(5000, 0, SLICE_NS), SLICE_NS, "nobody serves them");
+    for (queued, cpus) in [(20_000, 1), (25_000, 1), (300_000, 16)] {
+        let round_ns = u64::from(queued / cpus) * linked_slice_ns(queued, cpus, SLICE_NS);
+        assert!(round_ns <= 5_000_000_000, "{queued} on {cpus}: {round_ns} ns");
+    }
 }
 
 #[test]
