@@ -59,7 +59,7 @@ pub struct Arguments {
     /// CPU time for sampling with lookahead, in percent of one CPU
     #[arg(long, value_name = "PERCENT", default_value_t = 10, conflicts_with = "exact", value_parser = clap::value_parser!(u32).range(1..=100))]
     sampler_budget: u32,
-    /// Place threads on the nodes of this machine file instead of those of the running machine
+    /// With --exact: place threads on the nodes of this machine file instead of those of the running machine
     #[arg(long, value_name = "FILE", requires = "exact", conflicts_with = "pid")]
     machine: Option<PathBuf>,
     /// Write the profile as JSON, to standard output if FILE is `-` (what the program prints goes to standard error then)
@@ -74,13 +74,13 @@ pub struct Arguments {
     /// Length of a slice: two threads meet if they touch the same in the same one [default: 1000, 10 with --exact]
     #[arg(long, value_name = "MS", value_parser = slice_ms)]
     slice_ms: Option<f64>,
-    /// Instructions of the farthest thread that count as a millisecond
+    /// With --exact: instructions of the farthest thread that count as a millisecond
     #[arg(long, value_name = "N", default_value_t = 1_000_000, requires = "exact", conflicts_with = "pid", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     instructions_per_ms: u64,
-    /// The emulator; by default one that is fetched from Debian, or qemu-x86_64 in PATH
+    /// With --exact: the emulator; by default one that is fetched from Debian, or qemu-x86_64 in PATH
     #[arg(long, value_name = "FILE", requires = "exact", conflicts_with = "pid")]
     qemu: Option<PathBuf>,
-    /// The trace plugin; by default vm/trace.so in the build folder
+    /// With --exact: the trace plugin; by default vm/trace.so in the build folder
     #[arg(long, value_name = "FILE", requires = "exact", conflicts_with = "pid")]
     plugin: Option<PathBuf>,
     /// The program and its arguments

@@ -28,14 +28,17 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// What to run, and how.
 #[derive(Args)]
+#[command(after_help = "\
+Exit codes: that of the program, 128 + signal if it was killed; 2 bad input, or the program was not started, or scx_tandem or the
+summary failed.")]
 pub struct Arguments {
-    /// Observe and decide, but change nothing
+    /// Observe and decide, but assign and move nothing (all tasks are scheduled by scx_tandem all the same)
     #[arg(long)]
     dry_run: bool,
     /// Configuration file of scx_tandem; what is managed is always the program
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// An option of scx_tandem by its name in a configuration file (repeatable)
+    /// An option of scx_tandem by its name in a configuration file (repeatable; not manage, exclude, report, partial)
     #[arg(short, long = "option", value_name = "NAME=VALUE")]
     options: Vec<String>,
     /// Write what scx_tandem says to FILE

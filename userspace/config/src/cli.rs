@@ -21,7 +21,11 @@ const LOG_FORMAT: &str = "log_format";
 /// Every option can stand in a configuration file (`page_rate = 64`) and in the environment (`TANDEM_PAGE_RATE=64`) as
 /// well. Flags come before the environment, the environment before the file. SIGHUP reads the file again.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "scx_tandem", version)]
+#[command(
+    name = "scx_tandem",
+    version,
+    after_help = "Exit codes: 0 told to stop, and unloaded; 1 refused, failed, or thrown out by the kernel, with the reason on standard error; 2 wrong words on the command line."
+)]
 pub struct Cli {
     /// Unload the scheduler that a killed scx_tandem left behind, and exit
     #[arg(long, conflicts_with = "help_stats")]

@@ -151,7 +151,7 @@ pub struct Options {
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
     pub no_cgroup_weight: bool,
 
-    /// Observe and decide, but change nothing
+    /// Observe and decide, but assign and move nothing (all tasks are scheduled by it all the same)
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", hide_default_value = true, hide_possible_values = true, value_name = "BOOL")]
     pub dry_run: bool,
 

@@ -48,6 +48,7 @@ pub fn prometheus(status: &Status) -> String {
     gauge("tandem_covered_threads", "Those of them with a signal.", Some(sampler.covered_threads as f64));
     gauge("tandem_assigned_threads", "Threads that are assigned to a node.", Some(activity.assigned_threads as f64));
     gauge("tandem_sampler_cpus", "CPUs used by sampling.", Some(sampler.used_percent / 100.0));
+    gauge("tandem_queued_groups", "Page groups that wait to be moved.", Some(activity.queued_groups as f64));
     let peak = status.agent.peak_resident_bytes.0.map(|bytes| bytes as f64);
     gauge("tandem_agent_peak_resident_bytes", "Most memory of scx_tandem that was ever resident.", peak);
     gauge(
@@ -63,6 +64,16 @@ pub fn prometheus(status: &Status) -> String {
     counter("tandem_moved_pages_total", "Pages moved.", activity.moved_pages);
     counter("tandem_plans_total", "Plans carried out.", activity.plans);
     counter("tandem_undone_plans_total", "Plans undone because they did not pay.", activity.undone_plans);
+    counter(
+        "tandem_pressure_pauses_total",
+        "Times that page moves waited for memory pressure to end.",
+        activity.pressure_pauses,
+    );
+    counter(
+        "tandem_lost_leases_total",
+        "Times that leases ran out because scx_tandem stood still, and the plan under way was given up.",
+        activity.lost_leases,
+    );
     nodes(&mut text, &status.nodes);
     text
 }
