@@ -83,19 +83,33 @@ static bool help_others(s32 cpu, u32 node)
 }
 
 /*
- * Wakes the CPUs that serve @queue, may run @p and run nothing of ours:
+ * Wakes the CPUs that serve @queue, may run one of its first tasks and run nothing of ours:
  * whoever queued the task may have found none, since a CPU that comes online, or
  * leaves another scheduling class, is not marked idle before it was idle once.
  */
-static void wake_unused(const struct task_struct *p, u32 queue)
+__noinline int wake_unused(u32 queue)
 {
-	u32 cpu;
+	struct task_struct *p;
+	u32 looked_at = unknown_zero, cpu;
 
-	bpf_for (cpu, 0, nr_cpus) {
-		if (queue_of_cpu(cpu) == queue && cpu_is_online[cpu_at(cpu)] &&
-		    !running_tasks[cpu_at(cpu)].weight && bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
-			kick(cpu, SCX_KICK_IDLE);
+	if (scx_bpf_dsq_nr_queued(shared_dsq(queue)) <= 0)
+		return 0;
+	bpf_rcu_read_lock();
+	bpf_for_each (scx_dsq, p, shared_dsq(queue), 0) {
+		if (++looked_at > LOOK_DEPTH)
+			break;
+		bpf_for (cpu, 0, nr_cpus) {
+			if (queue_of_cpu(cpu) == queue && cpu_is_online[cpu_at(cpu)] &&
+			    !running_tasks[cpu_at(cpu)].weight &&
+			    bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+				kick(cpu, SCX_KICK_IDLE);
+		}
+		/* One that may run everywhere had all of them woken. */
+		if (p->nr_cpus_allowed >= nr_online)
+			break;
 	}
+	bpf_rcu_read_unlock();
+	return 0;
 }
 
 /* Wakes an idle CPU for the first tasks of @queue whose wait exceeds its price somewhere. */
@@ -104,8 +118,6 @@ static void rescue_from(u32 queue)
 	u32 home = node_of_queue(queue);
 	struct task_struct *p;
 	u32 looked_at = unknown_zero;
-
-	bool woken = false;
 
 	if (scx_bpf_dsq_nr_queued(shared_dsq(queue)) <= 0)
 		return;
@@ -118,10 +130,6 @@ static void rescue_from(u32 queue)
 		tctx = task_ctx_of(p);
 		if (!tctx)
 			continue;
-		/* One that may run everywhere had all of them woken. */
-		if (!woken)
-			wake_unused(p, queue);
-		woken |= p->nr_cpus_allowed >= nr_online;
 		bpf_for (rank, 0, nr_near_nodes(home)) {
 			u32 node = near_node(home, rank);
 			s32 cpu;

@@ -101,6 +101,7 @@ static void send_to_less_crowded(u32 queue)
  */
 __noinline int look_after(u32 queue)
 {
+	wake_unused(queue);
 	bpf_rcu_read_lock();
 	if (nr_cpus_of_queue(queue)) {
 		rescue_from(queue);

@@ -129,87 +129,20 @@ besides; on what is measured once, luck counts too.
 """
 # Placement matters to a workload that takes so much longer under the stock scheduler, left alone, than under oracle.
 MATTERS = 1.05
-TANDEM_GOALS = {"2node": """**Goals.** Not slower than the best stock arm by more than 2 %; at least 20 % less time than stock with balancing, as a geometric mean;
-80 % of the way to oracle, where that is 5 % at least; `crossed` within 8 % of oracle; `phases` recovers within 2 s; at most 1 % lost on `all-shared` and `hogs`.
-One boot an arm yet (three of `phases`, two of `queue`), so that a percent or two are chance.
+# Slower than stock by more than this is a goal missed; so is less than this part of the way to oracle.
+SLOWER = 1.02
+WAY = 0.8
+TANDEM_HEAD = """**scx_tandem.** The joint policy at its defaults, with nothing told of the workload: it is loaded a second before, learns while the
+workload runs, and all it does is in the time. `scx_tandem` samples with `lookahead`, which needs no hardware; `device` is the lab's
+stand-in for hardware that samples memory accesses (PEBS, IBS, SPE). Ratios to `oracle`, which pins and binds itself and has nothing to
+learn. `once placed`: how long all of the run would take at the accesses to memory per second of its third quarter, where placement matters;
+in the last one threads that were well off from the start have ended.
 
-- Met: the 2 % on `crossed`, `master-init`, `ring`, `bandwidth`, `pairs`, `all-shared`, `ping-pong`, `mixed` (0.69), `membench` (0.73), `hubench`, `lubench`, `oltp` (p99 better than
-  stock), `is` (0.88, `device` 0.94), `sp` (0.99, `device` 0.96), `cg` (0.85, `device` 0.87), `hpcc`, `migration` (0.81 of stock), `queue` (0.88), `interactive` (0.98), `sysbench-threads` (0.88, see below) and two of three forms of `perf-numa` (the third is 5 % slower than the better stock arm); the way to oracle on
-  `pairs`, `mixed` and, by `device`, `queue` and `bandwidth`; `crossed` from a cold start, 4.6 % on a run of 5 virtual seconds (`device` 5.9 %; 5.3 and 5.9 % in two other boots of builds like it, 8.4 and 8.7 % on one of 3.6 s), once placed (1.00 of oracle, 1.03 was the goal), and 90 % local within 1 s (0.5 s); 1 % on `hogs`, threads that only compute (1.0 %, `device` 0.5 %).
-- `perf-numa`, processes whose threads all walk the memory of their process, was the greatest miss: 1.17 of the better stock arm, and where it ran longer (450 loops) 4.99 s, when stock took 4.74 s and with
-  balancing 2.96 s. A recording showed that no plan was ever made: it fills memory again and again, and to follow such code took `lookahead` three times as long as other code, so that its budget never paid for the
-  16 looks at each thread that it takes. What is stored is kept by the word now, not by the byte, and a look ends after 128 accesses to pages where it has been: 2.63 and 2.85 s in two boots. Stock with balancing takes one of
-  two times by chance, 2.96 s then and 4.59 s in the table's boot.
-- Missed: `redis`, `phases`, and one form of `perf-numa`. Causes that were found and removed: server and
-  clients of `redis` were on different nodes (32 million lines a run went across, 0.08 under stock, and it took 4.09 s): partners by pipes and sockets come to one node now, and the joint policy
-  weighs their wake-ups. Then what the kernel writes to enqueue a thread was written by the CPU that woke it: wake-ups are passed on to idle
-  CPUs now, as under stock, and 54 million lines a run travel within the node instead of 65 (stock: 47), 1.06 of the best stock arm instead of 1.14. What is left, 6 % as many instructions more, is
-  what the scheduler's own code takes at 226,000 wake-ups: 3,000 each, the kernel's part of it included. 2.5 % of them
-  went through a queue, their threads still leaving their CPUs when they were woken: these get an idle CPU at once since, and what a wake-up reads of a
-  thread lies apart from what is written at every switch. In a run of 4,000 requests (one boot, not the table's) 0.41 million lines more travel than under stock instead of
-  0.87 million, and it takes 1.02 of stock's time instead of 1.05; the table's run takes 1.03 instead of 1.06 since (1.023 of stock with balancing). And threads without an assignment drifted from node to node until the first plan, each time that one
-  made way for the agent: they keep their homes now, and `interactive`, which took 3.41 s, takes 2.77 s (oracle 2.77 s, the best stock arm 2.84 s). `queue` took one of two times, as it does under stock
-  (1.39 and 0.78 s in two boots, with balancing 0.79 and 1.14): 1.24 s where both of its programs began on one node, else 0.82 s. Two causes were found and removed. Who makes threads claims a CPU of
-  their node, as the agent does, so the last threads began elsewhere and stayed until the first plan; and of two processes that start together the first one sleeps, and claims nothing, when the second one
-  starts. The boot that took 1.24 s takes 0.80 to 0.90 s since; in a boot of a later build 0.824 s (`device` 0.823 s), when stock took the shorter of its times in both of its arms, 0.774 and 0.779 s (1.06). `sysbench-threads` takes 0.6 or 1.3 s under stock, by how its
-  threads, which only lock and yield, come to lie: 0.60 and 1.26 s in an earlier boot, 1.34 and 1.36 s in that of the table; 1.20 and 1.18 s under `scx_tandem`, 1.15 s with a later build.
-- `mixed` and `membench` wait for bandwidth, of which `lookahead` tells nothing: threads went to where their memory had been filled, and all of them waited for one node's (6.08 and 6.05 s, like stock
-  without balancing). Threads that can take their memory along are spread over the nodes since, by waits that are assumed, for a tenth of the stall at most: 3.71 and 3.88 s, oracle 3.43 and 3.31 s. `cg`
-  took 3.08 s before that and 3.70 s after it, when the first plan gave five threads to four CPUs: threads that wait for each other seem to want less than a CPU each. With a CPU for
-  each of those that work most of the time it takes 2.98 to 3.07 s (three runs).
-- Missed closely: `all-shared`, 1.2 %. As a mean `scx_tandem` takes 15 % less time than stock with balancing where placement matters (15 workloads), `device` 15 % over the fourteen that it was measured on.
-- Missed: 1 % of a CPU for the agent. The column tells all of its CPU time, loading (0.2 s) and the plans of programs that are a few seconds long included, in a guest where a look costs 8 times
-  as much as on the host; in an interval without a plan it takes 2 % (`crossed`).
-- `phases` recovers within 2 s: the plan after a change exchanges exactly the two threads that it concerns. It comes 0.3 to 0.6 s
-  after it. Missed is the 2 % there, by 8 (`device` just so): phases last 1.3 s, and a quarter of the time is lost until a plan. Stock with balancing takes 4.4 s, or 5.4 s by
-  chance. Two causes were found and removed by a record of each interval: `scx_tandem` took 5.11 s and `device` 5.38 s before. After each turn one more interval was
-  waited for, which, where samples are many, lasted as long as what it costs allows, 0.5 to 0.9 s; it is waited for only if a thread was hardly looked at since. And
-  threads that turned soon after they had been moved rested twice as long, so that the third plan came 1.5 s after its turn. Boots of later builds took 4.98, 4.82, 4.75 and 4.68 s (the last beside stock with balancing, 4.38 s, and `device`, 4.88 s). With phases of 4.2 s (`--passes 140`, one boot of a version before that)
-  it took 13.79 s and `device` 13.68 s, stock with balancing 13.46 and oracle 12.52 s: 2.5 and 1.6 % behind. What a look costs is
-  8 times as much in the lab's guest, an emulator, as on the host, while the programs' waiting for memory is modelled as on a server: 60 looks a second are made, 8 at each thread.
-- `is` and `sp` have memory that one thread uses most and all others a little. It was owned by nobody until a single group had some twenty samples of its own, so the first plan spread it by assumption, and
-  later ones sent it home a few groups at a time. Neighbours that one thread uses most are judged as one since; `is` takes 3.05 s (3.57 s before), once placed 1.02 of oracle; one boot of this arm alone: `sp` takes 3.15 s (the row 3.20 s), `cg` 2.94 s (3.00 s), `ring` 4.28 s (4.34 s); `mixed` once 3.90 s, and 3.67 s in the table's boot.
-- Missed in the way to oracle: what the agent does, moving pages above all, takes the CPU of one of 8 threads that wait for each other (12 % of a CPU on `ring`, 34 us a page;
-  of that a quarter is for clearing the new page before it is written). By `lookahead` the plan of `ring` has a third of the groups left for 1.4 s.
-- `bandwidth`: `lookahead` tells neither what memories are waited for nor how fast threads get on; it spreads the array by assumption, in two plans
-  3.5 s apart. Its oracle interleaves the array, so the goal that it equals interleaving within 3 % is missed: 1.24, `device` 1.08 (on `ring4` 1.21 and 1.18); once placed 1.08 and 1.00. Two other boots of this arm alone took 4.40 and 4.55 s (1.18 and 1.22).
-  Better than `direct` it is if that is as `stock-nb0` (1.65), which has the array on one node too; the arm itself was not measured.
-- Missed on the one workload that it was measured on: that threads and pages together beat the sum of each alone, with the policies of kMAF. `ring:--steps 450`, one boot, by `lookahead`: 8.60 s stock without balancing,
-  8.59 s with threads alone (`--policy kmaf+none`), 7.72 s with pages alone (`none+kmaf`), 8.60 s with both. A thousand looks in ten seconds tell few of the pairs that share, so two mappings moved eight threads and remote accesses
-  stayed 50 %; with both policies pages wait for the first mapping and are counted from both nodes after it, so that none moved. A run of twice the length with `device` did not end within the lab's half an hour.
-  `./run ab --machine 2node --workload 'ring:--steps 450' --arms 'stock-nb0,scx_tandem:--policy kmaf+none,scx_tandem:--policy none+kmaf,scx_tandem:--policy kmaf+kmaf' --boots 1`
-- Verdicts on plans go by the latency of accesses. On `lubench` (the row's build) four of six plans were undone that led threads away from a crowded node and expected a higher latency, which came as
-  expected. A plan that counts on CPUs is undone now only if the latency rises beyond what it expected: 3.61 s in one boot since, with three plans and none undone, instead of 3.69 s (oracle 3.59 s).
-- Tried and not kept: looks that end after 32 accesses to known pages, twice as many as now. `phases` took 4.46 to 5.09 s and `ring` 4.31 s by it (4.44), but `crossed` 5.50 and 5.60 s: the first plan came sooner, and knew so little
-  that it moved the memory of four threads, 29,000 pages, instead of the threads.
-- Not measured: several boots, `device` on some rows, `worst`, arms with huge pages, `stress-ng`; `hackbench` is in [scheduler.md](scheduler.md).
-""",
-"ring4": """**Goals.** As above. One boot an arm yet.
+Goals: not slower than the best stock arm by more than 2 %; at least 20 % less time than stock with balancing, as a geometric mean where
+placement matters; 80 % of the way from the best stock arm to oracle, where that is 5 % at least.
 
-- Met: not slower than stock on `ring`, `bandwidth`, `mixed` and `master-init`, and on `is` by `device` (0.88).
-- Missed: `cg` (1.04, `device` 1.25) and `is` by `lookahead` (1.09); 20 % less time than stock with balancing as a mean (8 %, `device` 12 %); 80 % of the way to oracle, but for `mixed` by
-  `device`.
-- `cg` by `device` took 5.07 s at first. Its recording showed why: where the threads' demand exceeds what the busy memory can give, the cost model told four times the wait that was measured,
-  13.6 s a second for eight threads, beside which CPUs seemed cheap: the first plan put three threads on two CPUs twice. Waits are scaled to what was measured now; what the first plans of `cg` and `mixed`
-  promise since (172 and 119 ns an access) is what came (176 and 119; before: 423 and 408 ns promised, 158 and 101 came). `is` went from 3.77 to 2.89 s by it, `mixed` from 2.68 to 3.10 s.
-  What is left on `cg` by `device`: a third of the accesses go to vectors that all threads share, and the third plan was undone.
-- On `is` and `cg` by `lookahead` the plans hardly knew whose memory is that all threads go to (see above); boots of the arm alone since: `is` 2.93 and 2.82 s (1.25 to 1.30, 0.86 to 0.90 of the best stock arm), `cg` 3.27 s (1.47, 1.00 of it).
-- What came since the first run of this table, on `ring`, `mixed` and `master-init` by `scx_tandem` (seconds before and after): 3.86 and 3.05, 4.23 and 3.48, 3.45 and 3.25. Records of
-  every tenth of a second showed why the first plan came 1.3 to 2.9 s after the threads began: snapshots cost 40 ms of CPU, most of it for accesses to the same few pages, and short
-  intervals last 20 times as long; and threads that compute were waited for. Moving to a node in two calls at the same time took `ring` from 3.24 to 3.02 s.
-- Left: threads drift between nodes until the first plan, as the agent takes a CPU that one of them wants and the others change seats. The pages of a plan take 0.4 s to go where the kernel's
-  balancing, which moves them in all threads that wait for them, takes 0.1 s; but it begins a second later.
-- Not measured: the other arms, several boots.
-""",
-"thanos-a": """One boot an arm yet, of runs of half a second to three: on `ring` most of the 1.6 s is before the first plan has been carried out, under stock likewise (its balancing begins after a second).
-Met: not slower than stock with balancing. Missed: 20 % less time than it (4 %) and 80 % of the way to oracle (13 and 2 %). Why `bandwidth` gains so little was not looked into.
-""",
-"thanos-b": """As above; missed by as much (5 % less time, 10 and 19 % of the way to oracle). Not measured on both: `mixed`, `master-init`, `is`, `cg`.
-"""}
-TANDEM_HEAD = """The joint policy at its defaults, with nothing told of the workload: it is loaded a second before, learns while the workload runs,
-and all it does is in the time. `scx_tandem` samples with `lookahead`, which needs no hardware; `device` is the lab's stand-in for
-hardware that samples memory accesses (PEBS, IBS, SPE). Ratios to `oracle`, which pins and binds itself and has nothing to learn.
-`once placed`: how long all of the run would take at the accesses to memory per second of its third quarter, where placement matters; in the last one threads that were well off from the start have ended.
+To repeat a row: check out its commit, `./run build`, and its command below the table; all of them: `tests/results.py --tandem --boots 1` (many
+hours). What each boot gave is in `docs/results`.
 """
 
 
@@ -395,6 +328,29 @@ def matters(medians):
     return "oracle" in medians and medians.get("stock-nb0", medians["stock-nb1"]) > MATTERS * medians["oracle"]
 
 
+def judged(name, experiments):
+    """A line on how an arm does by the goals that hold for every workload."""
+    rows = [(experiment["workload"], arm_medians(experiment), experiment) for experiment in experiments]
+    rows = [(workload, medians, experiment) for workload, medians, experiment in rows if name in medians and "stock-nb1" in medians]
+    slower, short, ways = [], [], 0
+    for workload, medians, experiment in rows:
+        best = medians[best_stock(experiment, medians)]
+        if medians[name] > SLOWER * best:
+            slower.append(f"`{workload}` ({medians[name] / best:.2f})")
+        gap = best - medians.get("oracle", best)
+        if gap > 0.05 * best:
+            ways += 1
+            short += [workload] if best - medians[name] < WAY * gap else []
+    there = f"slower than the best stock arm by more than 2 % on {len(slower)} of {len(rows)} workloads"
+    return f"- `{name}`: {there}{': ' if slower else ''}{', '.join(slower)}; 80 % of the way to oracle on {ways - len(short)} of {ways}."
+
+
+def best_stock(experiment, medians):
+    """The stock arm that takes least."""
+    invalid = {arm["name"] for arm in experiment["arms"] if not arm["valid"]}
+    return min((name for name in STOCK if name in medians and name not in invalid), key=medians.get)
+
+
 def beside_stock(experiments, names):
     """What scx_tandem is of the best stock arm, how far it came to oracle, when and how well it was placed, and what its agent took."""
     of_one = "of it | way to oracle | local after | once placed, of oracle | agent, of a CPU"
@@ -403,11 +359,10 @@ def beside_stock(experiments, names):
     of_balancing = {name: [] for name in names}
     for experiment in experiments:
         medians = arm_medians(experiment)
-        invalid = {arm["name"] for arm in experiment["arms"] if not arm["valid"]}
         if "stock-nb1" not in medians:
             parts.append(f"| `{experiment['workload']}` | {experiment.get('commit', '-')} | failed |" + " - | - | - | - | - |" * len(names))
             continue
-        best = min((name for name in STOCK if name in medians and name not in invalid), key=medians.get)
+        best = best_stock(experiment, medians)
         cells = [
             f"{medians[name] / medians[best]:.2f} | {way(medians, name, medians[best])} | {local_after(experiment, name)} | "
             f"{placed(experiment, name) if matters(medians) else '-'} | {agent_percent(experiment, name)}" if name in medians else "- | - | - | - | -"
@@ -417,8 +372,9 @@ def beside_stock(experiments, names):
         if matters(medians):
             for name in set(names) & set(medians):
                 of_balancing[name].append(medians[name] / medians["stock-nb1"])
+    parts += ["", *(judged(name, experiments) for name in names)]
     means = [f"`{name}` {statistics.geometric_mean(ratios):.2f} ({len(ratios)} workloads)" for name, ratios in of_balancing.items() if ratios]
-    parts += ["", f"Geometric mean of the time under stock with balancing, where placement matters: {', '.join(means) or '-'}."]
+    parts += [f"- Geometric mean of the time under stock with balancing, where placement matters: {', '.join(means) or '-'}."]
     return parts
 
 
@@ -428,6 +384,12 @@ def machines(tandem):
 
 def sizes_on(machine, tandem):
     return LONG_SIZES[machine] if tandem else SIZES
+
+
+def told(machine):
+    """What is to be said of the results of scx_tandem on a machine."""
+    file = RESULTS / f"{machine}.md"
+    return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
 def tables(title, tandem):
@@ -442,12 +404,13 @@ def tables(title, tandem):
             continue
         boots = "/".join(sorted({str(experiment["boots_per_arm"]) for experiment in found}))
         parts.append(f"## {title}{machine}, kernel {found[0]['kernel']}, {boots} boots an arm\n")
-        parts += [TANDEM_HEAD] if tandem else []
+        there = {arm["name"] for experiment in found for arm in experiment["arms"]}
+        columns = [name for name in columns if name in there]
         parts.append(f"| workload | oracle | timed part | {' | '.join(columns)} |\n|---|---|---{'|---' * len(columns)}|")
         parts += [row(experiment, columns) for experiment in found]
         parts.append("")
         if tandem:
-            parts += [*beside_stock(found, [name for name in TANDEM if name in columns]), "", TANDEM_GOALS.get(machine, "")]
+            parts += [*beside_stock(found, [name for name in TANDEM if name in columns]), "", told(machine)]
         for experiment in found:
             arms, count = arms_measured(experiment), experiment["boots_per_arm"]
             parts.append(f"    ./run ab --machine {machine} --workload '{experiment['workload']}' --arms '{arms}' --boots {count}")
@@ -460,7 +423,7 @@ def tables(title, tandem):
 
 def written():
     """The document, from the results that there are."""
-    parts = [HEAD, *tables("scx_tandem on ", True), *tables("", False)]
+    parts = [HEAD, TANDEM_HEAD, *tables("scx_tandem on ", True), *tables("Stock on ", False)]
     return "\n".join(parts)
 
 

@@ -74,6 +74,21 @@ class Told(unittest.TestCase):
         self.assertEqual(results.placed({"arms": arms}, "scx_tandem"), "1.35", "2.4 and 3 s")
         self.assertEqual(results.placed({"arms": arms[:1]}, "scx_tandem"), "-", "of nothing")
 
+    def test_an_arm_is_judged_by_the_best_valid_stock_arm_and_by_the_way_from_there_to_oracle(self):
+        def experiment(workload, better="lower", **medians):
+            arms = [{"name": name.replace("_n", "-n"), "median": median, "valid": name != "stock_nb0"} for name, median in medians.items()]
+            return {"workload": workload, "better": better, "arms": [*arms, {"name": "scx_tandem", "median": medians["tandem"], "valid": True}]}
+
+        rows = [
+            experiment("far", stock_nb0=1.0, stock_nb1=4.0, oracle=2.0, tandem=2.4),
+            experiment("less far", stock_nb1=4.0, oracle=2.0, tandem=2.5),
+            experiment("nothing to gain", stock_nb1=1.0, oracle=0.96, tandem=1.02),
+            experiment("slower", stock_nb1=1.0, tandem=1.03),
+            experiment("more is better", better="higher", stock_nb1=1.0, tandem=1.5),
+        ]
+        judged = results.judged("scx_tandem", rows)
+        self.assertEqual(judged, "- `scx_tandem`: slower than the best stock arm by more than 2 % on 1 of 5 workloads: `slower` (1.03); 80 % of the way to oracle on 1 of 2.")
+
 
 if __name__ == "__main__":
     unittest.main()
