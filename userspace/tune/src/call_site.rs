@@ -6,10 +6,13 @@
 //! same one in every run of the same program. Programs that are static have the C library in themselves, so they may have few
 //! sites.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 
 use nix::unistd::Pid;
+
+use crate::mapped::Part;
 
 /// So far up the stack is looked.
 const DEPTH: usize = 8192;
@@ -21,17 +24,16 @@ const UNKNOWN: &str = "unknown";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnCode {
     name: String,
-    /// Begin, end and offset in the file of each part that can be run.
-    parts: Vec<(u64, u64, u64)>,
+    /// What of it can be run.
+    parts: Vec<Part>,
 }
 
 impl OwnCode {
     /// That of `process`; nothing if it is gone.
     pub fn of(process: Pid) -> Self {
         let path = fs::read_link(format!("/proc/{process}/exe")).unwrap_or_default();
-        let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Self { name, parts: parts(&maps, &path.to_string_lossy()) }
+        Self { name, parts: code_of(path.as_os_str(), Part::all_of(process)) }
     }
 
     /// The site of a thread that is stopped in a call with its stack here.
@@ -47,8 +49,8 @@ impl OwnCode {
     }
 
     fn offset(&self, address: u64) -> Option<u64> {
-        let part = self.parts.iter().find(|part| (part.0..part.1).contains(&address))?;
-        Some(address - part.0 + part.2)
+        let part = self.parts.iter().find(|part| (part.begin..part.end).contains(&address))?;
+        Some(address - part.begin + part.offset)
     }
 }
 
@@ -65,32 +67,26 @@ fn is_behind_a_call(memory: &File, address: u64) -> bool {
     before[2] == 0xe8 || [2, 3, 4, 6, 7].into_iter().any(indirect)
 }
 
-/// The parts of `path` that can be run, in a text like that of /proc/PID/maps.
-fn parts(maps: &str, path: &str) -> Vec<(u64, u64, u64)> {
-    let part = |line: &str| {
-        let mut words = line.splitn(6, ' ');
-        let (start, end) = words.next()?.split_once('-')?;
-        let can_run = words.next()?.contains('x');
-        let offset = words.next()?;
-        let number = |word: &str| u64::from_str_radix(word, 16).ok();
-        (can_run && words.nth(2)?.trim() == path).then_some((number(start)?, number(end)?, number(offset)?))
-    };
-    maps.lines().filter_map(part).collect()
+/// Those of `parts` that are of the file at `path` and can be run.
+fn code_of(path: &OsStr, parts: Vec<Part>) -> Vec<Part> {
+    parts.into_iter().filter(|part| part.can_run() && part.name == path).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mapped::parsed;
 
     #[test]
     fn only_code_of_the_program_itself_counts() {
-        let maps = "\
+        let maps = b"\
 55d0-55d8 r--p 00000000 fe:00 12 /usr/bin/with space
 55d8-55e0 r-xp 00001000 fe:00 12 /usr/bin/with space
 7f00-7f01 r-xp 00000000 fe:00 13 /usr/lib/other
 ";
-        let parts = parts(maps, "/usr/bin/with space");
-        assert_eq!(parts, [(0x55d8, 0x55e0, 0x1000)]);
+        let parts = code_of("/usr/bin/with space".as_ref(), parsed(maps));
+        let found: Vec<_> = parts.iter().map(|part| (part.begin, part.end, part.offset)).collect();
+        assert_eq!(found, [(0x55d8, 0x55e0, 0x1000)]);
         let code = OwnCode { name: "with space".into(), parts };
         assert_eq!((code.offset(0x55da), code.offset(0x7f00)), (Some(0x1002), None));
     }

@@ -12,6 +12,7 @@ use std::fmt;
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use tandem_ab::statistics::Sample;
+use tandem_machine::process_text;
 use tandem_policies::model::{CpuId, Topology};
 
 /// Groups whose medians differ by a smaller factor are one: placement does not matter then.
@@ -36,8 +37,8 @@ pub struct FirstTouch {
 impl FirstTouch {
     /// What the kernel tells of `process` now; `None` if it is gone, or the kernel has no nodes.
     pub fn of(process: Pid) -> Option<Self> {
-        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-        let maps = std::fs::read_to_string(format!("/proc/{process}/numa_maps")).ok()?;
+        let stat = process_text(format!("/proc/{process}/stat").as_ref()).ok()?;
+        let maps = process_text(format!("/proc/{process}/numa_maps").as_ref()).ok()?;
         Some(Self { main_cpu: cpu(&stat)?, pages: pages(&maps) })
     }
 

@@ -10,7 +10,7 @@
 //! | `places` | where threads and pages of a run are put |
 //! | `launch`, `inherited`, `wait`, `process`, `seat` | one run with threads and pages in their places from birth |
 //! | `births`, `call_filter`, `inject` | memory that is bound as it is allocated |
-//! | `page_use`, `page_map`, `mapping`, `call_site` | who uses which page, and where each goes, by names that hold from run to run |
+//! | `page_use`, `page_map`, `mapping`, `call_site`, `mapped` | who uses which page, and where each goes, by names that hold from run to run |
 //! | `first_touch`, `chance` | where the main thread had initialised memory, and what chance makes of that |
 //! | `regions`, `stop_cost`, `breakpoint`, `call`, `symbols` | where its parallel regions begin and end, and what is done there |
 //! | `apart`, `placed`, `conflicts`, `one_by_one` | what each region wants, and what all of them together get |
@@ -37,6 +37,7 @@ mod inherited;
 mod inject;
 pub mod launch;
 pub mod lock;
+mod mapped;
 pub mod mapping;
 pub mod one_by_one;
 pub mod page_map;

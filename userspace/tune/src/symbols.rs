@@ -3,25 +3,19 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use nix::unistd::Pid;
 use object::{
     Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, SectionIndex, SectionKind, SymbolKind,
 };
 
-/// A mapped part of a file that has code.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Part {
-    start: u64,
-    end: u64,
-    offset: u64,
-    path: PathBuf,
-}
+use crate::mapped::Part;
 
 /// The code that a process has mapped.
 #[derive(Clone, Debug, Default)]
 pub struct Code {
+    /// Of files.
     parts: Vec<Part>,
 }
 
@@ -37,16 +31,16 @@ struct Function {
 impl Code {
     /// What `process` has mapped now; nothing if it is gone.
     pub fn of(process: Pid) -> Self {
-        Self { parts: parts(&fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default()) }
+        Self { parts: code_of_files(Part::all_of(process)) }
     }
 
     /// Addresses and names of the functions that `wanted` chooses.
     pub fn find(&self, wanted: impl Fn(&str) -> bool) -> Vec<(u64, String)> {
         let mut found = Vec::new();
         for part in &self.parts {
-            for function in functions(&part.path).into_iter().filter(|function| wanted(&function.name)) {
-                let inside = function.offset.checked_sub(part.offset).filter(|&inside| inside < part.end - part.start);
-                found.extend(inside.map(|inside| (part.start + inside, function.name)));
+            for function in functions(part.name.as_ref()).into_iter().filter(|function| wanted(&function.name)) {
+                let inside = function.offset.checked_sub(part.offset).filter(|&inside| inside < part.end - part.begin);
+                found.extend(inside.map(|inside| (part.begin + inside, function.name)));
             }
         }
         found.sort();
@@ -56,16 +50,14 @@ impl Code {
 
     /// The name of the function at `address`: its symbol, else the file and the offset in it.
     pub fn name(&self, address: u64) -> String {
-        let Some(part) = self.parts.iter().find(|part| (part.start..part.end).contains(&address)) else {
+        let Some(part) = self.parts.iter().find(|part| (part.begin..part.end).contains(&address)) else {
             return format!("{address:#x}");
         };
-        let offset = address - part.start + part.offset;
+        let offset = address - part.begin + part.offset;
         let of = |function: &Function| (function.offset..function.offset + function.bytes.max(1)).contains(&offset);
-        let file = part.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        functions(&part.path)
-            .into_iter()
-            .find(of)
-            .map_or_else(|| format!("{file}+{offset:#x}"), |function| function.name)
+        let path = Path::new(&part.name);
+        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        functions(path).into_iter().find(of).map_or_else(|| format!("{file}+{offset:#x}"), |function| function.name)
     }
 }
 
@@ -74,9 +66,7 @@ impl Code {
 pub fn static_arrays(process: Pid, least: u64) -> Vec<(u64, u64)> {
     let arrays = || {
         let path = fs::read_link(format!("/proc/{process}/exe")).ok()?;
-        let maps = fs::read_to_string(format!("/proc/{process}/maps")).ok()?;
-        let first = maps.lines().find(|line| line.ends_with(&format!(" {}", path.display())))?;
-        let start = u64::from_str_radix(first.split('-').next()?, 16).ok()?;
+        let start = Part::all_of(process).into_iter().find(|part| part.name == path.as_os_str())?.begin;
         let content = fs::read(&path).ok()?;
         let file = object::File::parse(&content[..]).ok()?;
         let lowest = file.segments().map(|segment| segment.address()).min()? & !0xfff;
@@ -110,20 +100,8 @@ fn is_written(file: &object::File, section: SectionIndex) -> bool {
     matches!(kind, Ok(SectionKind::Data | SectionKind::UninitializedData))
 }
 
-/// The parts in a text like that of /proc/PID/maps.
-fn parts(maps: &str) -> Vec<Part> {
-    let part = |line: &str| {
-        // start-end rwxp offset device inode path
-        let mut words = line.splitn(6, ' ');
-        let (start, end) = words.next()?.split_once('-')?;
-        let code = words.next()?.contains('x');
-        let offset = words.next()?;
-        let path = words.nth(2)?.trim();
-        let number = |word: &str| u64::from_str_radix(word, 16).ok();
-        let part = Part { start: number(start)?, end: number(end)?, offset: number(offset)?, path: path.into() };
-        (code && path.starts_with('/')).then_some(part)
-    };
-    maps.lines().filter_map(part).collect()
+fn code_of_files(parts: Vec<Part>) -> Vec<Part> {
+    parts.into_iter().filter(|part| part.can_run() && part.is_of_a_file()).collect()
 }
 
 /// Whether a program or library has a function of this name.
@@ -156,17 +134,18 @@ fn functions(path: &Path) -> Vec<Function> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mapped::parsed;
 
     #[test]
-    fn mapped_code_is_read_with_its_offsets() {
-        let maps = "\
+    fn only_code_of_files_has_functions() {
+        let maps = b"\
 55d0-55d8 r--p 00000000 fe:00 12 /usr/bin/with space
 55d8-55e0 r-xp 00001000 fe:00 12 /usr/bin/with space
 7f00-7f01 r-xp 00000000 00:00 0 [vdso]
 7f02-7f03 r-xp 00000000 00:00 0 
 ";
-        let part = Part { start: 0x55d8, end: 0x55e0, offset: 0x1000, path: "/usr/bin/with space".into() };
-        assert_eq!(parts(maps), [part]);
+        let all = parsed(maps);
+        assert_eq!(code_of_files(all.clone()), all[1..2]);
     }
 
     #[test]

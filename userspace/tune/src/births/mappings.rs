@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the kernel says of a process's memory: how many parts it has, and which of it is a program's own.
 
-use std::fs;
-
 use nix::unistd::Pid;
+
+use crate::mapped::Part;
 
 /// Parts of a process at most that memory is bound in. The kernel allows 65,530 mappings (vm.max_map_count), after which
 /// the program itself would get no memory.
@@ -34,48 +34,25 @@ impl Parts {
     }
 }
 
-/// What the kernel tells of the memory of a thread's process; nothing if it is gone.
-fn of(thread: Pid) -> String {
-    fs::read_to_string(format!("/proc/{thread}/maps")).unwrap_or_default()
-}
-
 /// How many parts the process of a thread has.
 pub fn count(thread: Pid) -> usize {
-    of(thread).lines().count()
+    Part::all_of(thread).len()
 }
 
 /// Whether from `begin` to `end` there is nothing but memory of the thread's process alone that it may write, of no file, heap or stack.
 pub fn are_own_memory(thread: Pid, begin: u64, end: u64) -> bool {
-    is_own(&of(thread), begin, end)
+    are_own(&Part::all_of(thread), begin, end)
 }
 
-fn is_own(maps: &str, begin: u64, end: u64) -> bool {
-    let parts = maps.lines().filter_map(parsed).filter(|part| part.begin < end && begin < part.end);
-    let mut parts = parts.peekable();
-    parts.peek().is_some() && parts.all(|part| part.is_own)
-}
-
-struct Part {
-    begin: u64,
-    end: u64,
-    is_own: bool,
-}
-
-/// A line of /proc/PID/maps: `begin-end rights offset device inode name`.
-fn parsed(line: &str) -> Option<Part> {
-    let mut words = line.split_whitespace();
-    let (begin, end) = words.next()?.split_once('-')?;
-    let rights = words.next()?;
-    // A name in brackets may be one that the program gave it.
-    let is_named = words.nth(3).is_some_and(|name| !name.starts_with("[anon:"));
-    let number = |text: &str| u64::from_str_radix(text, 16).ok();
-    let is_own = rights.starts_with("rw") && rights.ends_with('p') && !is_named;
-    Some(Part { begin: number(begin)?, end: number(end)?, is_own })
+fn are_own(parts: &[Part], begin: u64, end: u64) -> bool {
+    let mut parts = parts.iter().filter(|part| part.begin < end && begin < part.end).peekable();
+    parts.peek().is_some() && parts.all(Part::is_own_memory)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mapped::parsed;
 
     #[test]
     fn parts_are_counted_when_there_seems_to_be_no_room_but_not_each_time() {
@@ -90,7 +67,7 @@ mod tests {
 
     #[test]
     fn only_memory_of_the_program_alone_is_its_own() {
-        let maps = "\
+        let maps = b"\
 1000-2000 rw-p 00000000 00:00 0
 2000-3000 rw-p 00000000 00:00 0      [anon:arrays]
 3000-4000 rw-p 00000000 fe:00 12     /usr/lib/some file
@@ -98,8 +75,10 @@ mod tests {
 5000-6000 r--p 00000000 00:00 0
 6000-7000 rw-p 00000000 00:00 0      [stack]
 ";
-        let own: Vec<bool> = (1..8).map(|at| is_own(maps, at * 0x1000, (at + 1) * 0x1000)).collect();
+        let parts = parsed(maps);
+        let is_own = |begin, end| are_own(&parts, begin, end);
+        let own: Vec<bool> = (1..8).map(|at| is_own(at * 0x1000, (at + 1) * 0x1000)).collect();
         assert_eq!(own, [true, true, false, false, false, false, false]);
-        assert!(is_own(maps, 0x1000, 0x3000) && !is_own(maps, 0x1000, 0x4000) && !is_own(maps, 0x1000, 0x1000));
+        assert!(is_own(0x1000, 0x3000) && !is_own(0x1000, 0x4000) && !is_own(0x1000, 0x1000));
     }
 }

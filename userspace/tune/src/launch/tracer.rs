@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
 use nix::unistd::Pid;
+use tandem_machine::process_text;
 
 use super::{End, Program, Seen, Streams};
 use crate::births::{Births, monotonic_ns};
@@ -475,7 +476,7 @@ fn is_gone(error: &anyhow::Error) -> bool {
 
 /// The process of a thread.
 fn process_of(thread: Pid) -> Option<Pid> {
-    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    let status = process_text(format!("/proc/{thread}/status").as_ref()).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
     line.trim().parse().ok().map(Pid::from_raw)
 }
