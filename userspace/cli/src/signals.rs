@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Signals that this process catches. What was ignored when it began stays ignored, as under `nohup`.
 
-use std::io::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,6 +9,7 @@ use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::raw::WithRawSiginfo;
 use tandem_ab::stop::Stop;
+use tandem_tune::inherited::is_ignored;
 
 /// Signals that do not end this process any more.
 pub type Caught = SignalsInfo<WithRawSiginfo>;
@@ -21,7 +21,7 @@ pub type Caught = SignalsInfo<WithRawSiginfo>;
 pub fn catch(signals: &[i32]) -> Result<Caught> {
     let mut heeded = Vec::new();
     for &signal in signals {
-        if !is_ignored(signal)? {
+        if !is_ignored(signal).context("signals cannot be handled")? {
             heeded.push(signal);
         }
     }
@@ -60,14 +60,4 @@ impl Suspension {
     pub fn was_there(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
     }
-}
-
-fn is_ignored(signal: i32) -> Result<bool> {
-    // SAFETY: all zeroes is a value of this plain structure.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: the structure lives through the call, which changes nothing else.
-    if unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) } != 0 {
-        return Err(Error::last_os_error()).context("signals cannot be handled");
-    }
-    Ok(action.sa_sigaction == libc::SIG_IGN)
 }

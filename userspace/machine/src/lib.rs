@@ -4,6 +4,7 @@
 
 mod calibration;
 mod capacity;
+mod clock;
 mod cpu_list;
 mod machine_file;
 mod needs;
@@ -12,9 +13,13 @@ mod rivals;
 mod sysfs;
 
 pub use calibration::{Calibration, CalibrationError};
+pub use clock::{monotonic_ns, process_cpu_ns, thread_cpu_ns};
 pub use cpu_list::{CpuListError, format_cpu_list, parse_cpu_list};
 pub use machine_file::{Caches, Coherence, Core, MachineFile, MachineFileError, MemoryTiming};
 pub use needs::{forbidding_isolation, missing_functions};
 pub use process_text::{parent_of, process_text};
 pub use rivals::{Rival, RivalChange, RivalKind, RivalWatch, kernel_balances, rivals};
 pub use sysfs::{RunningMachine, SysfsError, online_cpus, online_nodes, read_running, read_sysfs, refresh_free_memory};
+
+/// Bytes of a cache line, on all machines that are supported.
+pub const LINE_BYTES: u64 = 64;

@@ -6,7 +6,7 @@
 //! caches in ns; and what a move costs.
 
 use serde::Serialize;
-use tandem_machine::MachineFile;
+use tandem_machine::{LINE_BYTES, MachineFile};
 use tandem_policies::model::{NodeIndex, PAGE_BYTES, Topology, TopologyError};
 
 /// Time in system calls for one page that is moved, its copying left out. Measured with the mover in the timing lab:
@@ -19,8 +19,6 @@ const FAULT_NS: f64 = 1000.0;
 const THREAD_CALL_NS: f64 = 10_000.0;
 /// Lines of a base page.
 const PAGE_LINES: f64 = (PAGE_BYTES / LINE_BYTES) as f64;
-/// Bytes of a line, as the lab has it.
-const LINE_BYTES: u64 = 64;
 
 /// What moving things costs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

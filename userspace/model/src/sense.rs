@@ -9,6 +9,7 @@
 use rand_core::SeedableRng;
 use rand_distr::{Distribution, Poisson};
 use rand_pcg::Pcg64;
+use tandem_machine::LINE_BYTES;
 use tandem_policies::model::{
     GroupId, MemoryLines, NodeIndex, NodeLoad, PageGroup, PerNode, ProcessId, Snapshot, Thread, ThreadId, Transfers,
     Unmovable,
@@ -25,8 +26,6 @@ const FAINTEST: f64 = 0.01;
 const TOP_USERS: usize = 8;
 /// Weight below which a thread counts as one without a signal.
 const MIN_SAMPLES: f64 = 24.0;
-/// Bytes of a line, for operations per byte.
-const LINE_BYTES: f64 = 64.0;
 /// Cycles of a core in one ns, as the kernel's instructions in the lab.
 const CYCLES_PER_NS: f64 = 3.2;
 /// Ids of the first thread and the first process.
@@ -298,7 +297,7 @@ impl Sensor {
             && ran(NodeIndex(state.node)) * 2.0 > cpu_time_ns
             && memory_per_s > 0.0
         {
-            let intensity = operations_per_s / (memory_per_s * LINE_BYTES);
+            let intensity = operations_per_s / (memory_per_s * LINE_BYTES as f64);
             let seen = &mut self.threads[thread].performance;
             seen.retain(|entry| entry.0 != state.node);
             seen.push((state.node, operations_per_s * intensity / latency_ns, sim.now_ns));

@@ -47,27 +47,7 @@ pub use samplers::{SamplerChoice, SamplerCounters, SamplerError, SamplerKind};
 pub use sensor::{Sensor, SensorConfig, SensorCounters};
 pub use snapshot::TaskAccount;
 pub use source::{DataSource, Level, Snoop};
+pub use tandem_machine::{monotonic_ns, process_cpu_ns, thread_cpu_ns};
 
-/// The present time on a clock that every Linux system has.
-pub(crate) fn clock_ns(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes one timespec.
-    let read = unsafe { libc::clock_gettime(clock, &raw mut time) };
-    assert_eq!(read, 0, "clock {clock} is readable");
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// The present time on CLOCK_MONOTONIC, which samples and snapshots are dated by.
-pub fn monotonic_ns() -> u64 {
-    clock_ns(libc::CLOCK_MONOTONIC)
-}
-
-/// CPU time of all threads of this process.
-pub fn process_cpu_ns() -> u64 {
-    clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
-}
-
-/// CPU time of this thread.
-pub fn thread_cpu_ns() -> u64 {
-    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
-}
+/// Addresses from here on are the kernel's, on all supported machines.
+pub(crate) const KERNEL_ADDRESSES: u64 = 1 << 63;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use tandem_machine::LINE_BYTES;
 use tandem_policies::model::{
     AccessRates, CpuId, GroupId, GroupUsers, NodeIndex, NodeLoad, PageGroup, PerNode, ProcessId, Snapshot, Thread,
     ThreadId, Topology, Unmovable,
@@ -17,8 +18,6 @@ use crate::rate::RateTable;
 
 /// Users of a group that a snapshot names.
 const TOP_USERS: usize = 8;
-/// A cache line.
-const LINE_BYTES: f64 = 64.0;
 /// Aged accesses below which a thread counts as one without a signal: from fewer, the node of most of them is a guess.
 pub(crate) const MIN_ACCESSES: f64 = 24.0;
 /// The same of looks at it: one stretch of code often works on one place.
@@ -236,7 +235,7 @@ impl Parts<'_> {
         {
             let stall: f64 = row.iter().map(|(memory, per_s)| per_s * self.topology.latency_ns(node, memory)).sum();
             let done = match operations_per_s {
-                Some(operations) => operations * operations / (row.total() * LINE_BYTES),
+                Some(operations) => operations * operations / (row.total() * LINE_BYTES as f64),
                 None => self.cpu_share(&account.run_ns),
             };
             let mean_ns = latency_ns.unwrap_or(stall / row.total());

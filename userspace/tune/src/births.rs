@@ -22,6 +22,8 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
+use tandem_machine::monotonic_ns;
+use tandem_policies::model::PAGE_BYTES;
 
 use heap::{Growth, Heap, Step};
 use mappings::{Parts, are_own_memory, count};
@@ -46,9 +48,6 @@ pub const LEAST_BYTES: u64 = 256 << 10;
 
 /// Whether it can be done here.
 pub const POSSIBLE: bool = cfg!(target_arch = "x86_64");
-
-/// Bytes of a page.
-pub const PAGE_BYTES: u64 = 4096;
 
 /// The site of static arrays: they are asked for by the program's file, in its order.
 const STATIC: &str = "static";
@@ -395,14 +394,6 @@ impl Rule {
         }
         runs.iter().filter_map(|run| run.within(step.first, step.end)).collect()
     }
-}
-
-/// CLOCK_MONOTONIC.
-pub(crate) fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the time lives through the call. Linux has this clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Lets the thread bind a run of the memory at `begin`.

@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use tandem_ab::statistics::Sample;
 use tandem_machine::process_text;
-use tandem_policies::model::{CpuId, Topology};
+use tandem_policies::model::{CpuId, PAGE_BYTES, Topology};
 
 /// Groups whose medians differ by a smaller factor are one: placement does not matter then.
 pub(crate) const MATTERS: f64 = 1.05;
@@ -22,7 +22,7 @@ pub(crate) const MATTERS: f64 = 1.05;
 const CHANCE: f64 = 0.05;
 
 /// A page of numa_maps of this many KiB counts as one.
-const PAGE_KIB: u64 = 4;
+const PAGE_KIB: u64 = PAGE_BYTES >> 10;
 
 /// Where the main thread and the memory of a process were when its work began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -17,11 +17,21 @@ static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 static NOTE: extern "C" fn() = note;
 
 extern "C" fn note() {
+    SIGPIPE_WAS_IGNORED.store(is_ignored(libc::SIGPIPE).unwrap_or(false), Ordering::Relaxed);
+}
+
+/// Whether this process ignores a signal now.
+///
+/// # Errors
+/// There is no such signal.
+pub fn is_ignored(signal: i32) -> Result<bool> {
     // SAFETY: all zeroes is a value of this plain structure.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: the structure lives through the call, which changes nothing else.
-    let told = unsafe { libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut action) };
-    SIGPIPE_WAS_IGNORED.store(told == 0 && action.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
+    match unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) } {
+        0 => Ok(action.sa_sigaction == libc::SIG_IGN),
+        _ => Err(Error::last_os_error()),
+    }
 }
 
 /// What a program gets of signals.

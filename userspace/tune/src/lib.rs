@@ -32,7 +32,7 @@ pub mod chance;
 pub mod conflicts;
 pub mod executable;
 pub mod first_touch;
-mod inherited;
+pub mod inherited;
 #[cfg(target_arch = "x86_64")]
 mod inject;
 pub mod launch;

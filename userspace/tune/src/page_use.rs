@@ -10,8 +10,7 @@ use std::fmt;
 
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
-
-use crate::births::PAGE_BYTES;
+use tandem_policies::model::PAGE_BYTES;
 
 /// Accesses to allocations without which a profile says too little.
 const FEWEST: u64 = 64;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use tandem_machine::format_cpu_list;
-use tandem_policies::model::Topology;
+use tandem_policies::model::{PAGE_BYTES, Topology};
 
 use crate::surroundings::{files, libraries, name_of, sha256, variables, what_differs};
 
@@ -145,7 +145,7 @@ fn machine(topology: &Topology) -> Vec<String> {
         let cpus: Vec<u32> = node.cpus.iter().map(|cpu| cpu.0).collect();
         let distances: Vec<String> = node.distance.values().map(u32::to_string).collect();
         // The kernel keeps some memory for itself, not always the same.
-        let gib = (node.memory_pages as f64 * tandem_policies::model::PAGE_BYTES as f64 / (1 << 30) as f64).round();
+        let gib = (node.memory_pages as f64 * PAGE_BYTES as f64 / (1 << 30) as f64).round();
         format!("node {}: CPUs {}, {gib} GiB, distances {}", node.id, format_cpu_list(&cpus), distances.join(" "))
     };
     topology.nodes.values().map(line).collect()

@@ -11,12 +11,11 @@ use tandem_policies::model::ProcessId;
 
 use super::counters::DeviceCounters;
 use super::ring::{COUNTERS, CpuCounters, RingSample};
+use crate::KERNEL_ADDRESSES;
 use crate::access::{Access, Counts, LineCounts, Measured};
 use crate::pmu::spe::timeline::Runner;
 use crate::pmu::spe::{TickClock, Timeline};
 
-/// Addresses from here on are the kernel's.
-const KERNEL_ADDRESSES: u64 = 1 << 63;
 /// How far a CPU's TSC may be ahead of another's: the vCPUs of the timing lab take turns in windows of 10 us.
 const SKEW_NS: u64 = 20_000;
 

@@ -28,6 +28,7 @@ use thiserror::Error;
 
 pub use counters::FaultCounters;
 
+use crate::KERNEL_ADDRESSES;
 use crate::access::{Access, Batch, Measured, Sampler, SamplerTraits, Window};
 use crate::lookahead::budget::Budget;
 use crate::pmu::event::{Event, Sampled};
@@ -47,8 +48,6 @@ pub const TRAITS: SamplerTraits = SamplerTraits {
     cost: "faults of the managed threads and copying their records, held within a budget",
 };
 
-/// Addresses from here on are the kernel's.
-const KERNEL_ADDRESSES: u64 = 1 << 63;
 /// An address space is made to fault again after this time at the earliest.
 const ROUND_NS: u64 = 1_000_000_000;
 /// Instructions that a fault is taken to stand for: a guess, since nothing tells how often a page is used. Rates of

@@ -7,12 +7,11 @@
 //! its samples is new among the last 512, unless another thread uses it too: what is written elsewhere has to come anew.
 
 use hashbrown::{HashMap, HashSet};
+use tandem_machine::LINE_BYTES;
 
 use super::counters::LookaheadCounters;
 use super::emulator::Touch;
 
-/// Cache line of every x86-64 machine.
-const LINE_BYTES: u64 = 64;
 /// The warm part of a stack: a few call frames to either side.
 pub(super) const STACK_BYTES: u64 = 2048;
 const MIN_SAMPLES: u32 = 8;

@@ -12,11 +12,9 @@ use super::ibs::{self, Operation};
 use super::plan::Decoder;
 use super::record::{Moment, Sample};
 use super::spe::{self, SourceCodes, SpeRecord, TickClock, Timeline};
+use crate::KERNEL_ADDRESSES;
 use crate::access::{Access, Measured};
 use crate::source::DataSource;
-
-/// Addresses from here on are the kernel's, on all supported machines.
-const KERNEL_ADDRESSES: u64 = 1 << 63;
 
 /// Takes samples in and keeps the accesses of managed processes that left the caches.
 pub(super) struct Intake {

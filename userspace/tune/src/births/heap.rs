@@ -5,7 +5,9 @@
 //! Mechanism: steps that are small are one allocation, which grows, from where they come to more than [`LEAST_BYTES`]. A
 //! step that is large is an allocation of its own, and ends the one that grew.
 
-use super::{LEAST_BYTES, PAGE_BYTES, up};
+use tandem_policies::model::PAGE_BYTES;
+
+use super::{LEAST_BYTES, up};
 
 /// The site of allocations that grow with the heap.
 pub const SITE: &str = "heap";

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Which pages of an allocation go where.
 
-use super::{LEAST_BYTES, PAGE_BYTES};
+use tandem_policies::model::PAGE_BYTES;
+
+use super::LEAST_BYTES;
 
 /// Pages of a heap that go to one chunk's node before it is the next one's turn.
 const BLOCK: u64 = LEAST_BYTES / PAGE_BYTES;

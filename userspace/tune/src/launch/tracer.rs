@@ -9,10 +9,10 @@ use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
 use nix::unistd::Pid;
-use tandem_machine::process_text;
+use tandem_machine::{monotonic_ns, process_text};
 
 use super::{End, Program, Seen, Streams};
-use crate::births::{Births, monotonic_ns};
+use crate::births::Births;
 use crate::breakpoint::{Breakpoint, Stand, entry_point};
 use crate::first_touch::FirstTouch;
 use crate::page_use::Member;
