@@ -114,9 +114,8 @@ pub fn table(regions: &[RegionResult]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::search::{End, Found, Runs};
     use crate::space::{PagePlacement, Space};
-    use crate::testing::machine;
+    use crate::testing::{self, machine, runs};
 
     /// Two regions that want different configurations, and one that is too small.
     fn outcome() -> Outcome {
@@ -129,18 +128,10 @@ mod tests {
             let at = at as f64;
             vec![region("a", 1.0 + at + noise), region("b", 3.0 - 0.5 * at + noise), region("small", 0.1)]
         };
-        let candidates: Vec<_> = std::iter::once(None).chain(all.into_iter().map(Some)).take(4).collect();
-        let seconds = vec![4.2, 4.3, 4.1];
         Outcome {
-            found: Found { best: Some(1), runs: vec![Runs { seconds, ..Runs::default() }; 4], end: End::Decided },
             pages_alike: (0..4).collect(),
             regions: (0..4).map(|at| [0.0, 0.5, -0.25].map(|noise| run(at, noise)).to_vec()).collect(),
-            candidates,
-            notes: vec![],
-            one_by_one: None,
-            bimodal: None,
-            page_map: None,
-            first_entries: None,
+            ..testing::outcome(&all[..3], 1, vec![runs(&[4.2, 4.3, 4.1]); 4])
         }
     }
 

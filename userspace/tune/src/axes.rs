@@ -69,10 +69,10 @@ fn axis<Key: Ord>(outcome: &Outcome, name: &'static str, of: impl Fn(&Configurat
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::search::{End, Found, Runs};
+    use crate::search::Runs;
     use crate::session::AT_BIRTH;
     use crate::space::{PagePlacement, Space};
-    use crate::testing::machine;
+    use crate::testing::{self, machine};
 
     #[test]
     fn the_axis_that_decides_comes_first_and_those_with_one_value_are_left_out() {
@@ -82,23 +82,9 @@ mod tests {
         let seconds = |one: &Configuration| 1.0 + one.page_nodes as f64 + 0.1 * one.thread_nodes as f64;
         let runs = all.iter().map(|one| match one.page_placement {
             PagePlacement::Dataset => Runs { slower_than: Some(9.0), ..Runs::default() },
-            _ => Runs { seconds: vec![seconds(one)], ..Runs::default() },
+            _ => testing::runs(&[seconds(one)]),
         });
-        let outcome = Outcome {
-            candidates: std::iter::once(None).chain(all.iter().copied().map(Some)).collect(),
-            found: Found {
-                best: Some(1),
-                runs: std::iter::once(Runs::default()).chain(runs).collect(),
-                end: End::Decided,
-            },
-            pages_alike: vec![],
-            regions: vec![],
-            notes: vec![],
-            one_by_one: None,
-            bimodal: None,
-            page_map: None,
-            first_entries: None,
-        };
+        let outcome = testing::outcome(&all, 1, std::iter::once(Runs::default()).chain(runs).collect());
         let axes = axes(&outcome);
         let value = |words: &str, seconds, at_least| Value { words: words.into(), seconds, at_least };
         let of = |name| axes.iter().find(|axis| axis.name == name).unwrap();

@@ -182,21 +182,14 @@ fn nodes_of(one: &Configuration, topology: &Topology) -> Nodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::space::ThreadPlacement;
-    use crate::testing::lab_machine;
+    use crate::testing::{lab_machine, scattered};
 
     /// Of this machine node 4 is the one next to node 0.
     #[test]
     fn a_map_deals_pages_to_the_nodes_near_the_threads() {
         let topology = lab_machine("thanos-b");
         for (thread_nodes, page_nodes, expected) in [(1, 2, vec![0, 4]), (2, 2, vec![0, 4]), (2, 3, vec![0, 4, 1])] {
-            let one = Configuration {
-                threads: thread_nodes,
-                thread_nodes,
-                thread_placement: ThreadPlacement::Scatter,
-                page_nodes,
-                page_placement: PagePlacement::Balance,
-            };
+            let one = scattered(thread_nodes, (thread_nodes, page_nodes), PagePlacement::Balance);
             assert_eq!(nodes_of(&one, &topology).of_pages, expected, "{one}");
         }
     }

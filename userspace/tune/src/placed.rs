@@ -84,13 +84,7 @@ impl Session<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::space::ThreadPlacement;
-    use crate::testing::lab_machine;
-
-    fn one(threads: usize, nodes: (usize, usize), page_placement: PagePlacement) -> Configuration {
-        let (thread_nodes, page_nodes) = nodes;
-        Configuration { threads, thread_nodes, thread_placement: ThreadPlacement::Scatter, page_nodes, page_placement }
-    }
+    use crate::testing::{lab_machine, scattered as one};
 
     fn of(one: &Configuration, map: Option<&str>) -> Pages {
         let mapped = |runs: &str| Mapped { site: "p+0x10".into(), order: 0, pages: 8, runs: runs.to_owned() };

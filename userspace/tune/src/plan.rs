@@ -174,14 +174,12 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::space::PagePlacement;
-    use crate::testing::machine;
+    use crate::testing::{machine, scattered};
 
     fn plan() -> Plan {
-        let seats = RegionSeats { threads: 4, thread_nodes: 2, thread_placement: ThreadPlacement::Scatter };
-        let RegionSeats { threads, thread_nodes, thread_placement } = seats;
-        let page_placement = PagePlacement::FirstTouch;
-        let base = Configuration { threads, thread_nodes, thread_placement, page_nodes: 2, page_placement };
-        Plan { regions: [("a".to_owned(), RegionSeats { threads: 8, ..seats })].into(), ..base.into() }
+        let base = scattered(4, (2, 2), PagePlacement::FirstTouch);
+        let seats = RegionSeats { threads: 8, ..base.into() };
+        Plan { regions: [("a".to_owned(), seats)].into(), ..base.into() }
     }
 
     #[test]

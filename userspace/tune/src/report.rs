@@ -182,15 +182,14 @@ mod tests {
     use crate::session::AT_BIRTH;
     use crate::space::Space;
     use crate::subject::Subject;
-    use crate::testing::machine;
+    use crate::testing::{self, machine};
 
     /// A result on two nodes in which one configuration failed and one was stopped.
     fn page() -> String {
         let topology = machine(2, 4);
         let all = Space::of(&topology, 8, AT_BIRTH).configurations(&topology);
-        let mut runs: Vec<Runs> = (0..=all.len())
-            .map(|at| Runs { seconds: vec![3.0 - 0.1 * at as f64, 3.1 - 0.1 * at as f64], ..Runs::default() })
-            .collect();
+        let mut runs: Vec<Runs> =
+            (0..=all.len()).map(|at| testing::runs(&[3.0, 3.1].map(|most| most - 0.1 * at as f64))).collect();
         runs[2] = Runs { failure: Some("exit code 3, its last words: <b>oh".into()), ..Runs::default() };
         runs[3] = Runs { slower_than: Some(6.0), ..Runs::default() };
         let best = all.len();
@@ -198,18 +197,13 @@ mod tests {
         let plan = Plan { regions: [("a<b>".to_owned(), RegionSeats::from(one))].into(), ..one.into() };
         let single = Contender { plan: None, predicted_s: None, way: String::new() };
         let contenders = vec![single, Contender { plan: Some(plan), predicted_s: Some(2.5), way: "in place".into() }];
-        let of_plans = vec![runs[best].clone(), Runs { seconds: vec![2.25, 2.75], ..Runs::default() }];
+        let of_plans = vec![runs[best].clone(), testing::runs(&[2.25, 2.75])];
         let found = Found { best: Some(0), runs: of_plans, end: End::Decided };
         let outcome = Outcome {
-            candidates: std::iter::once(None).chain(all.into_iter().map(Some)).collect(),
-            found: Found { best: Some(best), runs, end: End::Decided },
-            pages_alike: vec![],
-            regions: vec![],
             notes: vec!["a note with <i>".into()],
             one_by_one: Some(OneByOne { contenders, found, regions: vec![], chosen: None }),
             bimodal: Bimodal::of(&[1.0, 2.0].repeat(4).into_iter().map(|s| (s, s as u32)).collect::<Vec<_>>()),
-            page_map: None,
-            first_entries: None,
+            ..testing::outcome(&all, best, runs)
         };
         let subject = Subject::of(&["sh".into(), "<x>".into()], None, &topology).unwrap();
         super::page(&Tuned::new(subject, &outcome), &outcome).unwrap().into_html()

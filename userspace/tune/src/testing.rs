@@ -1,8 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Machines for all tests.
+//! Machines for all tests, and what sessions on them are, see and find unless a test says otherwise.
 
+use std::time::Instant;
+
+use tandem_ab::stop::Stop;
 use tandem_machine::MachineFile;
 use tandem_policies::model::Topology;
+
+use crate::launch::Seen;
+use crate::search::{End, Found, Runs, Settings};
+use crate::session::{AT_BIRTH, Outcome, Runner, Session, Trial};
+use crate::space::{Configuration, PagePlacement, ThreadPlacement};
+use crate::store::Store;
 
 /// A machine of equal nodes, all equally far from each other.
 pub fn machine(nodes: usize, cpus: usize) -> Topology {
@@ -20,4 +29,61 @@ pub fn machine(nodes: usize, cpus: usize) -> Topology {
 pub fn lab_machine(name: &str) -> Topology {
     let path = format!("{}/../../vm/machines/{name}.toml", env!("CARGO_MANIFEST_DIR"));
     MachineFile::load(path).unwrap().topology().unwrap()
+}
+
+/// A session on a [machine] of two nodes and eight cores that tries what is possible at birth, has all the time in the world, and
+/// says nothing.
+pub fn session<'a>(topology: &'a Topology, store: &'a Store, stop: &'a Stop, run: &'a Runner<'a>) -> Session<'a> {
+    Session {
+        topology,
+        cores: 8,
+        page_placements: AT_BIRTH,
+        left_out: None,
+        one_by_one: true,
+        functions: &[],
+        command_has_threads: false,
+        store,
+        settings: Settings::default(),
+        started: Instant::now(),
+        budget: None,
+        only_whole_runs: true,
+        first_entries: None,
+        stop,
+        say: &|_| (),
+        run,
+        kept: &|| Ok(()),
+        mapping: None,
+        run_many: None,
+    }
+}
+
+/// A run of which this was seen, and nothing read.
+pub fn trial(seen: Seen) -> Trial {
+    Trial { seen, last_words: String::new(), moved_pages: None }
+}
+
+/// Runs that took so long.
+pub fn runs(seconds: &[f64]) -> Runs {
+    Runs { seconds: seconds.to_vec(), ..Runs::default() }
+}
+
+/// A search that is over: its configurations besides the program as it is, and the runs of that one and them.
+pub fn outcome(configurations: &[Configuration], best: usize, runs: Vec<Runs>) -> Outcome {
+    Outcome {
+        candidates: std::iter::once(None).chain(configurations.iter().copied().map(Some)).collect(),
+        found: Found { best: Some(best), runs, end: End::Decided },
+        pages_alike: vec![],
+        regions: vec![],
+        notes: vec![],
+        one_by_one: None,
+        bimodal: None,
+        page_map: None,
+        first_entries: None,
+    }
+}
+
+/// So many threads, in turn on the first of these two numbers of nodes, and pages on the second.
+pub fn scattered(threads: usize, nodes: (usize, usize), page_placement: PagePlacement) -> Configuration {
+    let (thread_nodes, page_nodes) = nodes;
+    Configuration { threads, thread_nodes, thread_placement: ThreadPlacement::Scatter, page_nodes, page_placement }
 }

@@ -15,11 +15,11 @@ use crate::conflicts::resolve;
 use crate::launch::{End, Limit, Seen};
 use crate::places::Places;
 use crate::plan::Turn;
-use crate::session::{AT_BIRTH, Trial, plan_name};
+use crate::session::{AT_BIRTH, plan_name};
 use crate::space::PagePlacement;
 use crate::space::ThreadPlacement::{Contiguous, Scatter};
 use crate::store::Store;
-use crate::testing::machine;
+use crate::testing::{self, machine, scattered, trial};
 
 /// Outside of regions.
 const SERIAL_S: f64 = 0.2;
@@ -45,13 +45,7 @@ impl<'a> Made<'a> {
 
     /// What a run of it shows.
     fn run(&self, plan: Option<&Plan>) -> Seen {
-        let as_it_is = Configuration {
-            threads: 8,
-            thread_nodes: 2,
-            thread_placement: crate::space::ThreadPlacement::Scatter,
-            page_nodes: 2,
-            page_placement: PagePlacement::FirstTouch,
-        };
+        let as_it_is = scattered(8, (2, 2), PagePlacement::FirstTouch);
         let base = plan.map_or(as_it_is, |plan| plan.base);
         let slower = if plan.is_none() { 1.2 } else { 1.0 };
         let both = plan.is_some_and(|plan| plan.regions.len() == 2);
@@ -110,49 +104,27 @@ fn tune_within(budget: Option<Duration>, made: &Made, store: &Path, last: usize)
     let started = Instant::now();
     let (topology, stop) = (machine(2, 4), Stop::default());
     let (ran, left) = (RefCell::new(BTreeMap::new()), Cell::new(last));
-    let outcome = Session {
-        topology: &topology,
-        cores: 8,
-        page_placements: AT_BIRTH,
-        left_out: None,
-        one_by_one: true,
-        functions: &[],
-        command_has_threads: false,
-        store: &Store::open(store, &"made").unwrap(),
-        settings: Settings::default(),
-        started,
-        budget,
-        only_whole_runs: true,
-        first_entries: None,
-        stop: &stop,
-        say: &|_| (),
-        run: &|plan: Option<&Plan>, _: &Places, limit: Limit| {
-            assert!(
-                plan.is_none() || limit.time.is_some(),
-                "one that waits for ever under {plan:?} would not be stopped"
-            );
-            let mut seen = made.run(plan);
-            if let Some(budget) = budget.filter(|_| plan.is_some_and(|plan| plan.turns.is_some())) {
-                std::thread::sleep(budget.saturating_sub(started.elapsed()));
+    let run = |plan: Option<&Plan>, _: &Places, limit: Limit| {
+        assert!(plan.is_none() || limit.time.is_some(), "one that waits for ever under {plan:?} would not be stopped");
+        let mut seen = made.run(plan);
+        if let Some(budget) = budget.filter(|_| plan.is_some_and(|plan| plan.turns.is_some())) {
+            std::thread::sleep(budget.saturating_sub(started.elapsed()));
+        }
+        if left.get() == 0 {
+            stop.wish();
+            seen.end = End::Stopped;
+        } else {
+            left.set(left.get() - 1);
+            *ran.borrow_mut().entry(plan_name(plan)).or_default() += 1;
+            if limit.time.is_some_and(|limit| seen.seconds > limit.as_secs_f64()) {
+                seen.end = End::TooLong;
             }
-            if left.get() == 0 {
-                stop.wish();
-                seen.end = End::Stopped;
-            } else {
-                left.set(left.get() - 1);
-                *ran.borrow_mut().entry(plan_name(plan)).or_default() += 1;
-                if limit.time.is_some_and(|limit| seen.seconds > limit.as_secs_f64()) {
-                    seen.end = End::TooLong;
-                }
-            }
-            Ok(Ok(Trial { seen, last_words: String::new(), moved_pages: None }))
-        },
-        mapping: None,
-        kept: &|| Ok(()),
-        run_many: None,
-    }
-    .tune()
-    .unwrap();
+        }
+        Ok(Ok(trial(seen)))
+    };
+    let store = Store::open(store, &"made").unwrap();
+    let session = Session { started, budget, ..testing::session(&topology, &store, &stop, &run) };
+    let outcome = session.tune().unwrap();
     Tuned { outcome, ran: ran.into_inner() }
 }
 
@@ -383,7 +355,7 @@ fn conflicts(a: Configuration, b: Configuration) -> usize {
 }
 
 fn all_threads(page_nodes: usize, page_placement: PagePlacement) -> Configuration {
-    Configuration { threads: 8, thread_nodes: 2, thread_placement: Scatter, page_nodes, page_placement }
+    scattered(8, (2, page_nodes), page_placement)
 }
 
 #[test]

@@ -6,36 +6,18 @@ use super::*;
 use crate::one_by_one::Contender;
 use crate::page_map::Mapped;
 use crate::search::{End, Found, Runs};
-use crate::space::{PagePlacement, ThreadPlacement};
+use crate::space::PagePlacement;
+use crate::testing::{self, runs, scattered};
 
 fn subject() -> Subject {
     crate::subject::tests::subject()
 }
 
 fn outcome() -> Outcome {
-    let configuration = Configuration {
-        threads: 4,
-        thread_nodes: 2,
-        thread_placement: ThreadPlacement::Scatter,
-        page_nodes: 2,
-        page_placement: PagePlacement::Interleave,
-    };
-    let runs = |seconds: &[f64]| Runs { seconds: seconds.to_vec(), ..Runs::default() };
-    Outcome {
-        candidates: vec![None, Some(configuration), Some(Configuration { threads: 2, ..configuration })],
-        found: Found {
-            best: Some(1),
-            runs: vec![runs(&[4.0, 4.2, 4.1]), runs(&[2.0, 2.1, 2.05]), runs(&[])],
-            end: End::Decided,
-        },
-        pages_alike: vec![],
-        regions: vec![],
-        notes: vec!["careful".into()],
-        one_by_one: None,
-        bimodal: None,
-        page_map: None,
-        first_entries: None,
-    }
+    let configuration = scattered(4, (2, 2), PagePlacement::Interleave);
+    let configurations = [configuration, Configuration { threads: 2, ..configuration }];
+    let all = [&[4.0, 4.2, 4.1][..], &[2.0, 2.1, 2.05], &[]].map(runs).to_vec();
+    Outcome { notes: vec!["careful".into()], ..testing::outcome(&configurations, 1, all) }
 }
 
 #[test]
@@ -68,7 +50,7 @@ fn a_plan_for_single_regions_is_read_back_with_its_evidence_and_predictions() {
         |plan: &Plan, predicted_s| Contender { plan: Some(plan.clone()), predicted_s, way: "in place".into() };
     let contenders = vec![contender(&base.into(), None), contender(&plan, Some(1.05))];
     let seconds = vec![1.0, 1.1, 1.025];
-    let runs = vec![outcome.found.runs[1].clone(), Runs { seconds, ..Runs::default() }];
+    let runs = vec![outcome.found.runs[1].clone(), runs(&seconds)];
     let found = Found { best: Some(1), runs, end: End::Decided };
     outcome.one_by_one = Some(OneByOne { contenders, found, regions: vec![], chosen: Some(1) });
     let tuned = Tuned::new(subject(), &outcome);
@@ -104,7 +86,7 @@ fn a_file_of_version_2_is_read_and_what_it_does_not_know_is_no_difference() {
 #[test]
 fn what_failed_in_the_end_is_last_however_fast_it_was() {
     let mut outcome = outcome();
-    outcome.found.runs[2] = Runs { seconds: vec![1.0], failure: Some("oh no".into()), ..Runs::default() };
+    outcome.found.runs[2] = Runs { failure: Some("oh no".into()), ..runs(&[1.0]) };
     let names: Vec<String> =
         Tuned::new(subject(), &outcome).measured.into_iter().map(|one| one.configuration).collect();
     assert_eq!((names.len(), &names[2]), (3, &name(outcome.candidates[2].as_ref())));

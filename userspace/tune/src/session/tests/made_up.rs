@@ -5,6 +5,7 @@ use tandem_policies::model::NodeIndex;
 
 use super::*;
 use crate::seat::CpuSet;
+use crate::testing::{self, trial};
 
 /// A made-up program on two nodes of four CPUs: seconds and threads by configuration.
 pub type Program<'a> = &'a dyn Fn(Option<&Configuration>) -> (End, f64, usize);
@@ -102,14 +103,13 @@ impl Runner<'_> {
         }
         if self.left.get() == 0 {
             self.stop.wish();
-            let seen = Seen::of(End::Stopped, 0.1);
-            return Ok(Ok(Trial { seen, last_words: String::new(), moved_pages: None }));
+            return Ok(Ok(Trial::stopped()));
         }
         self.left.set(self.left.get() - 1);
         *self.ran.borrow_mut().entry(name(one)).or_default() += 1;
         let needs_moving = one.is_some_and(Configuration::needs_moving) && places.page_map.is_none();
         let moved_pages = needs_moving.then(|| (self.moved)(one.expect("it needs moving")));
-        Ok(Ok(Trial { seen: self.seen(one, places, limit), last_words: "oh no".to_owned(), moved_pages }))
+        Ok(Ok(Trial { last_words: "oh no".to_owned(), moved_pages, ..trial(self.seen(one, places, limit)) }))
     }
 
     /// What is seen of a run that there is.
@@ -179,26 +179,17 @@ pub fn session_on(
         Ok(PROFILED.with_borrow(|profiled| profiled.as_ref().expect("there are maps").1.clone()))
     };
     let mapping = PROFILED.with_borrow(|known| known.as_ref().map(|known| Mapping::new(&profiler, known.0)));
+    let run = |plan: Option<&Plan>, places: &Places, limit: Limit| runner.run(plan, places, limit);
     let outcome = Session {
-        topology: &topology,
-        cores: 8,
         page_placements: pages,
         left_out: Some("some are left out"),
-        one_by_one: true,
-        functions: &[],
         command_has_threads,
-        store: &store,
-        settings: Settings::default(),
-        started: Instant::now(),
         budget: BUDGET.get(),
         only_whole_runs: ENTRIES.get().is_some_and(|known| known.1),
-        first_entries: None,
-        stop: &stop,
         say: &|sentence: &str| said.borrow_mut().push(sentence.to_owned()),
-        run: &|plan: Option<&Plan>, places: &Places, limit: Limit| runner.run(plan, places, limit),
         mapping: mapping.as_ref(),
-        kept: &|| Ok(()),
         run_many: many.as_ref().map(|many| many as &ManyRunner<'_>),
+        ..testing::session(&topology, &store, &stop, &run)
     }
     .tune();
     let Runner { ran, maps, .. } = runner;
