@@ -2,6 +2,7 @@
 //! `tandem tune`: the best numbers and places of threads and pages for a program, found by running it.
 
 mod checkpoints;
+mod code;
 pub mod elsewhere;
 mod files;
 pub mod movers;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The file of a program while it is tuned: built anew it is another program, whose runs do not count together with those of before.
+//! The files of a program while it is tuned: built anew it is another program, whose runs do not count together with those of before.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,11 +9,10 @@ use anyhow::{Context, Result};
 
 use crate::subject::find;
 
-/// Which file a program was. Its content is not read again.
-#[derive(Debug)]
+/// Which files a program was. Their content is not read again.
+#[derive(Debug, Default)]
 pub struct Executable {
-    path: PathBuf,
-    was: Option<Identity>,
+    files: Vec<(PathBuf, Option<Identity>)>,
 }
 
 /// Device, inode, bytes, and when it was written: seconds and nanoseconds.
@@ -26,12 +25,19 @@ impl Executable {
     /// There is none.
     pub fn of(command: &[String]) -> Result<Self> {
         let path = find(command.first().context("there is no program to run")?)?;
-        Ok(Self { was: identity(&path), path })
+        Ok(Self { files: vec![(path.clone(), identity(&path))] })
     }
 
-    /// Whether it is the file that it was.
-    pub fn is_the_same(&self) -> bool {
-        self.was.is_some() && self.was == identity(&self.path)
+    /// The same with these files of code as they are now.
+    pub fn with<'a>(mut self, code: impl IntoIterator<Item = &'a str>) -> Self {
+        self.files.extend(code.into_iter().map(|name| (name.into(), identity(name.as_ref()))));
+        self
+    }
+
+    /// One that is not the file that it was.
+    pub fn changed(&self) -> Option<&Path> {
+        let is_the_same = |was: &Option<Identity>, path: &Path| was.is_some() && *was == identity(path);
+        self.files.iter().find(|(path, was)| !is_the_same(was, path)).map(|(path, _)| path.as_path())
     }
 }
 

@@ -124,6 +124,10 @@ pub struct Seen {
     /// Where its memory was when its first region or thread began; only of a program that is measured, if it had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_touch: Option<FirstTouch>,
+    /// Files that its processes had mapped as code when each began, had its first region or made its first thread; only of a program
+    /// that is measured. Those whose names are no text are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub code: Vec<String>,
     /// What became of the map of pages, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub map_use: Option<MapUse>,
@@ -146,6 +150,7 @@ impl Seen {
             regions: Vec::new(),
             stops_too_often: false,
             first_touch: None,
+            code: Vec::new(),
             map_use: None,
             allocations: Vec::new(),
             members: Vec::new(),

@@ -457,3 +457,22 @@ impl Asking {
         }
     }
 }
+
+/// Regions of the same name as one, those with the most time first.
+pub(crate) fn together(regions: impl Iterator<Item = Region>) -> Vec<Region> {
+    let mut all: Vec<Region> = Vec::new();
+    for region in regions {
+        match all.iter_mut().find(|known| known.name == region.name) {
+            Some(known) => {
+                known.entries += region.entries;
+                known.seconds += region.seconds;
+                known.own_threads = known.own_threads.or(region.own_threads);
+                known.samples.resize(known.samples.len().max(region.samples.len()), Vec::new());
+                known.samples.iter_mut().zip(region.samples).for_each(|(all, new)| all.extend(new));
+            }
+            None => all.push(region),
+        }
+    }
+    all.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
+    all
+}

@@ -6,12 +6,12 @@
 //! was measured is never measured twice. An experiment is what makes runs comparable: machine, program, arguments.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
@@ -21,7 +21,7 @@ use crate::regions::Region;
 use crate::search::Reading;
 
 /// Version of the tables.
-const VERSION: i64 = 4;
+const VERSION: i64 = 5;
 
 /// How long another process may hold the file.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -54,12 +54,18 @@ CREATE TABLE IF NOT EXISTS page_use (
 CREATE TABLE IF NOT EXISTS written (
 	file TEXT PRIMARY KEY -- as an argument names it: the program writes it, so it is no input
 ) STRICT;
+CREATE TABLE IF NOT EXISTS code (
+	program TEXT NOT NULL, -- JSON: hash of its file, arguments
+	file TEXT NOT NULL, -- one that its processes had mapped as code in a run
+	sha256 TEXT NOT NULL, -- of that file then
+	PRIMARY KEY (program, file)
+) STRICT;
 ";
 
 /// Tables that stores of all versions have.
 const OURS: [&str; 2] = ["experiment", "run"];
 
-/// Of version 2, which did not know where memory was; version 3 did not know which files are written. Tables that it did not have are made as in a new file.
+/// Of version 2, which did not know where memory was; version 3 did not know which files are written, version 4 which are code. Tables that it did not have are made as in a new file.
 const FROM_VERSION_2: &str = "ALTER TABLE run ADD COLUMN first_touch TEXT;";
 
 /// One run.
@@ -112,7 +118,7 @@ impl Store {
             // Other programs have version 0 as well, and those of small numbers.
             0 if all > 0 => bail!("it is of another program: name another file with --store"),
             2..=VERSION if ours < OURS.len() => bail!("it is of another program: name another file with --store"),
-            0 | 3 => connection
+            0 | 3 | 4 => connection
                 .execute_batch(&format!("BEGIN IMMEDIATE; {TABLES} PRAGMA user_version = {VERSION}; COMMIT"))?,
             2 => connection.execute_batch(&format!(
                 "BEGIN IMMEDIATE; {FROM_VERSION_2} {TABLES} PRAGMA user_version = {VERSION}; COMMIT"
@@ -152,20 +158,58 @@ impl Store {
     /// # Errors
     /// The file cannot be written.
     pub fn keep_written(&self, files: &BTreeSet<String>, what: &impl Serialize) -> Result<()> {
+        self.move_to(what, |all| {
+            let insert = "INSERT OR IGNORE INTO written (file) VALUES (?1)";
+            files.iter().try_for_each(|file| all.execute(insert, [file]).map(drop))
+        })
+    }
+
+    /// Files that processes of this program are known to have mapped as code, with their hashes at that time.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn code(&self, program: &impl Serialize) -> Result<BTreeMap<String, String>> {
+        let program = serde_json::to_string(program)?;
+        let all = || {
+            let mut query = self.connection.prepare("SELECT file, sha256 FROM code WHERE program = ?1")?;
+            query.query_map([program], |record| Ok((record.get(0)?, record.get(1)?)))?.collect()
+        };
+        let all: rusqlite::Result<BTreeMap<String, String>> = all();
+        all.context("the store of runs cannot be read")
+    }
+
+    /// Keeps that `files`, each with its hash, are the code of this program. Its runs so far are of the experiment `what` from now on.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn keep_code(
+        &self,
+        program: &impl Serialize,
+        files: &BTreeMap<&str, &str>,
+        what: &impl Serialize,
+    ) -> Result<()> {
+        let program = serde_json::to_string(program)?;
+        self.move_to(what, |all| {
+            all.execute("DELETE FROM code WHERE program = ?1", [&program])?;
+            let insert = "INSERT INTO code (program, file, sha256) VALUES (?1, ?2, ?3)";
+            files.iter().try_for_each(|(file, sha256)| all.execute(insert, [&program, *file, *sha256]).map(drop))
+        })
+    }
+
+    /// Makes a change, and has the runs of this experiment be of the experiment `what` from now on: both or neither.
+    fn move_to(&self, what: &impl Serialize, change: impl Fn(&Transaction) -> rusqlite::Result<()>) -> Result<()> {
         let before = self.experiment.borrow().clone();
         self.turn_to(what)?;
-        let change = || {
+        let moved = || {
             let all = self.connection.unchecked_transaction()?;
-            for file in files {
-                all.execute("INSERT OR IGNORE INTO written (file) VALUES (?1)", [file])?;
-            }
+            change(&all)?;
             for table in ["run", "page_use"] {
                 let change = format!("UPDATE OR REPLACE {table} SET experiment = ?1 WHERE experiment = ?2");
                 all.execute(&change, [&*self.experiment.borrow(), &before])?;
             }
             all.commit()
         };
-        change().context("the store of runs cannot be written")
+        moved().context("the store of runs cannot be written")
     }
 
     /// A run, if it is there.
@@ -369,6 +413,32 @@ mod tests {
         drop(store);
         let store = Store::open(&path, &"one").unwrap();
         assert_eq!((store.run("8", 0).unwrap(), store.written().unwrap()), (Some(ended(1.0)), BTreeSet::new()));
+    }
+
+    #[test]
+    fn a_store_of_version_4_is_gone_on_with() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("old");
+        let store = Store::open(&path, &"one").unwrap();
+        store.keep("8", 0, &ended(1.0)).unwrap();
+        store.connection.execute_batch("DROP TABLE code; PRAGMA user_version = 4").unwrap();
+        drop(store);
+        let store = Store::open(&path, &"one").unwrap();
+        assert_eq!((store.run("8", 0).unwrap(), store.code(&"p").unwrap()), (Some(ended(1.0)), BTreeMap::new()));
+    }
+
+    #[test]
+    fn code_is_kept_by_program_and_runs_of_before_it_was_known_are_of_the_program_with_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("runs"), &"p").unwrap();
+        store.keep("8", 0, &ended(1.0)).unwrap();
+        store.keep_code(&"p", &[("a", "12"), ("b", "34")].into(), &"p with a, b").unwrap();
+        assert_eq!(store.run("8", 0).unwrap(), Some(ended(1.0)));
+        store.keep_code(&"p", &[("b", "56")].into(), &"p with b").unwrap();
+        let known = [("b".to_owned(), "56".to_owned())].into();
+        assert_eq!((store.code(&"p").unwrap(), store.code(&"q").unwrap()), (known, BTreeMap::new()));
+        store.turn_to(&"p").unwrap();
+        assert!(store.is_empty().unwrap());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -33,7 +34,11 @@ pub struct Subject {
     /// Its shared libraries, each with the hash of its file; not known of programs that are no dynamic ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub libraries: Option<Vec<String>>,
-    /// What the OpenMP runtimes find in the environment; not known to files of version 2.
+    /// Files besides these that its processes had mapped as code (what a script starts, what is preloaded), each with its hash;
+    /// not known before its first run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<Vec<String>>,
+    /// What the OpenMP runtimes and the dynamic loader find in the environment; not known to files of version 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variables: Option<Vec<String>>,
     /// The machine's nodes with CPUs, memory sizes and distances, one a line.
@@ -52,6 +57,7 @@ impl Subject {
             program_sha256: sha256(&path)?,
             functions: Vec::new(),
             libraries: libraries(&path)?,
+            code: None,
             variables: Some(variables(std::env::vars_os())),
             program: path.display().to_string(),
             arguments: arguments.to_vec(),
@@ -76,6 +82,39 @@ impl Subject {
         Self { files: self.files.map(left).filter(|files: &Vec<String>| !files.is_empty()), ..self }
     }
 
+    /// The same with what these files of code are now, as far as they are there.
+    ///
+    /// # Errors
+    /// One of them cannot be read.
+    pub fn with_code<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Result<Self> {
+        let there = names.into_iter().filter(|name| Path::new(name).is_file());
+        let hashed = |name: &str| Ok(format!("{name} {}", sha256(name.as_ref())?));
+        let code: Vec<String> = there.map(hashed).collect::<Result<_>>()?;
+        Ok(Self { code: Some(code).filter(|code| !code.is_empty()), ..self })
+    }
+
+    /// The same with what the code of `other` is here, if that is known.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn with_code_of(self, other: &Self) -> Result<Self> {
+        match &other.code {
+            Some(code) => self.with_code(code.iter().map(|one| name_of(one))),
+            None => Ok(self),
+        }
+    }
+
+    /// Those of the files `mapped` that are code of it besides the program and its libraries. What was written since it was
+    /// started is not: it made that itself.
+    pub fn other_code<'a>(&self, mapped: &'a [String], started: SystemTime) -> Vec<&'a str> {
+        let libraries = self.libraries.iter().flatten().map(|one| name_of(one));
+        let own: BTreeSet<PathBuf> =
+            libraries.chain([self.program.as_str()]).filter_map(|name| Path::new(name).canonicalize().ok()).collect();
+        let is_older = |name: &Path| name.metadata().and_then(|file| file.modified()).is_ok_and(|at| at < started);
+        let is_other = |name: &Path| name.is_file() && is_older(name) && !own.contains(name);
+        mapped.iter().map(String::as_str).filter(|name| is_other(Path::new(name))).collect()
+    }
+
     /// Files that its arguments name and that are not what they were: the program writes them, if it alone ran meanwhile.
     ///
     /// # Errors
@@ -84,17 +123,6 @@ impl Subject {
         let (then, now) = (self.files.clone().unwrap_or_default(), files(&self.arguments)?.unwrap_or_default());
         let (then, now): (BTreeSet<String>, BTreeSet<String>) = (then.into_iter().collect(), now.into_iter().collect());
         Ok(then.symmetric_difference(&now).map(|one| name_of(one).to_owned()).collect())
-    }
-
-    /// Which of its files are not the same now, one sentence each. One that is new may be what the program wrote.
-    fn other_files(&self, now: &Self) -> Vec<String> {
-        let now = now.files.as_deref().unwrap_or_default();
-        let other = |one: &&String| !now.contains(one);
-        let said = |one: &String| match now.iter().any(|known| name_of(known) == name_of(one)) {
-            true => format!("the file {} is not what it was", name_of(one)),
-            false => format!("the file {} is not there", name_of(one)),
-        };
-        self.files.iter().flatten().filter(other).map(said).collect()
     }
 
     /// In what `now` differs from this, one sentence each.
@@ -121,7 +149,8 @@ impl Subject {
             differences.push(format!("it was tuned with the arguments `{then}`, not `{now}`"));
         }
         if self.arguments == now.arguments {
-            differences.extend(self.other_files(now));
+            let now = now.files.as_deref().unwrap_or_default();
+            differences.extend(other_files("the file", self.files.as_deref().unwrap_or_default(), now));
         }
         match (&self.input_sha256, &now.input_sha256) {
             (then, now) if then == now => {}
@@ -134,9 +163,25 @@ impl Subject {
         if self.program_sha256 == now.program_sha256 {
             differences.extend(what_differs("shared libraries", &self.libraries, &now.libraries));
         }
-        differences.extend(what_differs("variables for OpenMP", &self.variables, &now.variables));
+        if let (Some(then), Some(now)) = (&self.code, &now.code) {
+            differences.extend(other_files("its code", then, now));
+        }
+        differences.extend(what_differs(
+            "variables for OpenMP and the dynamic loader",
+            &self.variables,
+            &now.variables,
+        ));
         differences
     }
+}
+
+/// Which of these files are not the same now, one sentence each. One that is new may be what the program wrote.
+fn other_files(what: &str, then: &[String], now: &[String]) -> Vec<String> {
+    let said = |one: &String| match now.iter().any(|known| name_of(known) == name_of(one)) {
+        true => format!("{what} {} is not what it was", name_of(one)),
+        false => format!("{what} {} is not there", name_of(one)),
+    };
+    then.iter().filter(|one| !now.contains(one)).map(said).collect()
 }
 
 /// A machine in lines, equal for machines that are equal to a program.

@@ -110,11 +110,11 @@ fn loader(program: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(name).trim_end_matches('\0').to_owned())
 }
 
-/// Those that the OpenMP runtimes read, as NAME=VALUE.
+/// Those that the OpenMP runtimes read, and what the dynamic loader loads before libraries, as NAME=VALUE.
 pub fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<String> {
     let text = |(name, value): (OsString, OsString)| format!("{}={}", name.to_string_lossy(), value.to_string_lossy());
-    let of_openmp = |text: &String| ["OMP_", "GOMP_", "KMP_"].iter().any(|start| text.starts_with(start));
-    all.map(text).filter(of_openmp).collect::<BTreeSet<String>>().into_iter().collect()
+    let is_read = |text: &String| ["OMP_", "GOMP_", "KMP_", "LD_PRELOAD="].iter().any(|start| text.starts_with(start));
+    all.map(text).filter(is_read).collect::<BTreeSet<String>>().into_iter().collect()
 }
 
 /// In one sentence what was there then and is not now, and the reverse; `None` if nothing, or if one is not known.
@@ -165,9 +165,10 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_those_of_the_openmp_runtimes() {
-        let all = ["KMP_BLOCKTIME", "HOME", "OMP_SCHEDULE", "COMP_X"].map(|name| (name.into(), "1".into()));
-        assert_eq!(variables(all.into_iter()), ["KMP_BLOCKTIME=1", "OMP_SCHEDULE=1"]);
+    fn variables_are_those_of_the_openmp_runtimes_and_what_is_preloaded() {
+        let all = ["KMP_BLOCKTIME", "HOME", "OMP_SCHEDULE", "COMP_X", "LD_PRELOAD", "LD_PRELOADED"]
+            .map(|name| (name.into(), "1".into()));
+        assert_eq!(variables(all.into_iter()), ["KMP_BLOCKTIME=1", "LD_PRELOAD=1", "OMP_SCHEDULE=1"]);
     }
 
     #[test]

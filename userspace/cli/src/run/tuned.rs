@@ -35,7 +35,7 @@ pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
     let topology = describe()?.topology;
     let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let warn = |words: &str| say_line(format_args!("tandem: warning: {}: {words}", file.display()));
-    let here = Subject::of(&words, input(), &topology)?;
+    let here = Subject::of(&words, input(), &topology)?.with_code_of(&tuned.subject)?;
     tuned.check(&here, &topology).with_context(|| file.display().to_string())?;
     warn_of_differences(&tuned, &here, &topology, &warn)?;
     let plan = tuned.plan();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `tandem tune --executor`: trials on other machines.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -120,12 +121,18 @@ fn unexpected<T>(reply: &Reply) -> Result<T> {
     }
 }
 
+/// What of `subject` machines must agree about: files that arguments name may be the program's output, which is not the same
+/// everywhere.
+fn comparable(subject: &Subject) -> Subject {
+    Subject { files: None, ..subject.clone() }
+}
+
 /// Runs a program on other machines.
 pub struct Far<'a> {
     executor: &'a dyn Executor,
     stop: &'a Stop,
     /// All that trials have in common.
-    job: Job,
+    job: RefCell<Job>,
 }
 
 impl<'a> Far<'a> {
@@ -147,16 +154,20 @@ impl<'a> Far<'a> {
             plan: None,
             limit_s: None,
             last_entry: None,
-            // Files that arguments name may be the program's output, which is not the same everywhere.
-            subject: Subject { files: None, ..subject.clone() },
+            subject: comparable(subject),
         };
-        Ok(Self { executor, stop, job })
+        Ok(Self { executor, stop, job: RefCell::new(job) })
+    }
+
+    /// Trials are of `subject` from now on, of which more is known.
+    pub fn know(&self, subject: &Subject) {
+        self.job.borrow_mut().subject = comparable(subject);
     }
 
     fn run(&self, plans: &[(Option<Plan>, Limit)], ended: &mut dyn FnMut(usize, Ran) -> Result<()>) -> Result<()> {
         let request = |(plan, limit): &(Option<Plan>, Limit)| {
             let (limit_s, last_entry) = (limit.time.map(|time| time.as_secs_f64()), limit.entries);
-            Request::Run(Box::new(Job { plan: plan.clone(), limit_s, last_entry, ..self.job.clone() }))
+            Request::Run(Box::new(Job { plan: plan.clone(), limit_s, last_entry, ..self.job.borrow().clone() }))
         };
         let requests: Vec<Request> = plans.iter().map(request).collect();
         self.executor.carry_out(&requests, self.stop, &mut |at, reply| match reply {

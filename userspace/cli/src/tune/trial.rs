@@ -27,7 +27,7 @@ use tandem_tune::seat::CpuSet;
 use tandem_tune::session::{Ran, Trial};
 use tandem_tune::subject::Subject;
 
-use super::{INTERRUPTED, movers};
+use super::{INTERRUPTED, code, movers};
 use crate::signals::{self, Suspension};
 
 /// Who ends a whole job tells this process of it as well, at about the same time.
@@ -116,8 +116,8 @@ fn carry_out(job: &Job, stop: &Stop) -> Result<Reply> {
     let in_words = || format!("{}: cannot be used as directory", job.directory.display());
     std::env::set_current_dir(&job.directory).with_context(in_words)?;
     let topology = describe()?.topology;
-    let executable = Executable::of(&job.command)?;
-    let here_it_is = Subject::of(&job.command, job.input.as_deref(), &topology)?;
+    let executable = Executable::of(&job.command)?.with(code::names(&job.subject));
+    let here_it_is = Subject::of(&job.command, job.input.as_deref(), &topology)?.with_code_of(&job.subject)?;
     let differences = job.subject.differences(&here_it_is);
     if !differences.is_empty() {
         return Ok(Reply::Refused(differences.join(", ")));
@@ -129,8 +129,8 @@ fn carry_out(job: &Job, stop: &Stop) -> Result<Reply> {
         What { command: &job.command, input: job.input.as_deref(), functions: &job.subject.functions, suspension };
     let limit = Limit { time: job.limit_s.map(Duration::from_secs_f64), entries: job.last_entry };
     let ran = here(&what, plan, &places, limit, stop);
-    if !executable.is_the_same() {
-        return Ok(Reply::Refused(format!("{} is not the file that it was when it began", job.command[0])));
+    if let Some(changed) = executable.changed() {
+        return Ok(Reply::Refused(format!("{} is not the file that it was when it began", changed.display())));
     }
     Ok(match ran {
         Ok(trial) => Reply::Trial(Box::new(trial)),

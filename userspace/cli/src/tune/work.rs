@@ -2,13 +2,13 @@
 //! One session of `tandem tune` from its machine to what it found.
 
 use std::cell::{Cell, RefCell};
-use std::path::Path;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use tandem_ab::stop::Stop;
 use tandem_tune::executable::Executable;
-use tandem_tune::launch::Limit;
+use tandem_tune::launch::{End, Limit};
 use tandem_tune::lock::Lock;
 use tandem_tune::mapping::{Mapping, Profiled};
 use tandem_tune::places::Places;
@@ -22,7 +22,7 @@ use tandem_tune::subject::Subject;
 
 use super::elsewhere::Far;
 use super::files::Files;
-use super::{Arguments, Codelets, PageMaps, movers, page_use, say, trial, written};
+use super::{Arguments, Codelets, PageMaps, code, movers, page_use, say, trial, written};
 use crate::signals::Suspension;
 
 /// What a session works on.
@@ -38,9 +38,11 @@ pub struct Work<'a> {
     /// What is tuned, as far as it is known not to write it.
     pub subject: RefCell<Subject>,
     /// As it was before it was hashed.
-    executable: Executable,
-    /// Whether it was found to be another one.
-    has_changed: Cell<bool>,
+    executable: RefCell<Executable>,
+    /// Which of its files was found to be another one.
+    changed: RefCell<Option<PathBuf>>,
+    /// Whether its code besides its own file is known.
+    knows_code: Cell<bool>,
     /// Whether a run has ended.
     has_run: Cell<bool>,
     far: Option<Far<'a>>,
@@ -68,6 +70,8 @@ impl<'a> Work<'a> {
         let subject = Subject { functions: arguments.regions.clone(), ..subject };
         let _lock = written::hold(&files.store)?;
         let (store, subject) = written::open(&files.store, subject)?;
+        let (subject, knows_code) = code::known(&store, subject, &say)?;
+        let executable = executable.with(code::names(&subject));
         if let Some(withheld) = rights::withheld(Path::new(&subject.program), movers::is_root()) {
             say(&withheld);
         }
@@ -81,7 +85,8 @@ impl<'a> Work<'a> {
             Far::new(executor, stop, command, input, &subject).context("the present directory is not known")
         });
         let (far, subject) = (far.transpose()?, RefCell::new(subject));
-        let (has_changed, has_run) = (Cell::new(false), Cell::new(false));
+        let (executable, changed) = (RefCell::new(executable), RefCell::default());
+        let (knows_code, has_run) = (Cell::new(knows_code), Cell::new(false));
         Ok(Self {
             arguments,
             what,
@@ -92,7 +97,8 @@ impl<'a> Work<'a> {
             _lock,
             subject,
             executable,
-            has_changed,
+            changed,
+            knows_code,
             has_run,
             far,
             stop,
@@ -136,23 +142,32 @@ impl<'a> Work<'a> {
     }
 
     fn run(&self, one: Option<&Plan>, places: &Places, limit: Limit) -> Result<Ran> {
-        match &self.far {
-            Some(far) => far.one(one, limit),
+        let started = SystemTime::now();
+        let ran = match &self.far {
+            Some(far) => far.one(one, limit)?,
             None => {
                 let ran = trial::here(&self.what, one, places, limit, self.stop);
-                Ok(if self.is_the_same() { ran } else { Ok(Trial::stopped()) })
+                if self.is_the_same() { ran } else { Ok(Trial::stopped()) }
             }
+        };
+        if let Ok(trial) = ran.as_ref().map(|trial| &trial.seen)
+            && trial.end != End::Stopped
+            && !self.knows_code.replace(true)
+        {
+            let subject = code::learn(&self.store, self.subject.borrow().clone(), &trial.code, started)?;
+            self.far.iter().for_each(|far| far.know(&subject));
+            self.executable.replace_with(|own| std::mem::take(own).with(code::names(&subject)));
+            self.subject.replace(subject);
         }
+        Ok(ran)
     }
 
     /// Whether the program is still the one that is tuned. If not, the session ends: what just ran says nothing of it.
     fn is_the_same(&self) -> bool {
-        let is_the_same = self.executable.is_the_same();
-        if !is_the_same {
-            self.has_changed.set(true);
-            self.stop.wish();
-        }
-        is_the_same
+        let Some(changed) = self.executable.borrow().changed().map(Path::to_owned) else { return true };
+        self.changed.replace(Some(changed));
+        self.stop.wish();
+        false
     }
 
     /// Why the session ended before its time, though nobody wished it.
@@ -160,14 +175,14 @@ impl<'a> Work<'a> {
     /// # Errors
     /// That, in one sentence.
     pub fn check_program(&self) -> Result<()> {
-        if self.has_changed.get() {
-            bail!(
+        match &*self.changed.borrow() {
+            Some(changed) => bail!(
                 "{} is not the file that it was when this session began: the runs of before are kept, the same command \
                  tunes what is there now",
-                self.what.command[0]
-            );
+                changed.display()
+            ),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Leaves out of the subject what the program is found to write.

@@ -29,6 +29,18 @@ fn a_machine_with_another_program_refuses_and_nothing_is_kept() {
 }
 
 #[test]
+fn a_machine_with_another_program_in_a_script_refuses_from_the_second_run_on() {
+    let bench = Bench::new("exec ./worker 0.04");
+    fs::copy("/bin/sleep", bench.path("worker")).unwrap();
+    let other = r#"< <(sed -u 's|/worker [0-9a-f]*"|/worker 0"|')"#;
+    let ssh = fake_ssh(&bench, "", other);
+    let output = bench.tandem(&["tune", "--executor", "ssh-hosts", "--hosts", "a", "--ssh", &ssh, "--", "./prog"]);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), bench.runs()), (Some(2), 1), "{said}");
+    assert!(said.contains("cannot: its code ") && said.contains("/worker is not what it was"), "{said}");
+}
+
+#[test]
 fn what_cannot_be_set_up_on_another_machine_has_failed_there_and_the_search_goes_on() {
     let bench = Bench::new("sleep 0.04");
     let no_place = "read -r line; [[ $line != *'\"plan\":{'* ]] || export TMPDIR=/no/such/place";

@@ -3,6 +3,7 @@
 
 mod applied;
 mod bench;
+mod code;
 mod cpus;
 mod executors;
 mod files;

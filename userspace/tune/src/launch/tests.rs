@@ -49,6 +49,18 @@ fn exit_codes_signals_and_processes_are_seen() {
     assert_eq!((seen.end, seen.processes, seen.threads), (End::Code(0), 3, 1));
 }
 
+#[test]
+fn files_of_code_are_seen_of_every_process_with_their_libraries() {
+    let path = |name: &str| std::fs::canonicalize(format!("/bin/{name}")).unwrap().display().to_string();
+    let seen = launch(&shell("cat /dev/null; exec sleep 0"), &Places::default());
+    for name in ["sh", "cat", "sleep"] {
+        assert!(seen.code.contains(&path(name)), "{name}: {:?}", seen.code);
+    }
+    assert!(seen.code.iter().any(|file| file.contains("/libc.so")), "{:?}", seen.code);
+    let ours = Program { streams: Streams::Ours, ..shell("true") };
+    assert!(launch(&ours, &Places::default()).code.is_empty(), "nobody asks");
+}
+
 /// The kernel sends these when a process that is not the terminal's asks for it, each time that it asks.
 #[test]
 fn a_program_that_asks_for_the_terminal_is_ended() {

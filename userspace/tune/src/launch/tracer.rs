@@ -15,10 +15,11 @@ use super::{End, Program, Seen, Streams};
 use crate::births::Births;
 use crate::breakpoint::{Breakpoint, Stand, entry_point};
 use crate::first_touch::FirstTouch;
+use crate::mapped::Part;
 use crate::page_use::Member;
 use crate::places::Places;
 use crate::process::{Process, bind};
-use crate::regions::{Region, Regions};
+use crate::regions::{Region, Regions, together};
 use crate::seat::CpuSet;
 use crate::wait::{Event, event_that_is_there, go_on, next_event};
 
@@ -31,6 +32,8 @@ pub(super) struct Tracer<'a> {
     /// Whether there are breakpoints at regions while it runs: what it leaves behind is ended with it then.
     has_breakpoints: bool,
     is_measured: bool,
+    /// Files that its processes had mapped as code.
+    code: BTreeSet<String>,
     /// By process: where its memory was when its first region, or else its first thread, began; whether it was a region.
     first_touches: BTreeMap<Pid, (FirstTouch, bool)>,
     /// By process whose main thread is bound until its first thread is born: what CPUs it had.
@@ -92,6 +95,7 @@ impl<'a> Tracer<'a> {
             functions: &program.functions,
             has_breakpoints,
             is_measured,
+            code: BTreeSet::new(),
             first_touches: BTreeMap::new(),
             held: BTreeMap::new(),
             processes: BTreeMap::new(),
@@ -234,6 +238,7 @@ impl<'a> Tracer<'a> {
             regions,
             stops_too_often: self.stops_too_often || self.regions.values().any(Regions::stops_too_often),
             first_touch,
+            code: std::mem::take(&mut self.code).into_iter().collect(),
             map_use: self.births.as_ref().and_then(Births::map_use),
             allocations: self.births.as_mut().map(Births::take_told).unwrap_or_default(),
             members: std::mem::take(&mut self.members),
@@ -262,7 +267,10 @@ impl<'a> Tracer<'a> {
                 Some(entry) => {
                     self.entries.insert(process, entry);
                 }
-                None => self.bind_main(process)?,
+                None => {
+                    self.note_code(process);
+                    self.bind_main(process)?;
+                }
             }
         }
         Ok(())
@@ -276,6 +284,8 @@ impl<'a> Tracer<'a> {
             let since = Instant::now();
             self.entries.remove(&thread);
             entry.remove(thread)?;
+            // Libraries are loaded by now, those that are preloaded included.
+            self.note_code(thread);
             self.bind_main(thread)?;
             if let Some(births) = &mut self.births {
                 births.began(thread)?;
@@ -412,9 +422,18 @@ impl<'a> Tracer<'a> {
             return;
         }
         let since = Instant::now();
+        self.note_code(process);
         let noted = FirstTouch::of(process).map(|first_touch| (process, (first_touch, by_region)));
         self.first_touches.extend(noted);
         self.stood += since.elapsed();
+    }
+
+    /// Notes which files a process has mapped as code, if the program is measured.
+    fn note_code(&mut self, process: Pid) {
+        if self.is_measured {
+            let code = Part::all_of(process).into_iter().filter(|part| part.can_run() && part.is_of_a_file());
+            self.code.extend(code.filter_map(|part| part.name.into_string().ok()));
+        }
     }
 
     /// Puts the main thread of a process onto its seat, or where it is held until its first thread is born.
@@ -444,25 +463,6 @@ impl<'a> Tracer<'a> {
             self.processes.remove(&owner);
         }
     }
-}
-
-/// Regions of the same name as one, those with the most time first.
-fn together(regions: impl Iterator<Item = Region>) -> Vec<Region> {
-    let mut all: Vec<Region> = Vec::new();
-    for region in regions {
-        match all.iter_mut().find(|known| known.name == region.name) {
-            Some(known) => {
-                known.entries += region.entries;
-                known.seconds += region.seconds;
-                known.own_threads = known.own_threads.or(region.own_threads);
-                known.samples.resize(known.samples.len().max(region.samples.len()), Vec::new());
-                known.samples.iter_mut().zip(region.samples).for_each(|(all, new)| all.extend(new));
-            }
-            None => all.push(region),
-        }
-    }
-    all.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
-    all
 }
 
 /// Whether an error only says that a thread is no more.

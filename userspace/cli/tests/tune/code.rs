@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Programs whose code is in other files than the one that is named: scripts, and what is preloaded.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::process::{Command, Output};
+
+use crate::bench::{Bench, known, text};
+
+const TUNE: [&str; 5] = ["tune", "--repeats", "4", "--", "./prog"];
+
+/// A script that execs `worker`, and a library `preloaded.so`.
+fn bench() -> Bench {
+    let bench = Bench::new("exec ./worker 0.04");
+    fs::copy("/bin/sleep", bench.path("worker")).unwrap();
+    fs::write(bench.path("preloaded.c"), "int preloaded;\n").unwrap();
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-shared", "-fPIC", "-o", "preloaded.so", "preloaded.c"]).current_dir(bench.directory.path());
+    assert!(gcc.status().unwrap().success());
+    bench
+}
+
+/// Tunes it with the library preloaded.
+fn tune(bench: &Bench) -> Output {
+    bench.command(&TUNE).env("LD_PRELOAD", bench.path("preloaded.so")).output().unwrap()
+}
+
+/// Builds a file anew: one that works like it, of other bytes.
+fn build_anew(bench: &Bench, name: &str) {
+    fs::rename(bench.path(name), bench.path("old")).unwrap();
+    fs::copy(bench.path("old"), bench.path(name)).unwrap();
+    OpenOptions::new().append(true).open(bench.path(name)).unwrap().write_all(b"anew").unwrap();
+}
+
+#[test]
+fn what_a_script_starts_and_what_is_preloaded_is_part_of_what_is_tuned() {
+    for name in ["worker", "preloaded.so"] {
+        let bench = bench();
+        assert!(tune(&bench).status.success());
+        let runs = bench.runs();
+        let again = tune(&bench);
+        assert!(!text(&again.stderr).contains("is not what"), "{again:?}");
+        assert_eq!((known(&again), bench.runs()), (runs, runs), "{name}");
+        let before = fs::read(bench.path(name)).unwrap();
+        build_anew(&bench, name);
+        let anew = tune(&bench);
+        let said = text(&anew.stderr);
+        let words =
+            format!("/{name}, which the program runs, is not what was tuned here last: runs of before do not count");
+        assert!(anew.status.success() && said.matches(&words).count() == 1, "{said}");
+        assert!(!said.contains("are known already") && bench.runs() >= runs + 4, "{said}");
+        fs::write(bench.path(name), before).unwrap();
+        assert_eq!(known(&tune(&bench)), runs, "{name} is what it was at first");
+    }
+}
+
+#[test]
+fn without_what_was_preloaded_it_is_another_program() {
+    let bench = bench();
+    assert!(tune(&bench).status.success());
+    let without = bench.tandem(&TUNE);
+    assert!(without.status.success() && !text(&without.stderr).contains("are known already"), "{without:?}");
+}
+
+#[test]
+fn a_result_is_not_of_what_a_script_starts_once_that_is_built_anew() {
+    let bench = bench();
+    assert!(bench.tandem(&TUNE).status.success());
+    let run = || text(&bench.tandem(&["run", "--tuned", "--", "./prog"]).stderr);
+    assert!(!run().contains("warning"));
+    build_anew(&bench, "worker");
+    let said = run();
+    assert!(
+        said.contains("/worker is not what it was") && said.contains("it may not be the fastest any more"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_a_script_starts_ends_the_session_when_it_is_built_anew_meanwhile() {
+    let change = "cp worker other; echo >> other; mv other worker";
+    let bench = Bench::new(&format!("[ $(wc -l < runs) -lt 4 ] || {{ {change}; }}\nexec ./worker 0.04"));
+    fs::copy("/bin/sleep", bench.path("worker")).unwrap();
+    let output = bench.tandem(&TUNE);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), bench.runs()), (Some(2), 4), "{said}");
+    assert!(said.lines().last().unwrap().contains("/worker is not the file that it was when this session"), "{said}");
+}
+
+#[test]
+fn code_that_a_program_makes_itself_is_no_part_of_what_is_tuned() {
+    let bench = Bench::new("cp worker made; date +%N >> made; exec ./made 0.04");
+    fs::copy("/bin/sleep", bench.path("worker")).unwrap();
+    assert!(bench.tandem(&TUNE).status.success());
+    let runs = bench.runs();
+    assert_eq!((known(&bench.tandem(&TUNE)), bench.runs()), (runs, runs));
+}
