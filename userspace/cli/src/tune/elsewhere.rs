@@ -116,7 +116,7 @@ pub fn describe(executor: &dyn Executor, stop: &Stop) -> Result<Option<Descripti
 
 fn unexpected<T>(reply: &Reply) -> Result<T> {
     match reply {
-        Reply::Refused(why) => bail!("a machine that was to run a trial cannot: {why}"),
+        Reply::Refused(why) => bail!("a machine cannot be tuned for: {why}"),
         _ => bail!("a worker answered what it was not asked: is it of the same version (--worker)?"),
     }
 }
@@ -133,6 +133,8 @@ pub struct Far<'a> {
     stop: &'a Stop,
     /// All that trials have in common.
     job: RefCell<Job>,
+    /// Why a machine would not go on.
+    refusal: RefCell<Option<String>>,
 }
 
 impl<'a> Far<'a> {
@@ -156,7 +158,7 @@ impl<'a> Far<'a> {
             last_entry: None,
             subject: comparable(subject),
         };
-        Ok(Self { executor, stop, job: RefCell::new(job) })
+        Ok(Self { executor, stop, job: RefCell::new(job), refusal: RefCell::default() })
     }
 
     /// Trials are of `subject` from now on, of which more is known.
@@ -173,6 +175,12 @@ impl<'a> Far<'a> {
         self.executor.carry_out(&requests, self.stop, &mut |at, reply| match reply {
             Reply::Trial(trial) => ended(at, Ok(*trial)),
             Reply::NotSetUp(why) => ended(at, Err(why)),
+            // The session ends with what was measured until now.
+            Reply::Refused(why) => {
+                self.refusal.borrow_mut().get_or_insert(why);
+                self.stop.wish();
+                Ok(())
+            }
             other => unexpected(&other),
         })
     }
@@ -188,6 +196,17 @@ impl<'a> Far<'a> {
             Ok(())
         })?;
         Ok(ended.unwrap_or_else(|| Ok(Trial::stopped())))
+    }
+
+    /// Whether a machine would not go on, as it or the program there is another one.
+    ///
+    /// # Errors
+    /// That, in one sentence.
+    pub fn check(&self) -> Result<()> {
+        match &*self.refusal.borrow() {
+            Some(why) => bail!("a machine that was to run a trial cannot: {why}: the runs of before are kept"),
+            None => Ok(()),
+        }
     }
 
     /// Many trials.

@@ -175,6 +175,7 @@ impl<'a> Work<'a> {
     /// # Errors
     /// That, in one sentence.
     pub fn check_program(&self) -> Result<()> {
+        self.far.as_ref().map_or(Ok(()), Far::check)?;
         match &*self.changed.borrow() {
             Some(changed) => bail!(
                 "{} is not the file that it was when this session began: the runs of before are kept, the same command \

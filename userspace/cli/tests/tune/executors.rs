@@ -41,6 +41,27 @@ fn a_machine_with_another_program_in_a_script_refuses_from_the_second_run_on() {
 }
 
 #[test]
+fn a_program_that_is_built_anew_meanwhile_ends_the_session_with_what_other_machines_had_measured() {
+    let change = "cp prog other; echo '# anew' >> other; mv other prog";
+    let bench = Bench::new(&format!("[ $(wc -l < runs) -lt 4 ] || {{ {change}; }}\nsleep 0.04"));
+    let ssh = fake_ssh(&bench, "", "");
+    let arguments =
+        ["tune", "--repeats", "4", "--executor", "ssh-hosts", "--hosts", "a", "--ssh", &ssh, "--", "./prog"];
+    let output = bench.tandem(&arguments);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), bench.runs()), (Some(2), 4), "{said}");
+    let last = said.lines().last().unwrap();
+    assert!(
+        last.contains("cannot: ./prog is not the file that it was when it began: the runs of before are"),
+        "{said}"
+    );
+    let result: toml::Table = fs::read_to_string(bench.path("prog.tandem.toml")).unwrap().parse().unwrap();
+    let runs: i64 = result["measured"].as_array().unwrap().iter().map(|one| one["runs"].as_integer().unwrap()).sum();
+    // One is there to see whether it follows a number of threads, which may be a candidate too.
+    assert!((2..=3).contains(&runs), "{result}");
+}
+
+#[test]
 fn what_cannot_be_set_up_on_another_machine_has_failed_there_and_the_search_goes_on() {
     let bench = Bench::new("sleep 0.04");
     let no_place = "read -r line; [[ $line != *'\"plan\":{'* ]] || export TMPDIR=/no/such/place";
