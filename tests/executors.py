@@ -240,17 +240,43 @@ class WithSlurm(Bench):
         self.assertGreaterEqual(kept, 3)
         self.assertLessEqual(len(self.runs()), self.rows() + 1, "what ran when the node went")
 
-    def test_after_a_kill_its_jobs_are_cancelled_and_nothing_is_measured_twice(self):
+    def kill_a_session(self):
+        """Leaves jobs that run and jobs that wait to whoever comes next."""
         (self.folder / "seconds").write_text("0.5")
         with subprocess.Popen(self.command("--executor", "slurm"), cwd=self.folder, env=self.environment,
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as tuning:
             wait_for("some runs", lambda: len(self.runs()) >= 4)
             tuning.send_signal(signal.SIGKILL)
-        # The job that was under way goes on, as do those that waited.
         self.assertTrue(self.slurm.jobs())
-        before = len(self.runs())
-        self.check_result(self.tune("--executor", "slurm"))
-        self.assertLessEqual(len(self.runs()) - self.rows(), 3, f"{before} runs before the kill")
+
+    def check_taken_over(self, done):
+        self.check_result(done)
+        self.assertIn("they are taken over", done.stderr)
+        self.assertEqual(len(self.runs()), self.rows(), "nothing ran twice")
+        left = [path.name for path in (self.folder / "tandem-jobs").iterdir()]
+        self.assertEqual(left, ["lock"], "files of jobs that have ended")
+
+    def test_after_a_kill_jobs_that_are_under_way_are_taken_over(self):
+        self.kill_a_session()
+        self.check_taken_over(self.tune("--executor", "slurm"))
+
+    def test_after_a_kill_jobs_that_are_done_are_taken_over(self):
+        self.kill_a_session()
+        wait_for("all jobs are done", lambda: not self.slurm.jobs())
+        self.check_taken_over(self.tune("--executor", "slurm"))
+
+    def test_a_job_that_nobody_was_told_of_is_taken_over(self):
+        sbatch = self.folder / "bin/sbatch"
+        sbatch.parent.mkdir()
+        sbatch.write_text(f'#!/bin/sh\n{shutil.which("sbatch")} "$@" || exit\n'
+                          "[ -s runs ] && rm kill 2> /dev/null && kill -9 $PPID\nexit 0\n")
+        sbatch.chmod(0o755)
+        (self.folder / "kill").touch()
+        environment = {**self.environment, "PATH": f"{sbatch.parent}:{os.environ['PATH']}"}
+        killed = subprocess.run(self.command("--executor", "slurm"), cwd=self.folder, env=environment, check=False,
+                                capture_output=True)
+        self.assertEqual(killed.returncode, -signal.SIGKILL)
+        self.check_taken_over(self.tune("--executor", "slurm"))
 
     def test_ctrl_c_cancels_what_runs_and_keeps_what_is_done(self):
         (self.folder / "seconds").write_text("0.5")

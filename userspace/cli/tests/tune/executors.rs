@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Output;
 
-use crate::bench::{Bench, text};
+use crate::bench::{Bench, known, text};
 
 /// What stands for ssh: takes `-o OPTION... HOST COMMAND`, and runs the command here, with `added` words.
 pub fn fake_ssh(bench: &Bench, before: &str, added: &str) -> String {
@@ -100,21 +100,80 @@ fn write_command(bench: &Bench, name: &str, body: &str) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
+/// Notes how many tasks each submission has.
+const RUN_TASKS: &str = r#"for word; do [[ $word == --array=* ]] && last=${word#--array=0-}; done
+echo $((last + 1)) >> submissions
+number=$(wc -l < submissions) script=${!#}
+run_tasks() {
+	for SLURM_ARRAY_TASK_ID in $(seq 0 $last); do export SLURM_ARRAY_TASK_ID; sh -c "$script" >&2; done
+}"#;
+
+/// Tasks without a reply; FAILING is what happens before.
+const SQUEUE: &str = r#"FAILING
+while [[ $# -gt 0 ]]; do [[ $1 == --name ]] && name=$2; shift; done
+for request in tandem-jobs/$name/*.request; do
+	[[ -e $request && ! -e ${request%request}reply ]] && task=$(basename $request .request) && echo "$task 7_$task"
+done
+exit 0"#;
+
+/// A Slurm of which `sbatch` does this once the number of its submission is in `number`: it may `run_tasks`.
+fn write_slurm(bench: &Bench, sbatch: &str) {
+    write_command(bench, "sbatch", &format!("{RUN_TASKS}\n{sbatch}"));
+    write_command(bench, "squeue", &SQUEUE.replace("FAILING", ""));
+    write_command(bench, "scancel", "echo \"$@\" >> cancelled");
+}
+
+/// Tunes with that Slurm and these options.
+fn tune_with_slurm(bench: &Bench, options: &[&str]) -> Output {
+    let path = format!("{}:{}", bench.path("slurm").display(), std::env::var("PATH").unwrap());
+    let arguments = ["tune", "--repeats", "4", "--pages", "first-touch", "--executor", "slurm"];
+    bench.command(&[&arguments, options, &["--", "./prog"]].concat()).env("PATH", path).output().unwrap()
+}
+
 /// Tunes with a Slurm that runs what it takes at once, but refuses the submissions with these numbers, from 1 on.
 fn tune_with_slurm_that_refuses(bench: &Bench, refused: &str) -> Output {
-    let sbatch = format!(
-        r#"echo >> submissions
-[[ " {refused} " == *" $(wc -l < submissions) "* ]] && {{ echo 'controller is down' >&2; exit 1; }}
-for word; do [[ $word == --array=* ]] && last=${{word#--array=0-}}; done
-for SLURM_ARRAY_TASK_ID in $(seq 0 $last); do export SLURM_ARRAY_TASK_ID; sh -c "${{!#}}" >&2; done
-wc -l < submissions"#
-    );
-    write_command(bench, "sbatch", &sbatch);
-    write_command(bench, "squeue", "");
-    write_command(bench, "scancel", "");
-    let path = format!("{}:{}", bench.path("slurm").display(), std::env::var("PATH").unwrap());
-    let arguments = ["tune", "--repeats", "4", "--pages", "first-touch", "--executor", "slurm", "--", "./prog"];
-    bench.command(&arguments).env("PATH", path).output().unwrap()
+    let refuse = "echo 'controller is down' >&2; exit 1";
+    write_slurm(bench, &format!("[[ ' {refused} ' == *\" $number \"* ]] && {{ {refuse}; }}\nrun_tasks"));
+    tune_with_slurm(bench, &[])
+}
+
+#[test]
+fn what_a_killed_session_submitted_is_taken_over_whether_it_is_done_or_under_way() {
+    // The first is what the machine is, the second the program as it is, the fourth many runs at once.
+    for (killed_at, run) in [(2, "run_tasks"), (4, "run_tasks"), (2, "later"), (4, "later")] {
+        let bench = Bench::new("sleep 0.04");
+        let later = "later() { (sleep 1; run_tasks) > /dev/null 2>&1 & }";
+        write_slurm(
+            &bench,
+            &format!("{later}\n[[ $number == {killed_at} ]] || {{ run_tasks; exit; }}\n{run}; kill -9 $PPID"),
+        );
+        let killed = tune_with_slurm(&bench, &[]);
+        assert_eq!(killed.status.code(), None, "{killed:?}");
+        let again = tune_with_slurm(&bench, &[]);
+        let said = text(&again.stderr);
+        assert!(again.status.success() && said.matches("they are taken over").count() == 1, "{said}");
+        let runs = bench.runs();
+        assert_eq!(known(&tune_with_slurm(&bench, &[])), runs, "at {killed_at}, {run}: all runs are kept: {said}");
+        let left: Vec<_> =
+            fs::read_dir(bench.path("tandem-jobs")).unwrap().map(|file| file.unwrap().file_name()).collect();
+        assert_eq!(left, ["lock"]);
+        assert!(!bench.path("cancelled").exists(), "{said}");
+    }
+}
+
+#[test]
+fn what_a_killed_session_submitted_is_cancelled_by_one_that_does_not_want_it() {
+    for (option, what) in [(&["--region", "work"][..], "of another subject"), (&["--stdin", "missing"], "of none")] {
+        let bench = Bench::new("sleep 0.04");
+        write_slurm(&bench, "[[ $number == 2 ]] && kill -9 $PPID || run_tasks");
+        assert_eq!(tune_with_slurm(&bench, &[]).status.code(), None);
+        let jobs = fs::read_dir(bench.path("tandem-jobs")).unwrap().map(|file| file.unwrap().file_name());
+        let job = jobs.map(|name| name.into_string().unwrap()).find(|name| name != "lock").unwrap();
+        tune_with_slurm(&bench, option);
+        let cancelled = fs::read_to_string(bench.path("cancelled")).unwrap();
+        assert_eq!(cancelled, format!("--quiet --name {job}\n"), "{what}");
+        assert!(!bench.path("tandem-jobs").join(job).exists(), "{what}");
+    }
 }
 
 #[test]

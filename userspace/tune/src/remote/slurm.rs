@@ -5,11 +5,16 @@
 //! reply beside its request, under another name until it is whole. Tasks whose reply is missing though Slurm does not know
 //! them any more are lost, and submitted again.
 //!
+//! Its job has the name of its directory, which no other one has. So whatever kills a session, and even if that is while it submits, the
+//! next one finds what is under way and what is done, and takes it over ([`left`]).
+//!
 //! What Slurm refuses at first it will refuse for ever; once it has taken something, it may be its controller that is away. So
 //! later submissions are tried again, eight times in a row, ever more seldom.
 
-use std::cell::Cell;
-use std::collections::BTreeSet;
+mod left;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -19,7 +24,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use tandem_ab::say::say_line;
 use tandem_ab::stop::Stop;
-use tandem_ab::store::write_whole;
+
+use left::Left;
 
 use super::{Executor, Reply, Request, TRIES, last_line};
 use crate::lock::Lock;
@@ -37,8 +43,9 @@ const UNKNOWN_TIMES: u32 = 3;
 const SUBMIT_TRIES: u32 = 8;
 /// How long is waited after the first refusal; after each other one twice as long as before it.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// In a submission's directory, the file with its job's number.
-const JOB_FILE: &str = "job";
+/// What the names of submissions begin with, and how many characters that chance chooses follow.
+const PREFIX: &str = "tandem-tune-";
+const CHANCE_CHARACTERS: usize = 16;
 
 /// In the directory of submissions, the file that the session locks whose they are.
 const LOCK_FILE: &str = "lock";
@@ -56,6 +63,8 @@ pub struct Slurm {
     options: Vec<String>,
     /// Whether Slurm has taken anything yet.
     has_taken: Cell<bool>,
+    /// What earlier sessions submitted, as far as nobody asked for it yet.
+    left: RefCell<Vec<Left>>,
 }
 
 /// A program of Slurm's, which the terminal's Ctrl-C does not reach.
@@ -65,17 +74,19 @@ fn command(name: &str) -> Command {
     command
 }
 
+/// The name of the job of a submission; `None` if `directory` is none.
+fn name_of(directory: &Path) -> Option<&str> {
+    directory.file_name()?.to_str().filter(|name| name.starts_with(PREFIX))
+}
+
 /// Removes the directory of a submission of which no job runs. A task that was just cancelled may write to it still.
 fn forget(directory: &Path) {
-    // Without a job's number nobody takes it for one that runs.
-    let removed = fs::remove_file(directory.join(JOB_FILE)).and_then(|()| fs::remove_dir_all(directory));
-    if let Err(error) = removed {
+    if let Err(error) = fs::remove_dir_all(directory) {
         say_line(format_args!("tandem: {}: not removed, it may be deleted: {error}", directory.display()));
     }
 }
 
 struct Submission {
-    job: String,
     directory: PathBuf,
     /// Index of the request by task; `None` once there is a reply.
     tasks: Vec<Option<usize>>,
@@ -84,7 +95,8 @@ struct Submission {
 }
 
 impl Slurm {
-    /// Prepares `directory`. What an earlier session left running there is cancelled.
+    /// Prepares `directory`. What an earlier session left running there is taken over as it is asked for again; what is not is
+    /// cancelled in the end.
     ///
     /// # Errors
     /// The directory cannot be made or read, or another session has its jobs there.
@@ -98,70 +110,95 @@ impl Slurm {
             );
         };
         let directory_of_all = fs::canonicalize(&directory).with_context(in_words)?;
-        let slurm = Self { _lock: lock, directory: directory_of_all, worker, options, has_taken: Cell::new(false) };
-        for left in fs::read_dir(&slurm.directory).with_context(in_words)? {
-            let left = left.with_context(in_words)?.path();
-            if let Ok(job) = fs::read_to_string(left.join(JOB_FILE)) {
-                slurm.cancel(job.trim(), &left);
-            }
+        let mut left = Vec::new();
+        for there in fs::read_dir(&directory_of_all).with_context(in_words)? {
+            left.extend(Left::of(there.with_context(in_words)?.path()));
         }
-        Ok(slurm)
+        let (has_taken, left) = (Cell::new(false), RefCell::new(left));
+        Ok(Self { _lock: lock, directory: directory_of_all, worker, options, has_taken, left })
     }
 
     /// A submission of these requests, or why Slurm refuses it.
     fn submit(&self, requests: &[Request], of: &[usize]) -> Result<Result<Submission, String>> {
-        let directory = tempfile::Builder::new().prefix("jobs-").tempdir_in(&self.directory)?.keep();
+        let builder = tempfile::Builder::new().prefix(PREFIX).rand_bytes(CHANCE_CHARACTERS).tempdir_in(&self.directory);
+        let directory = builder?.keep();
         for (task, &request) in of.iter().enumerate() {
             fs::write(directory.join(format!("{task}.request")), serde_json::to_vec(&requests[request])?)?;
         }
         let quoted = |path: &Path| shell::quoted(&path.display().to_string());
         let script = format!("exec {} trial {}/$SLURM_ARRAY_TASK_ID.request", quoted(&self.worker), quoted(&directory));
         let mut command = command("sbatch");
-        command.args(["--parsable", "--job-name=tandem-tune", "--nodes=1", "--ntasks=1", "--exclusive", "--requeue"]);
+        command.args(["--nodes=1", "--ntasks=1", "--exclusive", "--requeue"]);
         command.arg(format!("--array=0-{}", of.len() - 1)).arg("--output").arg(directory.join("%a.log"));
-        command.args(&self.options).args(["--wrap", &script]);
+        command.args(&self.options).args(["--job-name", name_of(&directory).unwrap_or_default(), "--wrap", &script]);
         let output = command.output().context("sbatch does not start: is Slurm installed here?")?;
         if !output.status.success() {
             fs::remove_dir_all(&directory)?;
             return Ok(Err(last_line(&String::from_utf8_lossy(&output.stderr))));
         }
         self.has_taken.set(true);
-        // With several clusters their name follows.
-        let job = String::from_utf8_lossy(&output.stdout).trim().split(';').next().unwrap_or_default().to_owned();
-        write_whole(&directory.join(JOB_FILE), job.as_bytes())?;
-        let tasks: Vec<Option<usize>> = of.iter().copied().map(Some).collect();
-        Ok(Ok(Submission { job, directory, unknown_times: vec![0; tasks.len()], tasks }))
+        Ok(Ok(Submission::new(directory, of.iter().copied().map(Some).collect())))
     }
 
-    /// Cancels a job and forgets its submission, unless that fails: the next session tries again.
-    fn cancel(&self, job: &str, directory: &Path) {
-        let why = match command("scancel").args(["--quiet", job]).output() {
-            Ok(Output { status, .. }) if status.success() => return forget(directory),
-            Ok(Output { stderr, .. }) => last_line(&String::from_utf8_lossy(&stderr)),
-            Err(error) => format!("it does not start: {error}"),
-        };
-        say_line(format_args!(
-            "tandem: job {job} may still run, as scancel failed ({why}): the same command cancels it later"
-        ));
-    }
-
-    /// Numbers of tasks that Slurm has not ended; `None` if it cannot be asked now.
-    fn known_tasks(&self, job: &str) -> Option<BTreeSet<usize>> {
-        let arguments = ["--noheader", "--array", "--format=%K", "--jobs", job];
-        let Output { status, stdout, stderr } = command("squeue").args(arguments).output().ok()?;
-        if !status.success() {
-            // It forgets what has ended after some minutes.
-            return String::from_utf8_lossy(&stderr).contains("Invalid job id").then(BTreeSet::new);
+    /// Cancels the job of a submission and forgets that, unless it fails: the next session tries again.
+    fn cancel(&self, directory: &Path) {
+        let name = name_of(directory).unwrap_or_default();
+        match cancelled(&["--name", name]) {
+            Ok(()) => forget(directory),
+            Err(why) => say_line(format_args!(
+                "tandem: job {name} may still run, as scancel failed ({why}): the same command takes it over or cancels it later"
+            )),
         }
-        Some(String::from_utf8_lossy(&stdout).lines().filter_map(|line| line.trim().parse().ok()).collect())
+    }
+
+    /// Cancels single tasks. Those that go on all the same do so for nobody.
+    fn cancel_tasks(&self, tasks: &[&str]) {
+        if tasks.is_empty() {
+            return;
+        }
+        if let Err(why) = cancelled(tasks) {
+            say_line(format_args!("tandem: jobs {} run on, as scancel failed: {why}", tasks.join(", ")));
+        }
+    }
+
+    /// Tasks of a submission that Slurm has not ended, with what it calls each; `None` if it cannot be asked now.
+    fn known_tasks(&self, directory: &Path) -> Option<BTreeMap<usize, String>> {
+        let arguments = ["--noheader", "--array", "--format=%K %i", "--name", name_of(directory)?];
+        let Output { status, stdout, .. } = command("squeue").args(arguments).output().ok()?;
+        let task = |line: &str| {
+            let (task, id) = line.trim().split_once(' ')?;
+            Some((task.parse().ok()?, id.trim().to_owned()))
+        };
+        status.success().then(|| String::from_utf8_lossy(&stdout).lines().filter_map(task).collect())
+    }
+
+    /// What earlier sessions have under way or done of `requests`, of which `waiting` are those that nobody carries out then.
+    fn take_over(&self, requests: &[Request], waiting: &mut Vec<usize>) -> Result<Vec<Submission>> {
+        let (mut taken, before) = (Vec::new(), waiting.len());
+        let mut left = self.left.borrow_mut();
+        if requests.iter().any(|request| *request != Request::Describe) {
+            let others = left.extract_if(.., |left| !left.is_of(requests));
+            others.for_each(|other| other.end(self));
+        }
+        for at in (0..left.len()).rev() {
+            if let Some(submission) = left[at].taken_over(self, requests, waiting)? {
+                left.swap_remove(at);
+                taken.push(submission);
+            }
+        }
+        if before > waiting.len() {
+            let many = before - waiting.len();
+            say_line(format_args!("tandem: {many} of {before} trials were submitted already: they are taken over"));
+        }
+        Ok(taken)
     }
 
     /// Indices of requests of which no reply will come.
     fn lost(&self, submission: &mut Submission) -> Vec<usize> {
-        let Some(known) = self.known_tasks(&submission.job) else { return Vec::new() };
+        let Some(known) = self.known_tasks(&submission.directory) else { return Vec::new() };
         let mut lost = Vec::new();
         for (task, times) in submission.unknown_times.iter_mut().enumerate() {
-            let is_unknown = submission.tasks[task].is_some() && !known.contains(&task);
+            let is_unknown = submission.tasks[task].is_some() && !known.contains_key(&task);
             *times = if is_unknown { *times + 1 } else { 0 };
             if *times >= UNKNOWN_TIMES {
                 lost.extend(submission.tasks[task].take());
@@ -171,17 +208,51 @@ impl Slurm {
     }
 }
 
+/// Has Slurm cancel what these arguments name, or tells why not.
+fn cancelled(what: &[&str]) -> Result<(), String> {
+    match command("scancel").arg("--quiet").args(what).output() {
+        Ok(Output { status, .. }) if status.success() => Ok(()),
+        Ok(Output { stderr, .. }) => Err(last_line(&String::from_utf8_lossy(&stderr))),
+        Err(error) => Err(format!("it does not start: {error}")),
+    }
+}
+
+impl Drop for Slurm {
+    /// Nobody has asked for what is left now.
+    fn drop(&mut self) {
+        for left in self.left.take() {
+            left.end(self);
+        }
+    }
+}
+
 impl Submission {
+    fn new(directory: PathBuf, tasks: Vec<Option<usize>>) -> Self {
+        Self { directory, unknown_times: vec![0; tasks.len()], tasks }
+    }
+
+    /// The reply to a task, if it is there.
+    fn reply(&self, task: usize) -> Result<Option<Reply>> {
+        let path = self.directory.join(format!("{task}.reply"));
+        if !path.exists() {
+            return Ok(None);
+        }
+        let text = fs::read(&path).with_context(|| format!("{}: cannot be read", path.display()))?;
+        serde_json::from_slice(&text).with_context(|| format!("{}: is no reply", path.display())).map(Some)
+    }
+
     /// Replies that have come since the last time.
     fn replies(&mut self) -> Result<Vec<(usize, Reply)>> {
         let mut replies = Vec::new();
-        for (task, request) in self.tasks.iter_mut().enumerate() {
-            let path = self.directory.join(format!("{task}.reply"));
-            let Some(index) = request.filter(|_| path.exists()) else { continue };
-            let text = fs::read(&path).with_context(|| format!("{}: cannot be read", path.display()))?;
-            let reply = serde_json::from_slice(&text).with_context(|| format!("{}: is no reply", path.display()))?;
-            replies.push((index, reply));
-            *request = None;
+        for task in 0..self.tasks.len() {
+            let Some(index) = self.tasks[task] else { continue };
+            if let Some(reply) = self.reply(task)? {
+                // A session that is killed before it has kept it runs it again, rather than that two count it.
+                let request = self.directory.join(format!("{task}.request"));
+                fs::remove_file(&request).with_context(|| format!("{}: cannot be removed", request.display()))?;
+                replies.push((index, reply));
+                self.tasks[task] = None;
+            }
         }
         Ok(replies)
     }
@@ -205,12 +276,14 @@ impl Executor for Slurm {
         stop: &Stop,
         replied: &mut dyn FnMut(usize, Reply) -> Result<()>,
     ) -> Result<()> {
+        let mut waiting = (0..requests.len()).collect();
+        let submissions = self.take_over(requests, &mut waiting)?;
         let mut round = Round {
             slurm: self,
             requests,
-            waiting: (0..requests.len()).collect(),
+            waiting,
             losses: vec![0; requests.len()],
-            submissions: Vec::new(),
+            submissions,
             refusals: Refusals::default(),
             asked: Instant::now(),
         };
@@ -296,7 +369,7 @@ impl Round<'_> {
             if submission.is_done() {
                 forget(&submission.directory);
             } else {
-                self.slurm.cancel(&submission.job, &submission.directory);
+                self.slurm.cancel(&submission.directory);
             }
         }
     }
@@ -346,8 +419,6 @@ mod tests {
     fn a_second_session_does_not_take_the_jobs_of_one_that_goes_on() {
         let directory = tempfile::tempdir().unwrap();
         let first = in_directory(directory.path()).unwrap();
-        let jobs = directory.path().join("jobs-1");
-        fs::create_dir(&jobs).unwrap();
         let said = format!("{:#}", in_directory(directory.path()).unwrap_err());
         assert!(
             said.contains("another `tandem tune` has its jobs there: name another directory with --jobs"),
@@ -356,6 +427,7 @@ mod tests {
         drop(first);
         assert!(in_directory(directory.path()).is_ok());
     }
+
     #[test]
     fn refusals_are_waited_for_ever_longer_and_not_for_ever() {
         let (mut refusals, mut now, mut waited) = (Refusals::default(), Instant::now(), Duration::ZERO);
