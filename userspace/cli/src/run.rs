@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use tandem_tune::inherited;
 use tandem_view::Client;
 
 use scheduler::Scheduler;
@@ -72,7 +73,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let scheduler = Scheduler::start(&scheduler_flags(arguments)?, arguments.log.as_deref())?;
     let start = Instant::now();
     let (program, words) = arguments.command.split_first().expect("clap asks for one");
-    let mut child = match Command::new(program).args(words).spawn() {
+    let mut command = Command::new(program);
+    let started = inherited::pass_on(command.args(words)).and_then(|()| command.spawn());
+    let mut child = match started {
         Ok(child) => child,
         Err(error) => {
             scheduler.stop()?;

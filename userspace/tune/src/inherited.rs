@@ -6,6 +6,8 @@
 //! back between fork and exec. Other signals that are ignored stay so by themselves.
 
 use std::io::{Error, Result};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
@@ -34,9 +36,20 @@ pub fn is_ignored(signal: i32) -> Result<bool> {
     }
 }
 
+/// Has the program that `command` starts begin with SIGPIPE and blocked signals as this process did.
+///
+/// # Errors
+/// The mask of the calling thread cannot be read.
+pub fn pass_on(command: &mut Command) -> Result<()> {
+    let signals = Signals::of_this_process()?;
+    // SAFETY: between fork and exec only system calls are made, on what is there already.
+    unsafe { command.pre_exec(move || signals.give()) };
+    Ok(())
+}
+
 /// What a program gets of signals.
 #[derive(Clone, Copy)]
-pub(crate) struct Signals {
+struct Signals {
     on_broken_pipe: libc::sighandler_t,
     blocked: libc::sigset_t,
 }
@@ -46,7 +59,7 @@ impl Signals {
     ///
     /// # Errors
     /// The mask of the calling thread cannot be read.
-    pub(crate) fn of_this_process() -> Result<Self> {
+    fn of_this_process() -> Result<Self> {
         let was_ignored = SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed);
         let on_broken_pipe = if was_ignored { libc::SIG_IGN } else { libc::SIG_DFL };
         // SAFETY: all zeroes is a value of this plain structure.
@@ -62,7 +75,7 @@ impl Signals {
     ///
     /// # Errors
     /// What the system says.
-    pub(crate) fn give(&self) -> Result<()> {
+    fn give(&self) -> Result<()> {
         // SAFETY: a plain system call.
         if unsafe { libc::signal(libc::SIGPIPE, self.on_broken_pipe) } == libc::SIG_ERR {
             return Err(Error::last_os_error());

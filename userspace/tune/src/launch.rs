@@ -35,7 +35,7 @@ use tandem_ab::stop::Stop;
 
 use crate::births::MapUse;
 use crate::first_touch::FirstTouch;
-use crate::inherited::Signals;
+use crate::inherited;
 use crate::page_use::{Born, Member};
 use crate::places::Places;
 use crate::regions::Region;
@@ -230,7 +230,7 @@ fn command(program: &Program, places: &Places) -> Result<Command> {
         }
         command.env(LEFT_ALONE.0, LEFT_ALONE.1);
     }
-    let signals = Signals::of_this_process().context("what signals the program gets is not known")?;
+    inherited::pass_on(&mut command).context("what signals the program gets is not known")?;
     let start = places.all_cpus();
     let page_nodes = (!places.page_nodes.is_empty()).then(|| NodeSet::of(&places.page_nodes));
     #[cfg(target_arch = "x86_64")]
@@ -238,7 +238,6 @@ fn command(program: &Program, places: &Places) -> Result<Command> {
     // SAFETY: between fork and exec only system calls are made, on what is there already.
     unsafe {
         command.pre_exec(move || {
-            signals.give()?;
             if let Some(cpus) = &start {
                 cpus.allow(0)?;
             }

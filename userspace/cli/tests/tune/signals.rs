@@ -2,7 +2,9 @@
 //! Signals that `tandem` gets or was started with.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::bench::{Bench, known, text, wait_until};
@@ -31,20 +33,43 @@ fn send(signal: &str, process: u32) {
 /// Signals that the program ignores and blocks, which it says.
 const SAYS: &str = "sleep 0.03; exec grep -E '^Sig(Ign|Blk)' /proc/self/status";
 
+/// Stands for a scheduler that does nothing.
+const SCHEDULER: &str = r#"#!/bin/sh
+while [ $# -gt 0 ]; do [ "$1" = --report ] && report=$2; shift; done
+trap 'echo "{\"intervals\":0,\"thread_moves\":[],\"mover\":{\"moved_pages\":0},\"plans\":[]}" > "$report"; exit 0' TERM
+echo loaded
+while :; do sleep 0.02; done
+"#;
+
+/// A `tandem` in the directory of `bench`, beside that scheduler.
+fn with_a_scheduler(bench: &Bench) -> PathBuf {
+    fs::write(bench.path("scx_tandem"), SCHEDULER).unwrap();
+    fs::set_permissions(bench.path("scx_tandem"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_tandem"), bench.path("tandem")).unwrap();
+    bench.path("tandem")
+}
+
 #[test]
 fn the_program_ignores_and_blocks_what_it_would_without_tandem() {
     let bench = Bench::new(SAYS);
+    let tandem = with_a_scheduler(&bench);
     assert!(bench.tandem(&["tune", "--repeats", "4", "--", "./prog"]).status.success());
     let cases: [(&[i32], &[i32]); 3] =
         [(&[], &[]), (&[libc::SIGHUP, libc::SIGPIPE, libc::SIGINT], &[]), (&[libc::SIGQUIT], &[libc::SIGWINCH])];
     for (ignored, blocked) in cases {
         let mut alone = Command::new(bench.path("prog"));
         let mut tuned = bench.command(&["run", "--tuned", "--", "./prog"]);
-        let said = [&mut alone, &mut tuned].map(|command| {
+        let mut scheduled = Command::new(&tandem);
+        scheduled.args(["run", "--", "./prog"]);
+        let said = [&mut alone, &mut tuned, &mut scheduled].map(|command| {
             begin_with(command.current_dir(bench.directory.path()), ignored, blocked);
             text(&command.output().unwrap().stdout)
         });
-        assert_eq!(said[0], said[1], "{ignored:?} ignored, {blocked:?} blocked");
+        let [alone, others @ ..] = &said;
+        assert!(
+            alone.contains("SigIgn") && others.iter().all(|one| one == alone),
+            "{ignored:?}, {blocked:?}: {said:?}"
+        );
     }
 }
 
