@@ -4,6 +4,7 @@
 usage: executors.py [BUILD_DIR]     as root; needs slurmctld, slurmd, munge, openssh-server (./run setup)
 """
 
+from contextlib import contextmanager
 import os
 from pathlib import Path
 import shutil
@@ -19,15 +20,21 @@ import unittest
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 PATIENCE_S = 120
+# Longer than anybody waits: what takes so long is ended by somebody, or not at all.
+FOREVER_S = 10 * PATIENCE_S
 # A program whose runs can be counted, with where they were: it ends its own job, or its connection, if it is told so once.
+# Two at a time on one machine are noted.
 PROGRAM = """#!/bin/sh
-echo "${SLURM_JOB_ID:-none} ${SSH_CONNECTION:+ssh}" >> runs
+seconds=$(cat seconds)
+echo "${SLURM_JOB_ID:-none} ${SSH_CONNECTION:+ssh} $TANDEM_HOST" >> runs
+exec 9> "busy-$TANDEM_HOST"
+flock --nonblock 9 || echo "$TANDEM_HOST" >> twice
 if rm lose 2> /dev/null; then
 	[ -n "$SLURM_JOB_ID" ] && scancel "$SLURM_JOB_ID"
 	[ -n "$SSH_CONNECTION" ] && kill -9 $(ps -o ppid= -p $PPID)
-	exec sleep 60
+	exec sleep FOREVER
 fi
-exec sleep $(cat seconds)
+exec sleep "$seconds"
 """
 SLURM_CONF = """
 ClusterName=tandem
@@ -47,6 +54,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 ReturnToService=2
 SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
 MpiDefault=none
 KillWait=2
 NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} State=UNKNOWN
@@ -57,12 +65,17 @@ Port {port}
 ListenAddress 127.0.0.1
 HostKey {folder}/host_key
 AuthorizedKeysFile {folder}/key.pub
+AcceptEnv TANDEM_HOST
 PidFile none
 PermitRootLogin prohibit-password
 StrictModes no
 UsePAM no
 """
 SSH_CONF = """
+Host one
+  SetEnv TANDEM_HOST=one
+Host two
+  SetEnv TANDEM_HOST=two
 Host *
   Port {port}
   User root
@@ -154,7 +167,7 @@ class Bench(unittest.TestCase):
     def setUp(self):
         self.temporary = tempfile.TemporaryDirectory()
         self.folder = Path(self.temporary.name)
-        (self.folder / "prog").write_text(PROGRAM)
+        (self.folder / "prog").write_text(PROGRAM.replace("FOREVER", str(FOREVER_S)))
         (self.folder / "prog").chmod(0o755)
         (self.folder / "seconds").write_text("0.05")
 
@@ -167,6 +180,16 @@ class Bench(unittest.TestCase):
     def tune(self, *arguments):
         return subprocess.run(
             self.command(*arguments), cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False)
+
+    @contextmanager
+    def tuning(self, *arguments):
+        """The same under way; whatever becomes of the test, it is over then."""
+        with subprocess.Popen(self.command(*arguments), cwd=self.folder, env=self.environment,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as tuning:
+            try:
+                yield tuning
+            finally:
+                tuning.kill()
 
     def runs(self):
         """Where the program ran, a line each time."""
@@ -186,6 +209,7 @@ class Bench(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertTrue((self.folder / "prog.tandem.toml").exists())
         self.assertGreaterEqual(self.rows(), 8)
+        self.assertFalse((self.folder / "twice").exists(), "two runs at a time on one machine")
 
 
 class WithSlurm(Bench):
@@ -225,8 +249,7 @@ class WithSlurm(Bench):
 
     def test_a_lost_node_loses_no_finished_trial(self):
         (self.folder / "seconds").write_text("0.5")
-        with subprocess.Popen(self.command("--executor", "slurm"), cwd=self.folder, env=self.environment,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as tuning:
+        with self.tuning("--executor", "slurm") as tuning:
             wait_for("some runs", lambda: len(self.runs()) >= 4)
             node = self.slurm.daemons["slurmd"]
             node.kill()
@@ -243,10 +266,8 @@ class WithSlurm(Bench):
     def kill_a_session(self):
         """Leaves jobs that run and jobs that wait to whoever comes next."""
         (self.folder / "seconds").write_text("0.5")
-        with subprocess.Popen(self.command("--executor", "slurm"), cwd=self.folder, env=self.environment,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as tuning:
+        with self.tuning("--executor", "slurm"):
             wait_for("some runs", lambda: len(self.runs()) >= 4)
-            tuning.send_signal(signal.SIGKILL)
         self.assertTrue(self.slurm.jobs())
 
     def check_taken_over(self, done):
@@ -280,9 +301,11 @@ class WithSlurm(Bench):
 
     def test_ctrl_c_cancels_what_runs_and_keeps_what_is_done(self):
         (self.folder / "seconds").write_text("0.5")
-        with subprocess.Popen(self.command("--executor", "slurm"), cwd=self.folder, env=self.environment,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as tuning:
+        with self.tuning("--executor", "slurm") as tuning:
             wait_for("some runs", lambda: len(self.runs()) >= 3)
+            (self.folder / "seconds").write_text(str(FOREVER_S))
+            before = len(self.runs())
+            wait_for("one that does not end by itself", lambda: len(self.runs()) > before)
             tuning.send_signal(signal.SIGINT)
             said = tuning.communicate(timeout=PATIENCE_S)[0]
         self.assertEqual(tuning.returncode, 130, said)
@@ -325,7 +348,7 @@ class WithSsh(Bench):
         done = self.tune("--executor", "ssh-hosts", "--hosts", "one,two", "--ssh", self.ssh)
         self.check_result(done)
         self.assertEqual(len(self.runs()), self.rows())
-        self.assertEqual(set(self.runs()), {"none ssh"})
+        self.assertEqual(set(self.runs()), {"none ssh one", "none ssh two"})
 
     def test_a_lost_connection_loses_no_run(self):
         (self.folder / "lose").touch()
@@ -340,9 +363,8 @@ class WithSsh(Bench):
         self.assertIn("no host is left", done.stderr)
 
     def test_ctrl_c_ends_the_program_on_its_host(self):
-        (self.folder / "seconds").write_text("60")
-        with subprocess.Popen(self.command("--executor", "ssh-hosts", "--hosts", "one", "--ssh", self.ssh), cwd=self.folder,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as tuning:
+        (self.folder / "seconds").write_text(str(FOREVER_S))
+        with self.tuning("--executor", "ssh-hosts", "--hosts", "one", "--ssh", self.ssh) as tuning:
             wait_for("a run", self.runs)
             tuning.send_signal(signal.SIGINT)
             said = tuning.communicate(timeout=PATIENCE_S)[0]

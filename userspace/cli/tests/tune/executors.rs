@@ -177,6 +177,20 @@ fn what_a_killed_session_submitted_is_cancelled_by_one_that_does_not_want_it() {
 }
 
 #[test]
+fn a_job_is_not_lost_because_slurm_does_not_answer() {
+    let bench = Bench::new("sleep 0.04");
+    // Longer than what is not known is waited for.
+    write_slurm(&bench, "[[ $number == 2 ]] && { (sleep 9; run_tasks) > /dev/null 2>&1 & } || run_tasks");
+    write_command(&bench, "squeue", &SQUEUE.replace("FAILING", "echo >> asked; exit 1"));
+    let output = tune_with_slurm(&bench, &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(fs::read_to_string(bench.path("asked")).unwrap().lines().count() >= 3);
+    let submitted = fs::read_to_string(bench.path("submissions")).unwrap();
+    let tasks: usize = submitted.lines().map(|tasks| tasks.parse::<usize>().unwrap()).sum();
+    assert_eq!(tasks, bench.runs() + 1, "and once what machine it is: {}", text(&output.stderr));
+}
+
+#[test]
 fn a_submission_that_slurm_refuses_after_another_one_is_tried_again() {
     let bench = Bench::new("sleep 0.04");
     let output = tune_with_slurm_that_refuses(&bench, "3");
