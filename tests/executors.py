@@ -238,8 +238,9 @@ class WithSlurm(Bench):
 
     def test_a_lost_job_is_run_again(self):
         (self.folder / "lose").touch()
-        self.check_result(self.tune("--executor", "slurm"))
-        self.assertEqual(len(self.runs()), self.rows() + 1, "the one that was lost")
+        done = self.tune("--executor", "slurm")
+        self.check_result(done)
+        self.assertEqual(len(self.runs()), self.rows() + 1, f"and the one that was lost: {done.stderr}")
 
     def test_a_job_that_is_lost_again_and_again_ends_the_session_in_words(self):
         (self.folder / "prog").write_text("#!/bin/sh\nscancel $SLURM_JOB_ID\nexec sleep 60\n")
@@ -273,7 +274,7 @@ class WithSlurm(Bench):
     def check_taken_over(self, done):
         self.check_result(done)
         self.assertIn("they are taken over", done.stderr)
-        self.assertEqual(len(self.runs()), self.rows(), "nothing ran twice")
+        self.assertEqual(len(self.runs()), self.rows(), f"nothing ran twice: {done.stderr}")
         left = [path.name for path in (self.folder / "tandem-jobs").iterdir()]
         self.assertEqual(left, ["lock"], "files of jobs that have ended")
 
