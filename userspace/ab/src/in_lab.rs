@@ -18,12 +18,15 @@ use crate::plan::{Plan, Scene};
 use crate::programs::{Places, Programs, SCRIPT};
 use crate::run::{Collected, Identity, Run, failure, hex};
 use crate::runner::{Job, Outcome, Runner};
+use crate::stop::Stop;
 use crate::workload::Workload;
 
 /// Where programs lie in the guest, and where it leaves files.
 const GUEST_PROGRAMS: &str = "/bin";
 const GUEST_OUT: &str = "/out";
 const GUEST_SCRIPT: &str = "/bin/ab-arm.sh";
+
+const INTERRUPTED: &str = "interrupted before the calibration ended";
 
 /// What to compare, and where.
 #[derive(Clone, Debug)]
@@ -94,7 +97,7 @@ pub fn run(request: &Request, lab: &Lab, places: &Places, runner: &Runner<'_>) -
     let of_calibration = identity("", "calibration", request.plan.first_seed, lab_sha256.clone());
     let calibration = calibrate(request, lab, &of_calibration, runner)?;
     let outcomes = if calibration.valid {
-        runner.run(&jobs, &|job| boot(job, request, lab, direct_node, runner))?
+        runner.run(&jobs, &|job, folder| boot(job, folder, request, lab, direct_node, runner.stop))?
     } else {
         vec![Outcome::NotRun; jobs.len()]
     };
@@ -115,24 +118,31 @@ fn node_of_direct(machine: &MachineFile) -> Result<u32> {
 }
 
 fn calibrate(request: &Request, lab: &Lab, identity: &Identity, runner: &Runner<'_>) -> Result<Calibration> {
-    if !runner.again
-        && let Some(calibration) = runner.store.read(&identity.file_name())?
-    {
+    let stored = || if runner.again { Ok(None) } else { runner.store.read(&identity.file_name()) };
+    if let Some(calibration) = stored()? {
         (runner.say)("calibration: in the store already");
         return Ok(calibration);
     }
+    let attempt = match runner.attempt(identity, "calibration") {
+        Err(_) if runner.stop.wished() => return Ok(Calibration::failed(INTERRUPTED.to_owned())),
+        attempt => attempt?,
+    };
+    if let Some(calibration) = stored()? {
+        (runner.say)("calibration: of another `tandem ab`");
+        attempt.done()?;
+        return Ok(calibration);
+    }
     (runner.say)("calibration: pinned walks from every node to every memory");
-    let scratch = runner.store.scratch(identity)?;
     let calibration = match lab.calibrate(
         &request.machine,
         &request.kernel,
         request.plan.first_seed,
-        &scratch.join("lab.log"),
+        &attempt.folder().join("lab.log"),
         request.limit,
         runner.stop,
     ) {
         Ok(walks) => Calibration::of(walks),
-        Err(_) if runner.stop.wished() => Calibration::failed("interrupted before the calibration ended".to_owned()),
+        Err(_) if runner.stop.wished() => Calibration::failed(INTERRUPTED.to_owned()),
         Err(error) => Calibration::failed(format!("the calibration failed: {error:#}")),
     };
     for walk in &calibration.walks {
@@ -141,15 +151,14 @@ fn calibrate(request: &Request, lab: &Lab, identity: &Identity, runner: &Runner<
     }
     if calibration.valid {
         runner.store.write(&identity.file_name(), &calibration)?;
-        fs::remove_dir_all(&scratch).with_context(|| format!("{} cannot be removed", scratch.display()))?;
+        attempt.done()?;
     }
     Ok(calibration)
 }
 
-/// One run of one arm in a machine booted for it. Its files are kept when it fails.
-fn boot(job: &Job, request: &Request, lab: &Lab, direct_node: u32, runner: &Runner<'_>) -> Result<Run> {
-    let scratch = runner.store.scratch(&job.identity)?;
-    let (out, log, script) = (scratch.join("out"), scratch.join("lab.log"), scratch.join("arm.sh"));
+/// One run of one arm in a machine booted for it, its files in `folder`.
+fn boot(job: &Job, folder: &Path, request: &Request, lab: &Lab, direct_node: u32, stop: &Stop) -> Result<Run> {
+    let (out, log, script) = (folder.join("out"), folder.join("lab.log"), folder.join("arm.sh"));
     fs::write(&script, SCRIPT).and_then(|()| make_executable(&script)).context("the arm's script cannot be written")?;
     let guest = job.programs.moved_to(Path::new(GUEST_PROGRAMS));
     let mut additions: Vec<(PathBuf, PathBuf)> = job.programs.all().cloned().zip(guest.all().cloned()).collect();
@@ -168,14 +177,13 @@ fn boot(job: &Job, request: &Request, lab: &Lab, direct_node: u32, runner: &Runn
         additions,
         command,
     };
-    let ran = lab.run(&asked, runner.stop).map_err(|error| match failure(&out) {
+    let ran = lab.run(&asked, stop).map_err(|error| match failure(&out) {
         // The script knows more than its exit code tells the lab; the lab knows why the kernel did what it did.
         Some(sentence) => anyhow::anyhow!("{sentence}; {error:#}"),
         None => error,
     });
     let collected = ran.and_then(|()| Collected::read(&out, true));
-    let collected = collected.map_err(|error| anyhow::anyhow!("{error:#}; its files are in {}", scratch.display()))?;
-    fs::remove_dir_all(&scratch).with_context(|| format!("{} cannot be removed", scratch.display()))?;
+    let collected = collected.map_err(|error| anyhow::anyhow!("{error:#}; its files are in {}", folder.display()))?;
     Ok(Run {
         identity: job.identity.clone(),
         report: collected.report,

@@ -11,7 +11,7 @@
 //! | `programs`, `arm.sh` | which programs a run needs, and its command line |
 //! | `lab`, `stop` | the lab as a child process that can be stopped |
 //! | `truth`, `vmstat`, `energy`, `run` | what a run leaves |
-//! | `plan`, `runner`, `room`, `store` | order, how many at a time, resuming, failures |
+//! | `plan`, `runner`, `room`, `store`, `attempt` | order, how many at a time, resuming, failures |
 //! | `calibration`, `statistics`, `notes` | whether and how far numbers may be believed |
 //! | `experiment`, `compare` | the result as a document |
 //! | `table`, `report`, `charts` | the result for eyes |
@@ -19,6 +19,7 @@
 //! | `page`, `plots` | pages that all reports are, and their plots as files |
 
 pub mod arm;
+mod attempt;
 pub mod calibration;
 pub mod charts;
 pub mod compare;

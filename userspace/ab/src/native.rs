@@ -74,7 +74,7 @@ pub fn run(plan: &Plan, places: &Places, runner: &Runner<'_>) -> Result<Vec<Expe
     }
     let cpus = machine.topology.nodes.values().map(|node| node.cpus.iter().map(|cpu| cpu.0).collect());
     let here = Here { direct_node, cpus_per_node: cpus.collect(), settings: KernelSettings::read(Path::new("/"))? };
-    let make = |job: &Job| one(job, &here, runner);
+    let make = |job: &Job, folder: &Path| one(job, folder, &here, runner);
     let outcomes = Runner { side_by_side: 1, ..*runner }.run(&jobs, &make)?;
     let calibration = Calibration::not_needed();
     let scene = Scene { machine: name, kernel, calibration, native: Some(conditions) };
@@ -110,13 +110,12 @@ fn nothing_is_loaded() -> Result<()> {
     }
 }
 
-/// One run of one arm. Its files are kept when it fails.
-fn one(job: &Job, here: &Here, runner: &Runner<'_>) -> Result<Run> {
+/// One run of one arm, its files in `folder`.
+fn one(job: &Job, folder: &Path, here: &Here, runner: &Runner<'_>) -> Result<Run> {
     nothing_is_loaded()?;
-    let scratch = runner.store.scratch(&job.identity)?;
-    let script = scratch.join("arm.sh");
+    let script = folder.join("arm.sh");
     fs::write(&script, SCRIPT).context("the arm's script cannot be written")?;
-    let arguments = job.programs.arguments(&job.arm, &job.workload, job.identity.seed, &scratch, here.direct_node);
+    let arguments = job.programs.arguments(&job.arm, &job.workload, job.identity.seed, folder, here.direct_node);
     let conditions = Conditions::read(Path::new("/"))?;
     if let Some(sentence) = conditions.other_work() {
         (runner.say)(&format!("noise: {}, boot {}: {sentence}", job.arm, job.boot));
@@ -126,20 +125,19 @@ fn one(job: &Job, here: &Here, runner: &Runner<'_>) -> Result<Run> {
     let watch = Watch {
         proc: Path::new("/proc"),
         cpus_per_node: &here.cpus_per_node,
-        begun: scratch.join("workload.out"),
-        ended: scratch.join("energy.after"),
+        begun: folder.join("workload.out"),
+        ended: folder.join("energy.after"),
         interval: FIRST_INTERVAL,
     };
-    let ended = watch.during(|| run_to_end(command.arg(&script).args(arguments), &scratch.join("log"), runner.stop));
+    let ended = watch.during(|| run_to_end(command.arg(&script).args(arguments), &folder.join("log"), runner.stop));
     here.settings.put_back()?;
     let (status, series) = ended?;
     let status = status?;
-    let files = || format!("its files are in {}", scratch.display());
+    let files = || format!("its files are in {}", folder.display());
     if !status.success() {
-        bail!("{}; {}", failure(&scratch).unwrap_or_else(|| format!("the arm's script failed: {status}")), files());
+        bail!("{}; {}", failure(folder).unwrap_or_else(|| format!("the arm's script failed: {status}")), files());
     }
-    let collected = Collected::read(&scratch, false).with_context(files)?;
-    fs::remove_dir_all(&scratch).with_context(|| format!("{} cannot be removed", scratch.display()))?;
+    let collected = Collected::read(folder, false).with_context(files)?;
     Ok(Run {
         identity: job.identity.clone(),
         report: collected.report,

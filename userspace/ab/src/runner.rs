@@ -2,10 +2,11 @@
 //! Which runs are made, in which order, how many at a time, and what becomes of those that fail.
 //!
 //! Boot by boot, every arm has its turn (so that whatever drifts drifts for all), beginning with another arm each time.
-//! All arms of a boot have the same seed. Runs that the store has are not made again. A run that fails is reported and
-//! the rest go on; a wish to stop ends those under way and starts no more.
+//! All arms of a boot have the same seed. Runs that the store has, or that another experiment is making for it, are not made
+//! again. A run that fails is reported and the rest go on; a wish to stop ends those under way and starts no more.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::mpsc;
 use std::time::Instant;
@@ -13,6 +14,7 @@ use std::time::Instant;
 use anyhow::Result;
 
 use crate::arm::Arm;
+use crate::attempt::Attempt;
 use crate::programs::Programs;
 use crate::run::{Identity, Run};
 use crate::stop::Stop;
@@ -60,6 +62,18 @@ pub struct Runner<'a> {
     pub say: &'a (dyn Fn(&str) + Sync),
 }
 
+/// Makes a run, its files in the folder; they are kept when it fails.
+pub type Make<'a> = dyn Fn(&Job, &Path) -> Result<Run> + Sync + 'a;
+
+/// A run from the making to the keeping.
+struct Made {
+    run: Run,
+    /// Held until the run is kept: whoever waits for it looks into the store next.
+    attempt: Attempt,
+    /// Another experiment has kept it since this one began.
+    elsewhere: bool,
+}
+
 /// The arms of `boots` boots in the order in which they are to run: (index of the arm, number of the boot from 1).
 pub fn interleaved(arms: usize, boots: u64) -> Vec<(usize, u64)> {
     (0..boots).flat_map(|boot| (0..arms).map(move |turn| ((turn + boot as usize) % arms, boot + 1))).collect()
@@ -70,7 +84,7 @@ impl Runner<'_> {
     ///
     /// # Errors
     /// The store cannot be read or written.
-    pub fn run(&self, jobs: &[Job], make: &(dyn Fn(&Job) -> Result<Run> + Sync)) -> Result<Vec<Outcome>> {
+    pub fn run(&self, jobs: &[Job], make: &Make<'_>) -> Result<Vec<Outcome>> {
         let mut outcomes = vec![Outcome::NotRun; jobs.len()];
         let mut to_make = VecDeque::new();
         for (index, job) in jobs.iter().enumerate() {
@@ -91,18 +105,19 @@ impl Runner<'_> {
         &self,
         jobs: &[Job],
         to_make: VecDeque<usize>,
-        make: &(dyn Fn(&Job) -> Result<Run> + Sync),
+        make: &Make<'_>,
         outcomes: &mut [Outcome],
     ) -> Result<()> {
         let (total, begun) = (to_make.len(), Instant::now());
         let queue = Mutex::new(to_make);
-        let (sender, receiver) = mpsc::channel();
+        // Without room: who has made a run begins another only when that one is about to be kept.
+        let (sender, receiver) = mpsc::sync_channel(0);
         std::thread::scope(|scope| {
             for _ in 0..self.side_by_side.min(total) {
                 let (queue, sender) = (&queue, sender.clone());
                 scope.spawn(move || {
                     while let Some(index) = self.next(queue) {
-                        if sender.send((index, make(&jobs[index]))).is_err() {
+                        if sender.send((index, self.made(&jobs[index], make))).is_err() {
                             return;
                         }
                     }
@@ -118,6 +133,24 @@ impl Runner<'_> {
         })
     }
 
+    /// What nobody else makes while the result lives. Who waits for another process is told, by the title of the run.
+    ///
+    /// # Errors
+    /// The store cannot be written, or a stop is wished first.
+    pub(crate) fn attempt(&self, identity: &Identity, title: &str) -> Result<Attempt> {
+        Attempt::begin(self.store.attempt(identity), self.stop, || {
+            (self.say)(&format!("{title}: another `tandem ab` measures it for this store now: waiting for it"));
+        })
+    }
+
+    fn made(&self, job: &Job, make: &Make<'_>) -> Result<Made> {
+        let attempt = self.attempt(&job.identity, &title(job))?;
+        match self.store.run(&job.identity)? {
+            Some(run) if !self.again => Ok(Made { run, attempt, elsewhere: true }),
+            _ => Ok(Made { run: make(job, attempt.folder())?, attempt, elsewhere: false }),
+        }
+    }
+
     fn next(&self, queue: &Mutex<VecDeque<usize>>) -> Option<usize> {
         if self.stop.wished() {
             return None;
@@ -126,17 +159,28 @@ impl Runner<'_> {
     }
 
     /// Keeps a finished run and says how it went.
-    fn outcome(&self, job: &Job, made: Result<Run>, (finished, total): (usize, usize), left_s: f64) -> Result<Outcome> {
-        let title = format!("[{finished}/{total}] {} {}, boot {}", job.workload.text, job.arm, job.boot);
+    fn outcome(
+        &self,
+        job: &Job,
+        made: Result<Made>,
+        (finished, total): (usize, usize),
+        left_s: f64,
+    ) -> Result<Outcome> {
+        let title = format!("[{finished}/{total}] {}", title(job));
         match made {
-            Ok(run) => {
-                self.store.keep(&run)?;
+            Ok(Made { run, attempt, elsewhere }) => {
+                if !elsewhere {
+                    self.store.keep(&run)?;
+                }
+                attempt.done()?;
                 let remote = run.placement.as_ref().and_then(|placement| placement.remote_share);
                 let remote = remote.map_or(String::new(), |share| format!(", {:.1} % remote", share * 100.0));
                 let left =
                     if finished < total { format!("; {:.0} min left", (left_s / 60.0).ceil()) } else { String::new() };
                 let (value, unit) = (run.report.value, &run.report.unit);
-                (self.say)(&format!("{title}: {value:.4} {unit}{remote} (took {:.0} s{left})", run.host_s));
+                let took =
+                    if elsewhere { "of another `tandem ab`".to_owned() } else { format!("took {:.0} s", run.host_s) };
+                (self.say)(&format!("{title}: {value:.4} {unit}{remote} ({took}{left})"));
                 Ok(Outcome::Done(Box::new(run)))
             }
             Err(_) if self.stop.wished() => Ok(Outcome::NotRun),
@@ -147,6 +191,10 @@ impl Runner<'_> {
             }
         }
     }
+}
+
+fn title(job: &Job) -> String {
+    format!("{} {}, boot {}", job.workload.text, job.arm, job.boot)
 }
 
 #[cfg(test)]
@@ -173,7 +221,7 @@ mod tests {
             Self { store, stop: Stop::default(), said: Mutex::default(), directory }
         }
 
-        fn run(&self, again: bool, jobs: &[Job], make: &(dyn Fn(&Job) -> Result<Run> + Sync)) -> Vec<Outcome> {
+        fn run(&self, again: bool, jobs: &[Job], make: &Make<'_>) -> Vec<Outcome> {
             let say = |line: &str| self.said.lock().unwrap().push(line.to_owned());
             Runner { store: &self.store, again, side_by_side: 2, stop: &self.stop, say: &say }.run(jobs, make).unwrap()
         }
@@ -207,22 +255,22 @@ mod tests {
     #[test]
     fn where_runs_cannot_be_kept_no_more_are_made() {
         let (bench, jobs, made) = (Bench::new(), jobs("oracle,worst", 50), AtomicUsize::new(0));
-        std::fs::remove_dir_all(bench.directory.path()).unwrap();
         let runner =
             Runner { store: &bench.store, again: false, side_by_side: 1, stop: &bench.stop, say: &|_: &str| () };
-        let make = |job: &Job| {
+        let make = |job: &Job, _: &Path| {
             made.fetch_add(1, Ordering::Relaxed);
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            std::fs::create_dir(bench.directory.path().join(job.identity.file_name())).unwrap();
             Ok(measured(job))
         };
         assert!(runner.run(&jobs, &make).is_err());
-        assert!(made.into_inner() < jobs.len(), "each may take minutes");
+        // The second began before the first was kept.
+        assert!(made.into_inner() <= 2, "each may take minutes");
     }
 
     #[test]
     fn nothing_is_measured_twice_unless_asked() {
         let (bench, jobs, made) = (Bench::new(), jobs("oracle,worst", 3), AtomicUsize::new(0));
-        let make = |job: &Job| {
+        let make = |job: &Job, _: &Path| {
             made.fetch_add(1, Ordering::Relaxed);
             Ok(measured(job))
         };
@@ -236,7 +284,8 @@ mod tests {
     #[test]
     fn a_failed_run_is_reported_made_again_next_time_and_the_rest_go_on() {
         let (bench, jobs) = (Bench::new(), jobs("oracle,worst", 2));
-        let make = |job: &Job| if job.arm.name == "worst" { bail!("kernel panic") } else { Ok(measured(job)) };
+        let make =
+            |job: &Job, _: &Path| if job.arm.name == "worst" { bail!("kernel panic") } else { Ok(measured(job)) };
         let outcomes = bench.run(false, &jobs, &make);
         for (job, outcome) in jobs.iter().zip(&outcomes) {
             match outcome {
@@ -244,7 +293,7 @@ mod tests {
                 other => assert_eq!((job.arm.name.as_str(), other), ("worst", &Outcome::Failed("kernel panic".into()))),
             }
         }
-        let healthy = bench.run(false, &jobs, &|job| Ok(measured(job)));
+        let healthy = bench.run(false, &jobs, &|job, _| Ok(measured(job)));
         assert!(healthy.iter().all(|outcome| matches!(outcome, Outcome::Done(_))));
     }
 
@@ -252,7 +301,7 @@ mod tests {
     fn a_stop_keeps_what_is_done_and_starts_no_more() {
         let (bench, jobs) = (Bench::new(), jobs("oracle,worst", 4));
         let started = AtomicUsize::new(0);
-        let make = |job: &Job| {
+        let make = |job: &Job, _: &Path| {
             if started.fetch_add(1, Ordering::Relaxed) == 2 {
                 bench.stop.wish();
                 bail!("killed");
@@ -265,7 +314,7 @@ mod tests {
         assert!(outcomes.iter().all(|outcome| !matches!(outcome, Outcome::Failed(_))), "a killed run has not failed");
         let resumed = Bench { stop: Stop::default(), ..bench };
         let made = AtomicUsize::new(0);
-        resumed.run(false, &jobs, &|job| {
+        resumed.run(false, &jobs, &|job, _| {
             made.fetch_add(1, Ordering::Relaxed);
             Ok(measured(job))
         });
@@ -275,7 +324,8 @@ mod tests {
     #[test]
     fn progress_counts_runs_and_names_failures() {
         let (bench, jobs) = (Bench::new(), jobs("oracle,worst", 1));
-        let make = |job: &Job| if job.arm.name == "worst" { bail!("kernel panic") } else { Ok(measured(job)) };
+        let make =
+            |job: &Job, _: &Path| if job.arm.name == "worst" { bail!("kernel panic") } else { Ok(measured(job)) };
         bench.run(false, &jobs, &make);
         let said = bench.said.lock().unwrap().join("\n");
         assert!(said.contains("crossed oracle, boot 1: 4.0000 s, 25.0 % remote"), "{said}");

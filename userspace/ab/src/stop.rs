@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// How often a child's end and the wish to stop are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often what is waited for, as a child's end, and the wish to stop are looked at.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The wish to stop, shared by all that work.
 #[derive(Clone, Debug, Default)]

@@ -93,19 +93,10 @@ impl Store {
         write_whole(&self.directory.join(name), serde_json::to_string(document)?.as_bytes())
     }
 
-    /// An empty directory for a run's files while it runs; what an earlier attempt left is removed.
-    ///
-    /// # Errors
-    /// It cannot be made.
-    pub fn scratch(&self, identity: &Identity) -> Result<PathBuf> {
+    /// The directory for a run's files while it is made.
+    pub(crate) fn attempt(&self, identity: &Identity) -> PathBuf {
         let name = identity.file_name();
-        let path = self.directory.join("attempts").join(name.trim_end_matches(".json"));
-        let made = match fs::remove_dir_all(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => fs::create_dir_all(&path),
-        };
-        made.with_context(|| format!("{} cannot be made anew", path.display()))?;
-        Ok(path)
+        self.directory.join("attempts").join(name.trim_end_matches(".json"))
     }
 }
 
@@ -256,16 +247,5 @@ mod tests {
         [&there, &new].iter().for_each(|file| write_whole(file, b"new").unwrap());
         let mode = |file: &Path| fs::metadata(file).unwrap().permissions().mode();
         assert_eq!((mode(&there) & 0o777, mode(&new)), (0o640, mode(&usual)));
-    }
-
-    #[test]
-    fn scratch_space_is_empty_each_time() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path()).unwrap();
-        let identity = run("worst", 1, 1.0).identity;
-        let path = store.scratch(&identity).unwrap();
-        fs::write(path.join("left"), "").unwrap();
-        assert_eq!(store.scratch(&identity).unwrap(), path);
-        assert!(!path.join("left").exists());
     }
 }

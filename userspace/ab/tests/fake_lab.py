@@ -3,13 +3,14 @@
 """Plays the lab's part towards `tandem ab`, without a machine: same arguments, same files, same exit codes.
 
 What it does is in behaviour.json beside it: {"seconds": {ARM: S}, "crash": [ARM], "eject": [ARM], "walks": [...],
-"hang": [ARM]}. Every call is a line in calls.log beside it.
+"hang": [ARM], "wait": [ARM]}; who waits does so until there is a file `go` beside it, for a minute at most. Every call is a line in calls.log beside it.
 """
 
 import json
 from pathlib import Path
 import signal
 import sys
+import time
 
 HERE = Path(__file__).resolve().parent
 MARKS = {"begin": 1, "end": 2}
@@ -70,6 +71,11 @@ def main():
         name = arm(command)
     with (HERE / "calls.log").open("a") as calls:
         calls.write(f"{name}\n")
+    if name in behaviour.get("wait", []):
+        (HERE / "waiting").touch()
+        end = time.monotonic() + 60
+        while not (HERE / "go").exists() and time.monotonic() < end:
+            time.sleep(0.01)
     if name == "calibrate":
         print("a warning of Python's")
         print(json.dumps({"walks": behaviour["walks"]}))

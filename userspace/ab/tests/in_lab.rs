@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tandem_ab::experiment::Experiment;
@@ -96,6 +96,15 @@ impl Bench {
     }
 }
 
+/// Waits, with an end, until it holds.
+fn until(holds: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < end, "what is waited for does not come");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn an_experiment_has_every_boot_of_every_arm() {
     let bench = Bench::new();
@@ -181,9 +190,7 @@ fn an_interrupt_keeps_what_is_done() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let finished = || bench.calls("oracle") == 1 && bench.path("vm/hanging").exists();
-            while !(finished() && bench.said.lock().unwrap().iter().any(|line| line.contains("oracle, boot 1"))) {
-                std::thread::sleep(Duration::from_millis(20));
-            }
+            until(|| finished() && bench.said.lock().unwrap().iter().any(|line| line.contains("oracle, boot 1")));
             bench.stop.wish();
         });
         let result = bench.run("oracle,worst", 1);
@@ -194,6 +201,27 @@ fn an_interrupt_keeps_what_is_done() {
     let resumed = Bench { stop: Stop::default(), ..bench };
     assert!(resumed.run("oracle,worst", 1).is_valid());
     assert_eq!((resumed.calls("oracle"), resumed.calls("worst")), (1, 2));
+}
+
+#[test]
+fn two_experiments_at_a_time_on_one_store_make_each_run_once() {
+    let bench = Bench::new();
+    bench.behave(json!({"wait": ["calibrate", "oracle"]}));
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| bench.run("oracle,worst", 1));
+        until(|| bench.path("vm/waiting").exists());
+        let second = scope.spawn(|| bench.run("oracle,stock-nb1", 1));
+        let waits = "calibration: another `tandem ab` measures it for this store now: waiting for it";
+        until(|| bench.said.lock().unwrap().iter().any(|line| line == waits));
+        fs::write(bench.path("vm/go"), "").unwrap();
+        let both = [first, second].map(|experiment| experiment.join().unwrap());
+        assert!(both.iter().all(Experiment::is_valid), "{both:?}");
+        assert_eq!(both[0].arm("oracle").unwrap().runs, both[1].arm("oracle").unwrap().runs);
+    });
+    for made in ["calibrate", "oracle", "worst", "stock-nb1"] {
+        assert_eq!(bench.calls(made), 1, "{made}");
+    }
+    assert!(!bench.path("store/attempts").read_dir().unwrap().any(|_| true));
 }
 
 #[test]
