@@ -24,14 +24,18 @@ CRASH = "#!/bin/sh\necho c > /proc/sysrq-trigger\n"
 
 # Starts an experiment and ends it by a signal while a workload runs; then looks at what is left. Words: SIGNAL.
 INTERRUPTED = """
+settings() {
+	cat /proc/sys/kernel/numa_balancing /sys/kernel/mm/transparent_hugepage/enabled
+}
 echo 0 > /proc/sys/kernel/numa_balancing
 echo madvise > /sys/kernel/mm/transparent_hugepage/enabled
+before=$(settings)
 # What a shell starts in the background ignores interrupts, and tandem leaves what it finds ignored: the other one waits there.
 {
 	until [ -e /t/ab/attempts/*/workload.out ]; do
 		sleep 0.1
 	done
-	echo "during: $(cat /proc/sys/kernel/numa_balancing /sys/kernel/mm/transparent_hugepage/enabled)"
+	echo "during: $(settings)"
 	kill -$1 $(cat /tmp/tandem.pid)
 } &
 sh -c 'echo $$ > /tmp/tandem.pid; exec "$@"' sh \
@@ -44,8 +48,11 @@ for i in $(seq 100); do
 	sleep 0.1
 done
 pidof tandem-load && echo "still there"
-sleep 0.5
-echo "after: $(cat /proc/sys/kernel/numa_balancing /sys/kernel/mm/transparent_hugepage/enabled)"
+for i in $(seq 100); do
+	[ "$(settings)" = "$before" ] && break
+	sleep 0.1
+done
+echo "after: $(settings)"
 """
 
 # Runs an experiment to its end, on a machine whose package took 1 J since a moment ago, and says so in two places.

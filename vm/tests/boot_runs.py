@@ -61,14 +61,20 @@ class Runs(unittest.TestCase):
             [LAB, "run", "--machine", VM / "machines/1x4.toml", "--quiet", "--", "seq", "200000"],
             stdout=subprocess.PIPE,
         )
+        self.addCleanup(child.kill)
         first = os.read(child.stdout.fileno(), 1)
+        printed = "".join(f"{i}\n" for i in range(1, 200001))
         # The lab is stopped, so that nothing takes what the guest prints meanwhile.
         child.send_signal(signal.SIGSTOP)
-        time.sleep(5)
+        terminal = next(fd for fd in Path(f"/proc/{child.pid}/fd").iterdir() if fd.readlink().name == "terminal")
+        end = time.monotonic() + 60
+        while terminal.stat().st_size < len(printed):
+            self.assertLess(time.monotonic(), end, "the guest does not print on")
+            time.sleep(0.1)
         child.send_signal(signal.SIGCONT)
         rest, _ = child.communicate(timeout=60)
         self.assertEqual(child.returncode, 0)
-        self.assertEqual((first + rest).decode(), "".join(f"{i}\n" for i in range(1, 200001)))
+        self.assertEqual((first + rest).decode(), printed)
 
     def test_what_the_command_leaves_running_does_not_hold_the_run(self):
         done = lab("--timeout", "60", "--", "sh", "-c", "sleep 1000 & exit 3")

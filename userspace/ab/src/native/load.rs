@@ -221,9 +221,17 @@ mod tests {
         let nodes = [vec![0, 1], vec![2, 3]];
         let watch = watch(folder.path(), &nodes);
         fs::write(&watch.begun, "").unwrap();
-        let work = || std::thread::sleep(Duration::from_millis(100));
-        let (_, points) = watch.during(work).unwrap();
-        assert!(!points.is_empty() && points.iter().all(|point| point.load == [0.0, 0.0]), "{points:?}");
+        // How soon the reader has its turns depends on what else the machine does.
+        let mut work = Duration::from_millis(10);
+        let points = loop {
+            let (_, points) = watch.during(|| std::thread::sleep(work)).unwrap();
+            if !points.is_empty() {
+                break points;
+            }
+            work *= 2;
+            assert!(work < Duration::from_secs(10), "it does not read");
+        };
+        assert!(points.iter().all(|point| point.load == [0.0, 0.0]), "{points:?}");
     }
 
     #[test]
@@ -231,8 +239,8 @@ mod tests {
         let (folder, nodes) = (tempfile::tempdir().unwrap(), [vec![0]]);
         let watch = watch(folder.path(), &nodes);
         fs::write(&watch.begun, "").unwrap();
-        let result = watch.during(|| std::thread::sleep(Duration::from_millis(100)));
-        let said = format!("{:#}", result.unwrap_err());
+        let (_work_goes_on, hears_done) = channel();
+        let said = format!("{:#}", watch.readings(&hears_done).unwrap_err());
         assert!(said.contains("/stat cannot be read"), "{said}");
     }
 }
