@@ -5,7 +5,8 @@
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::Path;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use scx_stats::prelude::*;
@@ -70,7 +71,19 @@ pub fn describe() -> Result<String> {
 
 /// Answers while it lives.
 pub struct Server {
+    // Told to end before it is woken for that.
     _server: StatsServer<(), ()>,
+    _woken_by: Connects,
+}
+
+/// The server's thread looks whether it is to end when somebody connects. It would do so itself at the name by which it was made.
+struct Connects(PathBuf);
+
+impl Drop for Connects {
+    fn drop(&mut self) {
+        // Whose socket was removed has nobody left to answer.
+        let _ = UnixStream::connect(&self.0);
+    }
 }
 
 impl Server {
@@ -79,13 +92,16 @@ impl Server {
     /// # Errors
     /// The socket cannot be made.
     pub fn start(path: &Path, board: Board) -> Result<Self> {
-        if let Some(directory) = path.parent() {
-            // Others may have theirs below it: what is there stays as it is.
-            DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
-        }
-        let server = StatsServer::new(data(Some(board))).set_path(path).launch()?;
-        fs::set_permissions(path, Permissions::from_mode(0o600))?;
-        Ok(Self { _server: server })
+        let directory = path.parent().with_context(|| format!("{} is no file's name", path.display()))?;
+        // Others may have theirs below it: what is there stays as it is.
+        DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
+        // It can be connected to before its mode is set, but nobody else comes into this folder.
+        let own = tempfile::tempdir_in(directory)?;
+        let made = own.path().join("stats");
+        let server = StatsServer::new(data(Some(board))).set_path(&made).launch()?;
+        fs::set_permissions(&made, Permissions::from_mode(0o600))?;
+        fs::rename(&made, path)?;
+        Ok(Self { _server: server, _woken_by: Connects(path.to_owned()) })
     }
 }
 
@@ -119,6 +135,8 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     #[test]
@@ -137,6 +155,39 @@ mod tests {
         assert_eq!(client.status().unwrap(), Some(status));
         drop(server);
         assert!(client.status().is_err(), "it is gone");
+    }
+
+    #[test]
+    fn nobody_else_may_connect_from_the_first_moment_on() {
+        let directory = tempfile::tempdir().unwrap();
+        for at in 0..200 {
+            let path = directory.path().join(at.to_string());
+            let end = Instant::now() + Duration::from_secs(60);
+            let mode = || fs::metadata(&path).map(|there| there.permissions().mode() & 0o777);
+            let (modes, server) = std::thread::scope(|scope| {
+                let seen =
+                    scope.spawn(|| std::iter::repeat_with(mode).find(|mode| mode.is_ok() || Instant::now() > end));
+                let server = Server::start(&path, Board::default()).unwrap();
+                (seen.join().unwrap(), server)
+            });
+            assert_eq!(modes.unwrap().unwrap(), 0o600);
+            drop(server);
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 200, "the sockets alone");
+    }
+
+    #[test]
+    fn a_server_that_is_gone_leaves_no_thread() {
+        let directory = tempfile::tempdir().unwrap();
+        let listens = || fs::read_to_string("/proc/net/unix").unwrap().contains(directory.path().to_str().unwrap());
+        let server = Server::start(&directory.path().join("stats"), Board::default()).unwrap();
+        assert!(listens());
+        drop(server);
+        let end = Instant::now() + Duration::from_secs(60);
+        while listens() {
+            assert!(Instant::now() < end, "it still waits for connections");
+            std::thread::yield_now();
+        }
     }
 
     #[test]
