@@ -116,12 +116,6 @@ impl Machine {
         })
     }
 
-    /// The same machine, with moves that cost nothing.
-    pub fn with_free_moves(mut self) -> Self {
-        self.moves = MoveCosts::FREE;
-        self
-    }
-
     /// Number of nodes.
     pub fn nodes(&self) -> usize {
         self.latency_ns.len()
@@ -209,6 +203,7 @@ fn tour(topology: &Topology) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    use super::{Machine, MoveCosts};
     use crate::testing::{machine, two_nodes};
 
     #[test]
@@ -217,7 +212,7 @@ mod tests {
         assert_eq!(machine.latency_ns, [[90.0, 180.0], [180.0, 90.0]]);
         assert_eq!(machine.link_service_ns, [[0.0, 6.4], [6.4, 0.0]]);
         assert_eq!((machine.transfer_ns(0, 0), machine.transfer_ns(0, 1)), (40.0, 150.0));
-        assert_eq!(machine.with_free_moves().page_move_ns(0, 1), 0.0);
+        assert_eq!(Machine { moves: MoveCosts::FREE, ..machine }.page_move_ns(0, 1), 0.0);
     }
 
     #[test]
@@ -226,7 +221,7 @@ mod tests {
         assert!((28_000.0..28_500.0).contains(&two_nodes().page_move_ns(0, 1)));
         let measured = machine("nodes = 2\ncpus_per_node = 2\n[moves]\npage_ns = 2100");
         assert_eq!(measured.page_move_ns(0, 1), 2100.0);
-        assert_eq!(measured.with_free_moves().page_move_ns(0, 1), 0.0);
+        assert_eq!(Machine { moves: MoveCosts::FREE, ..measured }.page_move_ns(0, 1), 0.0);
     }
 
     #[test]

@@ -66,10 +66,8 @@ pub struct Counts {
     pub last_page_move_ns: f64,
     /// CPU time that moves and faults took from threads.
     pub overhead_ns: f64,
-    /// Steps of the model, and those that solved the speeds anew.
+    /// Steps of the model.
     pub steps: u64,
-    /// Of them with new speeds.
-    pub solutions: u64,
 }
 
 /// A run.
@@ -330,7 +328,6 @@ impl<'a> Sim<'a> {
         self.rates.solve(self.machine, &runners, &self.spreads, self.world.sets);
         let lines = runners.iter().map(|runner| memory_per_access(runner, &self.spreads));
         self.memory_per_access = lines.collect();
-        self.counts.solutions += 1;
     }
 
     fn runner(&self, thread: usize, cpu_share: f64) -> Runner<'a> {

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
 use super::*;
+use crate::machine::MoveCosts;
 use crate::testing::{machine, scenario};
 
 /// Two or three nodes of three or four CPUs, some latencies, little or much bandwidth.
@@ -19,7 +20,7 @@ fn machines() -> impl Strategy<Value = Machine> {
             "nodes = {nodes}\ncpus_per_node = {cpus}\nmemory_mb = 256\nlatency_ns = [{rows}]\n\
              [memory]\nservice_ns_per_line = {service_ns}\noutstanding_misses = 10"
         );
-        machine(&text).with_free_moves()
+        Machine { moves: MoveCosts::FREE, ..machine(&text) }
     })
 }
 

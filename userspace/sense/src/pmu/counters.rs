@@ -39,10 +39,3 @@ pub struct PmuCounters {
     /// CPU time spent on draining rings; the kernel's is not known.
     pub cost_ns: u64,
 }
-
-impl PmuCounters {
-    /// Share of the time that events were on the hardware; `None` before anything was read.
-    pub fn running_share(&self) -> Option<f64> {
-        (self.enabled_ns > 0).then(|| self.running_ns as f64 / self.enabled_ns as f64)
-    }
-}
