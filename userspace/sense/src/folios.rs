@@ -161,6 +161,7 @@ fn largest_unit(frames: &[Option<u64>], flags: &[u64]) -> u64 {
 mod tests {
     use super::*;
     use crate::fresh_pages::FreshPages;
+    use crate::testing::{large_pages, unseen, withheld};
 
     #[test]
     fn the_longest_head_with_its_tails_is_the_largest_unit() {
@@ -180,13 +181,11 @@ mod tests {
         let me = ProcessId(std::process::id());
         let small = FreshPages::small(64).unwrap();
         small.touch();
-        match largest_pages(me, &(small.start()..small.start() + 64 * PAGE_BYTES)) {
+        match withheld(largest_pages(me, &(small.start()..small.start() + 64 * PAGE_BYTES))) {
             Ok(largest) => assert_eq!(largest, 1),
-            Err(error) => return println!("skipped: {error}"),
+            Err(why) => return unseen(&why),
         }
-        let Ok(large) = FreshPages::large(1024) else {
-            return println!("skipped: this kernel has no transparent huge pages");
-        };
+        let Some(large) = large_pages(1024) else { return unseen("this kernel has no transparent huge pages") };
         let aligned = large.start().next_multiple_of(2 << 20);
         // SAFETY: the second half of 4 MiB of ours begins after that.
         unsafe { (aligned as *mut u8).write_volatile(1) };

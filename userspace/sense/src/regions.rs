@@ -189,6 +189,7 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     use super::*;
+    use crate::testing::{unseen, withheld};
 
     #[test]
     fn own_memory_is_found_and_text_is_skipped() {
@@ -294,9 +295,12 @@ mod tests {
             // SAFETY: a policy for the mapping just made; the set of nodes lives through the call.
             unsafe { libc::syscall(libc::SYS_mbind, mapped, bytes, policy, &raw const node, 64_usize, 0) }
         };
-        let interleaved = bind(libc::MPOL_INTERLEAVE);
-        if interleaved != 0 {
-            return println!("skipped: {}", std::io::Error::last_os_error());
+        let interleaved = match bind(libc::MPOL_INTERLEAVE) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        };
+        if let Err(why) = withheld(interleaved) {
+            return unseen(&why);
         }
         let mut regions = Regions::default();
         let mut bound = |now_ns| {
@@ -331,9 +335,11 @@ mod tests {
                 0,
             )
         };
-        if mapped == libc::MAP_FAILED {
-            return println!("skipped: this kernel has no hugetlbfs");
+        let kinds = std::fs::read_to_string("/proc/filesystems").unwrap();
+        if !kinds.contains("hugetlbfs") {
+            return unseen("this kernel has no hugetlbfs");
         }
+        assert_ne!(mapped, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
         let hugetlb = |regions: &Regions| regions.find(me, mapped as u64).map(|region| region.hugetlb);
         regions.refresh(me, 2);
         assert_eq!(hugetlb(&regions), Some(false), "too early to read numa_maps again");

@@ -11,7 +11,7 @@ use crate::affinity::GROUP_BYTES;
 use crate::device::DeviceCounters;
 use crate::fresh_pages::FreshPages;
 use crate::source::{DataSource, Level};
-use crate::testing::topology;
+use crate::testing::{large_pages, topology, unseen, withheld};
 
 pub(super) const SECOND: u64 = 1_000_000_000;
 const TID: u32 = 5;
@@ -208,11 +208,11 @@ fn groups_of_halves(memory: &FreshPages) -> Vec<(u64, u64)> {
 fn memory_of_two_threads_becomes_two_groups_unless_it_is_one_large_page() {
     let half = GROUP_BYTES / 2;
     let small = FreshPages::small(1024).unwrap();
-    if File::open("/proc/kpageflags").is_err() {
-        return println!("skipped: who may not see frames leaves groups whole");
+    if let Err(why) = withheld(File::open("/proc/kpageflags")) {
+        return unseen(&why);
     }
     assert_eq!(groups_of_halves(&small), [(0, half), (half, half)]);
-    let Ok(large) = FreshPages::large(1024) else { return println!("skipped: no transparent huge pages") };
+    let Some(large) = large_pages(1024) else { return unseen("this kernel has no transparent huge pages") };
     assert_eq!(groups_of_halves(&large), [(0, GROUP_BYTES)]);
 }
 
