@@ -59,15 +59,25 @@ def run_options(sub):
     """What a run and a calibration have in common."""
     sub.add_argument("--timeout", type=seconds, default=300.0, metavar="SEC",
                      help="limit for boot and command together, default 300")
-    sub.add_argument("--seed", type=int, default=0, metavar="N",
+    sub.add_argument("--seed", type=seed, default=0, metavar="N",
                      help="timing guests: vary boot and start of the command, default %(default)s")
     noise = sub.add_mutually_exclusive_group()
     noise.add_argument("--quiet", action="store_true", help="no line about the run itself")
     noise.add_argument("--verbose", action="store_true", help="kernel log to standard error as it comes")
 
 
+def seed(text):
+    # As QEMU takes it.
+    if not (text.isascii() and text.isdigit() and int(text) < 1 << 64):
+        raise argparse.ArgumentTypeError(f"{text} must be a whole number from 0 to {(1 << 64) - 1}")
+    return int(text)
+
+
 def seconds(text):
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} must be a number of seconds above 0")
     return value
@@ -89,6 +99,8 @@ def chosen_accel(options, kernel, described):
 def request(options):
     if getattr(options, "control", None) and options.runner != "direct":
         raise LabError("--control needs --runner direct")
+    if getattr(options, "out", None) is not None:
+        run.make_out(options.out)
     kernel = kernels.vmlinux(options.kernel)
     described = machine.load(options.machine)
     accel = chosen_accel(options, kernel, described)
@@ -134,6 +146,9 @@ def main():
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         print("lab: nobody reads the output any more, the guest is killed", file=sys.stderr)
         return verdict.INTERRUPTED
+    except OSError as error:
+        print(f"lab: {error.filename}: {error.strerror}" if error.filename else f"lab: {error}", file=sys.stderr)
+        return verdict.LAB_ERROR
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ import time
 from lab import LabError
 
 IN_MODIFY = 2
+# As long as one wait may be at most: epoll counts ms in 31 bits.
+LONGEST_WAIT_S = 3600
 
 
 class Growth:
@@ -57,7 +59,7 @@ def follow(paths, take, child, deadline):
                 left = deadline() - time.monotonic()
                 if left <= 0:
                     return False
-                ready = {key.fd for key, _ in selector.select(left)}
+                ready = {key.fd for key, _ in selector.select(min(left, LONGEST_WAIT_S))}
                 if growth.fd in ready:
                     growth.clear()
                 ended = exit_fd in ready

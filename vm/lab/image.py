@@ -28,7 +28,7 @@ class Archive:
             return
         self.names.add(name)
         self.inode += 1
-        path = name.encode() + b"\0"
+        path = os.fsencode(name) + b"\0"
         fields = (self.inode, mode, 0, 0, 1, 0, len(data), 0, 0, *device, len(path), 0)
         header = b"070701" + b"".join(b"%08x" % field for field in fields)
         self.parts += [_padded(header + path), _padded(data)]
@@ -97,8 +97,10 @@ def split_addition(text):
     """HOST[:GUEST] as (host path, guest path without the leading slash)."""
     host, colon, guest = text.partition(":")
     path = Path(host)
-    if not path.exists():
-        raise LabError(f"--add {text}: {host} does not exist")
+    try:
+        path.stat()
+    except OSError as error:
+        raise LabError(f"--add {text}: {host}: {error.strerror}") from None
     guest = guest if colon else f"/bin/{path.name}"
     if not guest.startswith("/") or ".." in Path(guest).parts or guest == "/":
         raise LabError(f"--add {text}: the path in the guest must be absolute, and not its root")

@@ -184,7 +184,6 @@ def direct(request):
                 break
             print(ONCE_MORE, file=sys.stderr)
         if request.timed and request.out is not None:
-            request.out.mkdir(parents=True, exist_ok=True)
             (request.out / "truth.json").write_text(json.dumps(timing.truth(request, directory)) + "\n")
         return conclude(request, streams, paths["serial"], not ended, code, said)
 
@@ -221,8 +220,17 @@ def conclude(request, streams, path, timed_out, qemu_code, qemu_words):
     return code
 
 
+def make_out(out):
+    """Makes the folder of --out, before a guest spends time on what could not be left there."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LabError(f"--out {out}: cannot be made: {error.strerror}: name a folder") from None
+    if not os.access(out, os.W_OK | os.X_OK):
+        raise LabError(f"--out {out}: may not be written: name another folder, or change its rights")
+
+
 def unpack(tar, out):
-    out.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
         ["tar", "-xf", "-", "--no-same-owner", "--no-overwrite-dir", "-C", out],
         input=tar, capture_output=True, check=False,

@@ -47,6 +47,10 @@ class Follow(unittest.TestCase):
         self.assertEqual(self.seen[0][1], b"early")
         self.assertLess(self.seen[0][2] - begun, 0.5)
 
+    def test_the_deadline_may_be_as_far_away_as_one_likes(self):
+        child = self.start('echo one >> "$1"')
+        self.assertTrue(follow({"a": self.path}, self.take, child, lambda: 1e300))
+
     def test_the_deadline_ends_it(self):
         begun = time.monotonic()
         child = self.start("exec sleep 100")

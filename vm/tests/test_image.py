@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What goes into a guest: the command, word by word, and added files."""
 
+import os
 from pathlib import Path
 import subprocess
 import tempfile
@@ -55,8 +56,17 @@ class Image(unittest.TestCase):
         self.assertEqual((self.unpack(archive) / "data/sub/one").read_text(), "1")
 
     def test_what_does_not_exist_is_named(self):
-        with self.assertRaisesRegex(LabError, "/no/such"):
-            image.split_addition("/no/such")
+        for host in ("/no/such", "n" * 300, "/bin/sh/below"):
+            with self.assertRaisesRegex(LabError, f"^--add {host}: {host}: [A-Z]"):
+                image.split_addition(host)
+
+    def test_names_arrive_byte_by_byte(self):
+        name = os.fsdecode(b"not\xffutf-8")
+        (self.folder / "set").mkdir()
+        (self.folder / "set" / name).write_text("1")
+        archive = image.Archive()
+        image.add(archive, f"{self.folder}/set:/data")
+        self.assertEqual((self.unpack(archive) / "data" / name).read_text(), "1")
 
     def test_paths_in_the_guest_must_be_absolute(self):
         for guest in ("bin/x", "/../x", "/"):
