@@ -3,7 +3,7 @@
 //!
 //! The snapshots are those of [`tandem_trace::testing::Synthetic`]. What takes the room are groups with more users than a
 //! snapshot names: nothing tells what the others add. `cargo test --release -p tandem-trace --test size -- --ignored
-//! --nocapture` prints the sizes of other mixes, and writes a whole hour.
+//! --nocapture` compares other mixes, whose sizes it prints, and writes a whole hour.
 
 use std::time::Instant;
 
@@ -47,9 +47,9 @@ fn an_hour_of_64_threads_with_10000_groups_fits_in_100_mb() {
 }
 
 #[test]
-#[ignore = "prints sizes; takes minutes unless built with --release"]
-fn sizes_of_other_mixes() {
-    for (name, common_percent, neighbours_percent, samples, nodes) in [
+#[ignore = "takes minutes unless built with --release"]
+fn groups_that_many_threads_use_on_many_nodes_take_the_room() {
+    let mixes = [
         ("private", 0, 0, 60, 4),
         ("neighbours", 0, 50, 60, 4),
         ("1 % common", 1, 29, 60, 4),
@@ -57,11 +57,18 @@ fn sizes_of_other_mixes() {
         ("5 % common", 5, 25, 60, 4),
         ("all common", 100, 0, 60, 4),
         ("1 % common, sampled 10 times as much", 1, 29, 600, 4),
-    ] {
+    ];
+    let bytes = mixes.map(|(name, common_percent, neighbours_percent, samples, nodes)| {
         let shape = Shape { nodes, common_percent, neighbours_percent, samples, ..HOUR };
         let (bytes, groups, ms) = bytes_an_hour(shape, 60);
         println!("{name:40} {groups:6} groups {:7.1} MB an hour {ms:6.1} ms an interval", bytes as f64 / 1e6);
-    }
+        bytes
+    });
+    let [private, neighbours, common, on_8_nodes, more_common, all_common, _] = bytes;
+    assert!(private < neighbours && private < common, "{bytes:?}");
+    // With the same samples, fewer groups are known where all threads use all.
+    assert!(common < more_common && common < all_common, "{bytes:?}");
+    assert!(common < on_8_nodes, "each node's accesses take room: {bytes:?}");
 }
 
 #[test]
