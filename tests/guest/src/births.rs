@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use libtest_mimic::Trial;
+use tandem_guest_tests::homes;
 
 use crate::trial;
 
@@ -100,17 +101,6 @@ pub fn tell_homes() {
         let runs: Vec<String> = runs.iter().map(|(node, pages)| format!("{pages} on {node}")).collect();
         println!("{kind}: {}", runs.join(", "));
     }
-}
-
-/// The node of each of these pages.
-fn homes(pages: &[*mut u8]) -> Vec<i32> {
-    let mut homes = vec![-1; pages.len()];
-    let nowhere = std::ptr::null::<i32>();
-    // SAFETY: both lists are as long as it is told, and live through the call, which moves nothing without a list of nodes.
-    let result =
-        unsafe { libc::syscall(libc::SYS_move_pages, 0, pages.len(), pages.as_ptr(), nowhere, homes.as_mut_ptr(), 0) };
-    assert_eq!(result, 0, "move_pages: {}", std::io::Error::last_os_error());
-    homes
 }
 
 /// What the program tells under this result, and what `tandem` says.

@@ -15,7 +15,7 @@ use tandem_policies::model::NodeIndex;
 
 pub use control_group::ControlGroup;
 pub use hog::Hog;
-pub use memory::Memory;
+pub use memory::{Memory, homes};
 pub use scheduler::{Failed, Scx, enable_seq, program, scx_tandem_fails, state, unload};
 pub use worker::Worker;
 

@@ -81,22 +81,22 @@ impl Memory {
     pub fn pages_on(&self, node: u32) -> usize {
         let pages: Vec<*mut u8> =
             (0..self.bytes).step_by(PAGE_BYTES).map(|offset| self.start.wrapping_add(offset)).collect();
-        let mut status = vec![0_i32; pages.len()];
-        // SAFETY: without target nodes the call only reads; both arrays have one entry a page and live through it.
-        let result = unsafe {
-            libc::syscall(
-                libc::SYS_move_pages,
-                0,
-                pages.len(),
-                pages.as_ptr(),
-                ptr::null::<i32>(),
-                status.as_mut_ptr(),
-                0,
-            )
-        };
-        assert_eq!(result, 0, "move_pages: {}", std::io::Error::last_os_error());
-        status.iter().filter(|&&home| home == node as i32).count()
+        homes(&pages).into_iter().filter(|&home| home == node as i32).count()
     }
+}
+
+/// The node of each of these pages of this process, by the kernel's id; negative for one that has none.
+///
+/// # Panics
+/// If the kernel does not say.
+pub fn homes(pages: &[*mut u8]) -> Vec<i32> {
+    let mut homes = vec![-1; pages.len()];
+    let nowhere = ptr::null::<i32>();
+    // SAFETY: without target nodes the call only reads; both lists have one entry a page and live through it.
+    let result =
+        unsafe { libc::syscall(libc::SYS_move_pages, 0, pages.len(), pages.as_ptr(), nowhere, homes.as_mut_ptr(), 0) };
+    assert_eq!(result, 0, "move_pages: {}", std::io::Error::last_os_error());
+    homes
 }
 
 impl Drop for Memory {
