@@ -88,6 +88,11 @@ impl Description {
         let mut topology = machine.topology;
         for node in topology.nodes.values_mut() {
             node.cpus.retain(|&cpu| allowed.has(cpu));
+            node.slow_cpus.retain(|&cpu, _| allowed.has(cpu));
+            for cache in &mut node.llcs {
+                cache.retain(|&cpu| allowed.has(cpu));
+            }
+            node.llcs.retain(|cache| !cache.is_empty());
         }
         let cores = machine.cores.iter().filter(|core| core.iter().any(|&cpu| allowed.has(cpu))).count();
         Self { topology, cores, obstacle }
@@ -112,4 +117,27 @@ pub trait Executor {
 /// The last line of a text, cut if it is long.
 pub(crate) fn last_line(text: &str) -> String {
     text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("nothing").trim().chars().take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_that_may_not_be_used_are_in_no_list_of_a_description() {
+        let mut machine = tandem_machine::read_running().unwrap();
+        for node in machine.topology.nodes.values_mut() {
+            node.slow_cpus = node.cpus.iter().map(|&cpu| (cpu, 512)).collect();
+        }
+        let all: Vec<_> = machine.topology.nodes.values().flat_map(|node| node.cpus.clone()).collect();
+        assert!(all.len() > 1, "one of two CPUs is taken away");
+        let described = Description::of(machine, &CpuSet::of(&all[..1]), None);
+        let nodes = || described.topology.nodes.values();
+        let cpus: Vec<_> = nodes().flat_map(|node| &node.cpus).collect();
+        let slow: Vec<_> = nodes().flat_map(|node| node.slow_cpus.keys()).collect();
+        let caches: Vec<_> = nodes().flat_map(|node| &node.llcs).collect();
+        assert_eq!((cpus, slow), (vec![&all[0]], vec![&all[0]]));
+        assert_eq!(caches, [&all[..1]]);
+        assert_eq!(described.cores, 1);
+    }
 }
