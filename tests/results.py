@@ -4,7 +4,7 @@
 policies and schedulers beside it, on four; writes docs/results.md.
 
 Takes hours. Finished runs are kept in the store of `tandem ab`, so after an interruption the same command goes on, and in
-docs/results, so that it may go on elsewhere. An experiment that has all arms and boots there is measured again only with --again;
+docs/results, so that it may go on elsewhere; what is to be said of them in words is in docs/results-prose. An experiment that has all arms and boots there is measured again only with --again;
 else what is missing is measured, and what other programs than those of today measured.
 
 usage: tests/results.py [--tandem] [--machine NAME]... [--workload NAME]... [--arms ARM[;ARM]...] [--boots N] [--again] [--only-written]
@@ -20,6 +20,7 @@ import tempfile
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
+PROSE = ROOT / "docs" / "results-prose"
 DOCUMENT = ROOT / "docs" / "results.md"
 # The machines of both kinds of tables, and those for scx_tandem alone: servers of a publication.
 MACHINES = ("2node", "ring4")
@@ -388,7 +389,7 @@ def sizes_on(machine, tandem):
 
 def told(machine):
     """What is to be said of the results of scx_tandem on a machine."""
-    file = RESULTS / f"{machine}.md"
+    file = PROSE / f"{machine}.md"
     return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
