@@ -204,6 +204,8 @@ static void start_running(struct task_struct *p, struct task_ctx *tctx)
 	if (tctx->weight != weight)
 		tctx->weight = weight;
 	note_taken(p, tctx);
+	if (!tctx->ran)
+		tctx->awake_since_ns = now;
 	tctx->ran = true;
 	note_running(cpu, p, tctx, now);
 }

@@ -49,7 +49,8 @@ static enum tandem_assign_outcome assign_task(const struct tandem_assignment *it
 		return outcome;
 	/* The lease before the node: a reader that sees the node must find its lease. */
 	tctx->generation = item->generation;
-	tctx->expires_ns = item->expires_ns;
+	/* One that is withdrawn has ended: see assigned_node(). */
+	tctx->expires_ns = item->node == TANDEM_NO_NODE ? 0 : item->expires_ns;
 	barrier();
 	tctx->assigned = item->node;
 	return TANDEM_ASSIGN_APPLIED;

@@ -151,12 +151,8 @@ static s32 add_group(struct cgroup *cgrp, u32 weight)
 	u32 parent = parent_group(cgrp), at, *number;
 
 	number = bpf_cgrp_storage_get(&group_numbers, cgrp, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	/* Without memory for its number it counts as part of the root: no reason to refuse the
-	 * group. */
-	if (!number) {
-		count(TANDEM_STAT_GROUP_NO_ROOM);
-		return 0;
-	}
+	if (!number)
+		return -ENOMEM;
 	if (!cgrp->level) {
 		*number = 0;
 		return 0;

@@ -199,9 +199,9 @@ extern const int __preempt_count __ksym __weak;
 /*
  * The task that wakes another one and is about to sleep, as the kernel expects (SCX_WAKE_SYNC);
  * NULL without one. Not one of the kernel's, which wakes others on behalf of interrupts; nor
- * whoever was hit by an interrupt that brought what the woken one waits for. Sockets of this
- * machine wake from the same code, on behalf of the task that sends: that one was woken not long
- * ago itself.
+ * whoever works for long when an interrupt hits it that brings what the woken one waits for.
+ * Sockets of this machine wake from the same code, on behalf of the task that sends: that one slept
+ * not long ago itself.
  */
 static struct task_struct *sync_waker(u64 wake_flags)
 {
@@ -214,7 +214,7 @@ static struct task_struct *sync_waker(u64 wake_flags)
 	    !(*(int *)bpf_this_cpu_ptr(&__preempt_count) & SERVING_SOFTIRQ))
 		return waker;
 	tctx = task_ctx_of(waker);
-	return tctx && bpf_ktime_get_ns() - tctx->woken_ns < slice_ns ? waker : NULL;
+	return tctx && bpf_ktime_get_ns() - tctx->awake_since_ns < slice_ns ? waker : NULL;
 }
 
 /*

@@ -37,8 +37,10 @@ static volatile u32 unknown_zero;
  * are still looked at, and whether there are any: see wake_for_own().
  */
 enum { OWN_ROUNDS = 2 };
-static u8 own_rounds[TANDEM_MAX_CPUS];
-static bool own_to_look_at;
+static struct {
+	u32 left;
+} OWN_CACHE_LINE own_rounds[TANDEM_MAX_CPUS];
+static u32 own_to_look_at;
 
 /*
  * When a task was last put into a queue of each node while no CPU there was idle.
@@ -121,11 +123,14 @@ static void preempt_for(struct task_struct *p, u32 queue, u64 vtime)
 	}
 }
 
-/* The slice of a task that enters @dsq, which so many CPUs serve. */
-static u64 slice_in(u32 dsq, u32 cpus)
+/* The slice of @p, which enters @dsq, which so many CPUs serve. */
+static u64 slice_in(const struct task_struct *p, u32 dsq, u32 cpus)
 {
 	s32 queued = scx_bpf_dsq_nr_queued(dsq);
 
+	/* As many tasks as wait there may be confined to as few CPUs as it is. */
+	if (p->nr_cpus_allowed < cpus)
+		cpus = p->nr_cpus_allowed;
 	return rules_slice_ns(queued > 0 ? queued : 0, cpus, slice_ns);
 }
 
@@ -140,7 +145,7 @@ static void queue_shared(struct task_struct *p, struct task_ctx *tctx, u32 queue
 	tctx->home_cpu_woken = false;
 	tctx->waits = true;
 	scx_bpf_dsq_insert_vtime(p, shared_dsq(queue),
-				 slice_in(shared_dsq(queue), nr_cpus_of_queue(queue)), vtime,
+				 slice_in(p, shared_dsq(queue), nr_cpus_of_queue(queue)), vtime,
 				 enq_flags);
 	count(TANDEM_STAT_QUEUED);
 	cpu = pick_idle_near(p, node, queue, SCX_PICK_IDLE_CORE);
@@ -167,9 +172,10 @@ static void wake_for_pinned(s32 cpu)
 		kick(cpu, SCX_KICK_IDLE);
 		return;
 	}
-	own_rounds[cpu_at(cpu)] = OWN_ROUNDS;
+	/* In this order, which the timer takes the other way round. */
+	__sync_lock_test_and_set(&own_rounds[cpu_at(cpu)].left, OWN_ROUNDS);
 	if (!own_to_look_at)
-		own_to_look_at = true;
+		own_to_look_at = 1;
 }
 
 /* Queues a task that may run on @cpu only. */
@@ -185,7 +191,7 @@ static void queue_on_cpu(struct task_struct *p, struct task_ctx *tctx, s32 cpu, 
 	note_waiting(tctx, now);
 	tctx->home_cpu_woken = false;
 	tctx->waits = true;
-	scx_bpf_dsq_insert_vtime(p, cpu_dsq(cpu), slice_in(cpu_dsq(cpu), 1), vtime, enq_flags);
+	scx_bpf_dsq_insert_vtime(p, cpu_dsq(cpu), slice_in(p, cpu_dsq(cpu), 1), vtime, enq_flags);
 	count(TANDEM_STAT_QUEUED_ON_CPU);
 	wake_for_pinned(cpu);
 	if ((enq_flags & SCX_ENQ_WAKEUP) && preempts(cpu, vtime + own_offset(cpu), now)) {
@@ -328,10 +334,32 @@ static bool move_to(struct bpf_iter_scx_dsq *it, struct task_struct *p, struct t
 	return true;
 }
 
-/* Whether @p is about to end: who waits for its memory or its locks waits for it. */
-static bool is_dying(const struct task_struct *p)
+/* Whether @p was killed: who waits for its memory or its locks waits for it. */
+static bool is_killed(const struct task_struct *p)
 {
-	return (p->flags & PF_EXITING) || (p->pending.signal.sig[0] & SIGKILL_BIT);
+	return p->pending.signal.sig[0] & SIGKILL_BIT;
+}
+
+/* Whether @p has to wait for its control group's next period. */
+static bool must_wait(const struct task_struct *p, const struct task_ctx *tctx)
+{
+	return is_throttled(tctx) && !is_killed(p);
+}
+
+/*
+ * Queues a task of which nothing is known, as there was no memory for its context: at its CPU,
+ * where the queue is now. It is not kept on the CPU itself, or two of them would keep others from
+ * it.
+ */
+static void queue_unknown(struct task_struct *p, s32 cpu, u64 enq_flags)
+{
+	u32 queue = queue_of_cpu(cpu);
+	u32 dsq = dsq_of(p, cpu, queue);
+
+	if ((enq_flags & SCX_ENQ_WAKEUP) || !is_queue(queue) || !cpu_is_online[cpu_at(cpu)])
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
+	else
+		scx_bpf_dsq_insert_vtime(p, dsq, slice_ns, vtime_of(dsq), enq_flags);
 }
 
 /*
@@ -342,7 +370,7 @@ static bool throttle(struct task_struct *p, struct task_ctx *tctx, u64 enq_flags
 {
 	u64 until = throttled_until(tctx);
 
-	if (!until || is_dying(p) || !cpu_is_online[cpu_at(scx_bpf_task_cpu(p))])
+	if (!until || is_killed(p) || !cpu_is_online[cpu_at(scx_bpf_task_cpu(p))])
 		return false;
 	claim(tctx, TANDEM_NO_QUEUE);
 	note_waiting(tctx, bpf_ktime_get_ns());

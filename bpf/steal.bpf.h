@@ -82,6 +82,13 @@ static bool help_others(s32 cpu, u32 node)
 	return steal(cpu, node, BUSY_PATIENCE_NS);
 }
 
+/* Whether @cpu serves @queue and runs nothing of ours. */
+static bool is_unused(s32 cpu, u32 queue)
+{
+	return queue_of_cpu(cpu) == queue && cpu_is_online[cpu_at(cpu)] &&
+	       !running_tasks[cpu_at(cpu)].weight;
+}
+
 /*
  * Wakes the CPUs that serve @queue, may run one of its first tasks and run nothing of ours:
  * whoever queued the task may have found none, since a CPU that comes online, or
@@ -91,17 +98,21 @@ __noinline int wake_unused(u32 queue)
 {
 	struct task_struct *p;
 	u32 looked_at = unknown_zero, cpu;
+	bool any = false;
 
 	if (scx_bpf_dsq_nr_queued(shared_dsq(queue)) <= 0)
+		return 0;
+	/* Mostly all are busy where tasks wait. */
+	bpf_for (cpu, 0, nr_cpus)
+		any |= is_unused(cpu, queue);
+	if (!any)
 		return 0;
 	bpf_rcu_read_lock();
 	bpf_for_each (scx_dsq, p, shared_dsq(queue), 0) {
 		if (++looked_at > LOOK_DEPTH)
 			break;
 		bpf_for (cpu, 0, nr_cpus) {
-			if (queue_of_cpu(cpu) == queue && cpu_is_online[cpu_at(cpu)] &&
-			    !running_tasks[cpu_at(cpu)].weight &&
-			    bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			if (is_unused(cpu, queue) && bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 				kick(cpu, SCX_KICK_IDLE);
 		}
 		/* One that may run everywhere had all of them woken. */

@@ -41,7 +41,7 @@ s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 		return prev_cpu;
 	}
 	home = home_of(p, tctx, prev_cpu);
-	if (!is_node(home) || is_throttled(tctx))
+	if (!is_node(home) || must_wait(p, tctx))
 		return prev_cpu;
 	if (wake_flags & SCX_WAKE_FORK)
 		home = first_home(p, tctx, home);
@@ -83,7 +83,7 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 
 	if (!tctx) {
 		count(TANDEM_STAT_NO_CONTEXT);
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
+		queue_unknown(p, cpu, enq_flags);
 		return;
 	}
 	/*
@@ -133,7 +133,7 @@ static struct task_ctx *ctx_if_it_may_go_on(struct task_struct *p)
 {
 	struct task_ctx *tctx = p->scx.flags & SCX_TASK_QUEUED ? task_ctx_of(p) : NULL;
 
-	return tctx && !is_throttled(tctx) ? tctx : NULL;
+	return tctx && !must_wait(p, tctx) ? tctx : NULL;
 }
 
 void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
@@ -210,8 +210,7 @@ void BPF_STRUCT_OPS(tandem_runnable, struct task_struct *p, u64 enq_flags)
 	if (!tctx)
 		return;
 	/* Here, where the CPU on which it will run comes by mostly, not where it was woken. */
-	tctx->woken_ns = bpf_ktime_get_ns();
-	note_waiting(tctx, tctx->woken_ns);
+	note_waiting(tctx, bpf_ktime_get_ns());
 	claim(tctx, queue_at_home(p, tctx, home_of(p, tctx, scx_bpf_task_cpu(p))));
 	count_in_group(p, tctx, true);
 }
@@ -246,7 +245,7 @@ void BPF_STRUCT_OPS(tandem_tick, struct task_struct *p)
 	if (!tctx)
 		return;
 	account_run(p, tctx);
-	if (is_throttled(tctx))
+	if (must_wait(p, tctx))
 		scx_bpf_task_set_slice(p, 0);
 }
 

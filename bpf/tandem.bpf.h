@@ -116,8 +116,9 @@ struct task_ctx {
 	u64 run_ns[TANDEM_MAX_NODES];
 
 	/* Written at wake-ups. */
-	/* When it became runnable, and since when it waits as the kernel's watchdog counts. */
-	u64 woken_ns;
+	/* When it first ran since it slept, and since when it waits as the kernel's watchdog
+	 * counts. */
+	u64 awake_since_ns;
 	u64 waiting_since_ns;
 	/* Times that its partner woke it, who that is, and how sure that is (home.bpf.h). */
 	u64 partner_wakes;

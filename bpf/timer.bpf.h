@@ -159,18 +159,18 @@ __noinline int wake_for_own(void)
 
 	if (!own_to_look_at)
 		return 0;
-	own_to_look_at = false;
+	__sync_lock_test_and_set(&own_to_look_at, 0);
 	bpf_for (cpu, 0, nr_cpus) {
-		u8 *rounds = &own_rounds[cpu_at(cpu)];
+		u32 *rounds = &own_rounds[cpu_at(cpu)].left, left = *rounds;
 
-		if (!*rounds)
+		if (!left)
 			continue;
 		/* One that is being queued is not there yet. */
 		if (scx_bpf_dsq_nr_queued(cpu_dsq(cpu)) > 0)
 			*rounds = OWN_ROUNDS;
 		else
-			(*rounds)--;
-		own_to_look_at = true;
+			__sync_val_compare_and_swap(rounds, left, left - 1);
+		own_to_look_at = 1;
 		if (cpu_is_online[cpu_at(cpu)] && !running_tasks[cpu_at(cpu)].weight)
 			kick(cpu, SCX_KICK_IDLE);
 	}
@@ -197,7 +197,7 @@ static bool is_released(const struct task_struct *p, struct task_ctx *tctx)
 {
 	u64 until = throttled_until(tctx);
 
-	if (!until || is_dying(p) ||
+	if (!until || is_killed(p) ||
 	    bpf_ktime_get_ns() - tctx->waiting_since_ns >= MAX_THROTTLED_NS)
 		return true;
 	if (until < release_at_ns)

@@ -332,7 +332,7 @@ def matters(medians):
 def judged(name, experiments):
     """A line on how an arm does by the goals that hold for every workload."""
     rows = [(experiment["workload"], arm_medians(experiment), experiment) for experiment in experiments]
-    rows = [(workload, medians, experiment) for workload, medians, experiment in rows if name in medians and "stock-nb1" in medians]
+    rows = [(workload, medians, experiment) for workload, medians, experiment in rows if name in medians and best_stock(experiment, medians)]
     slower, short, ways = [], [], 0
     for workload, medians, experiment in rows:
         best = medians[best_stock(experiment, medians)]
@@ -349,7 +349,7 @@ def judged(name, experiments):
 def best_stock(experiment, medians):
     """The stock arm that takes least."""
     invalid = {arm["name"] for arm in experiment["arms"] if not arm["valid"]}
-    return min((name for name in STOCK if name in medians and name not in invalid), key=medians.get)
+    return min((name for name in STOCK if name in medians and name not in invalid), key=medians.get, default=None)
 
 
 def beside_stock(experiments, names):
@@ -360,7 +360,7 @@ def beside_stock(experiments, names):
     of_balancing = {name: [] for name in names}
     for experiment in experiments:
         medians = arm_medians(experiment)
-        if "stock-nb1" not in medians:
+        if "stock-nb1" not in medians or not best_stock(experiment, medians):
             parts.append(f"| `{experiment['workload']}` | {experiment.get('commit', '-')} | failed |" + " - | - | - | - | - |" * len(names))
             continue
         best = best_stock(experiment, medians)

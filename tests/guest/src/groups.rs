@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Control groups: cpu.weight and cpu.max.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
 use tandem_bpf::{AssignOutcome, Scheduler};
-use tandem_guest_tests::{ControlGroup, Hog, Scx, assignment, event, wait_until, watch_tasks};
+use tandem_guest_tests::{ControlGroup, Hog, Scx, assignment, event, run_ns, wait_until, watch_tasks};
 
 use crate::trial;
 
@@ -16,6 +16,7 @@ pub fn tests() -> Vec<Trial> {
         trial("groups_that_come_and_go_leave_nothing", groups_that_come_and_go_leave_nothing),
         trial("weights_of_groups_can_be_ignored", weights_of_groups_can_be_ignored),
         trial("a_quota_of_a_group_is_kept", a_quota_is_kept),
+        trial("who_is_killed_does_not_wait_for_a_quota", who_is_killed_does_not_wait_for_a_quota),
         trial("a_cpuset_is_stronger_than_an_assignment", a_cpuset_is_stronger_than_an_assignment),
     ]
 }
@@ -140,6 +141,24 @@ fn a_quota_is_kept() {
     half.set("cpu.max", "max");
     assert_share_of_a_cpu(&hog, &scheduler, 0.8);
     assert!(event(&scheduler, "throttled") > 0);
+}
+
+/// What it holds others wait for: its memory, locks of the kernel's.
+fn who_is_killed_does_not_wait_for_a_quota() {
+    let scx = Scx::start_observing();
+    let scheduler = scx.handle();
+    let group = ControlGroup::new("nearly-nothing");
+    group.set("cpu.max", "1000 1000000");
+    let [hog, _other] = [(); 2].map(|()| hog_in(&group, &cpus(&scx, 1)));
+    wait_until("it waits", || {
+        let before = run_ns(hog.pid());
+        std::thread::sleep(Duration::from_millis(300));
+        event(&scheduler, "throttled") > 0 && run_ns(hog.pid()) == before
+    });
+    let begun = Instant::now();
+    drop(hog);
+    println!("gone within {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_millis(700), "it took {:?}", begun.elapsed());
 }
 
 fn share_of_a_cpu(hog: &Hog, scheduler: &Scheduler) -> f64 {

@@ -124,19 +124,36 @@ fn assignments_go_on_under_a_new_agent() {
     assert!(second.stop().success());
 }
 
+/// A file that is empty until this is dropped.
+struct Covered(String);
+
+impl Covered {
+    fn new(file: String) -> Self {
+        shell(&format!(": > /tmp/nothing; mount -o bind /tmp/nothing {file}"));
+        Self(file)
+    }
+}
+
+impl Drop for Covered {
+    fn drop(&mut self) {
+        shell(&format!("umount {}", self.0));
+    }
+}
+
+fn shell(command: &str) {
+    let status = Command::new("/bin/sh").args(["-c", command]).status().expect("a shell is in the guest");
+    assert!(status.success(), "{command}");
+}
+
 /// What the kernel tells of a node's memory cannot be read for a while.
 fn the_agent_goes_on_after_what_it_could_not_read() {
     let scx = Scx::start_observing_at(200);
     let seq = enable_seq();
     let node = scx.topology.nodes.values().next().expect("a node").id.0;
     let memory = format!("/sys/devices/system/node/node{node}/meminfo");
-    let run = |command: &str| {
-        let status = Command::new("/bin/sh").args(["-c", command]).status().expect("a shell is in the guest");
-        assert!(status.success(), "{command}");
-    };
-    run(&format!(": > /tmp/nothing; mount -o bind /tmp/nothing {memory}"));
+    let covered = Covered::new(memory);
     wait_until("it noticed", || scx.log().contains("the agent begins anew"));
-    run(&format!("umount {memory}"));
+    drop(covered);
     wait_until("another agent took over", || scx.log().contains("took over the scheduler that is loaded"));
     assert_eq!(enable_seq(), seq, "the scheduler was never away");
     assert!(scx.stop().success());

@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 fn default_sampler(samplers: &[SamplerState]) -> Option<Check> {
     let default = SamplerName::default().to_possible_value()?;
     let state = samplers.iter().find(|sampler| sampler.traits.name == default.get_name())?;
-    Some(checks::sampler(state.traits.name, state.why_not.as_deref()))
+    Some(checks::sampler(state.traits.name, state.why_not.as_deref(), samplers.iter().any(|sampler| sampler.works)))
 }
 
 /// Everything that was looked at.

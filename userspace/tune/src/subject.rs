@@ -2,6 +2,7 @@
 //! What makes runs comparable: the machine, the program, and what it is given.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -110,7 +111,13 @@ impl Subject {
         let libraries = self.libraries.iter().flatten().map(|one| name_of(one));
         let own: BTreeSet<PathBuf> =
             libraries.chain([self.program.as_str()]).filter_map(|name| Path::new(name).canonicalize().ok()).collect();
-        let is_older = |name: &Path| name.metadata().and_then(|file| file.modified()).is_ok_and(|at| at < started);
+        // By when it came there: what is copied may keep the time at which it was written.
+        let started = started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let is_older = |name: &Path| {
+            name.metadata().is_ok_and(|file| {
+                (file.ctime(), file.ctime_nsec()) < (started.as_secs() as i64, i64::from(started.subsec_nanos()))
+            })
+        };
         let is_other = |name: &Path| name.is_file() && is_older(name) && !own.contains(name);
         mapped.iter().map(String::as_str).filter(|name| is_other(Path::new(name))).collect()
     }

@@ -125,13 +125,13 @@ fn rights(root: &Path) -> Check {
     }
 }
 
-/// Whether the sampler works that scx_tandem takes where nothing else is asked for; `why_not` as examined.
-pub fn sampler(name: &str, why_not: Option<&str>) -> Check {
+/// Whether the sampler works that scx_tandem takes where nothing else is asked for, `why_not` as examined, and whether any other does.
+pub fn sampler(name: &str, why_not: Option<&str>, another_works: bool) -> Check {
     match why_not {
         None => good("sampler", format!("{name}, the default, works")),
         Some(why_not) => not_good(
             "sampler",
-            Verdict::Bad,
+            if another_works { Verdict::Warning } else { Verdict::Bad },
             format!("{name}, the default, does not work: {why_not}"),
             "choose one that works with --sampler, see below",
         ),
@@ -336,10 +336,11 @@ mod tests {
     }
 
     #[test]
-    fn a_default_sampler_that_does_not_work_keeps_it_from_running() {
-        assert_eq!(sampler("lookahead", None).verdict, Verdict::Good);
-        let refused = sampler("lookahead", Some("this machine is no x86-64"));
+    fn a_default_sampler_that_does_not_work_keeps_it_from_running_unless_another_one_does() {
+        assert_eq!(sampler("lookahead", None, false).verdict, Verdict::Good);
+        let refused = sampler("lookahead", Some("this machine is no x86-64"), false);
         assert_eq!((refused.verdict, refused.found.ends_with("no x86-64")), (Verdict::Bad, true));
+        assert_eq!(sampler("lookahead", Some("no x86-64"), true).verdict, Verdict::Warning);
     }
 
     #[test]

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Files of code besides the program's own and its libraries: what a script starts, what is preloaded or loaded later. They
+//! Files of code besides the program's own and its libraries: what a script starts, what is preloaded. They
 //! are part of what is tuned, as they may be built anew while the program that is named stays what it is.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use anyhow::Result;
+use serde::Serialize;
 use tandem_tune::store::Store;
 use tandem_tune::subject::Subject;
 
@@ -15,7 +16,7 @@ use tandem_tune::subject::Subject;
 /// # Errors
 /// A file cannot be read, or the store not be used.
 pub fn known(store: &Store, subject: Subject, say: &dyn Fn(&str)) -> Result<(Subject, bool)> {
-    let then = store.code(&program(&subject))?;
+    let then = store.code(&way(&subject))?;
     let subject = subject.with_code(then.keys().map(String::as_str))?;
     store.turn_to(&subject)?;
     let now = hashes(&subject);
@@ -38,7 +39,7 @@ pub fn known(store: &Store, subject: Subject, say: &dyn Fn(&str)) -> Result<(Sub
 pub fn learn(store: &Store, subject: Subject, mapped: &[String], started: SystemTime) -> Result<Subject> {
     let names = subject.other_code(mapped, started);
     let subject = subject.with_code(names)?;
-    store.keep_code(&program(&subject), &hashes(&subject), &subject)?;
+    store.keep_code(&way(&subject), &hashes(&subject), &subject)?;
     Ok(subject)
 }
 
@@ -51,7 +52,8 @@ fn hashes(subject: &Subject) -> BTreeMap<&str, &str> {
     subject.code.iter().flatten().filter_map(|one| one.rsplit_once(' ')).collect()
 }
 
-/// What has the same code as long as nothing is built anew: a script's arguments may say what it starts.
-fn program(subject: &Subject) -> (&str, &[String]) {
-    (&subject.program_sha256, &subject.arguments)
+/// What has the same code as long as nothing is built anew: where a script is, its arguments and its environment may say what it
+/// starts.
+fn way(subject: &Subject) -> impl Serialize + '_ {
+    (&subject.program, &subject.program_sha256, &subject.arguments, &subject.variables)
 }

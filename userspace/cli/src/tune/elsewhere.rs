@@ -157,13 +157,16 @@ impl<'a> Far<'a> {
             limit_s: None,
             last_entry: None,
             subject: comparable(subject),
+            files: subject.files.clone(),
         };
         Ok(Self { executor, stop, job: RefCell::new(job), refusal: RefCell::default() })
     }
 
     /// Trials are of `subject` from now on, of which more is known.
     pub fn know(&self, subject: &Subject) {
-        self.job.borrow_mut().subject = comparable(subject);
+        let mut job = self.job.borrow_mut();
+        job.subject = comparable(subject);
+        job.files.clone_from(&subject.files);
     }
 
     fn run(&self, plans: &[(Option<Plan>, Limit)], ended: &mut dyn FnMut(usize, Ran) -> Result<()>) -> Result<()> {
@@ -204,7 +207,9 @@ impl<'a> Far<'a> {
     /// That, in one sentence.
     pub fn check(&self) -> Result<()> {
         match &*self.refusal.borrow() {
-            Some(why) => bail!("a machine that was to run a trial cannot: {why}: the runs of before are kept"),
+            Some(why) => bail!(
+                "a machine that was to run a trial cannot: {why}: the runs of before are kept, make it like the others or leave it out"
+            ),
             None => Ok(()),
         }
     }

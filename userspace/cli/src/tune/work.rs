@@ -151,7 +151,8 @@ impl<'a> Work<'a> {
             }
         };
         if let Ok(trial) = ran.as_ref().map(|trial| &trial.seen)
-            && trial.end != End::Stopped
+            // One that failed or was cut off may not have come to all of it.
+            && matches!(trial.end, End::Code(0) | End::Measured)
             && !self.knows_code.replace(true)
         {
             let subject = code::learn(&self.store, self.subject.borrow().clone(), &trial.code, started)?;
@@ -192,6 +193,7 @@ impl<'a> Work<'a> {
     /// A file cannot be read, or the store not be written.
     pub fn leave_out(&self) -> Result<()> {
         let subject = written::leave_out(&self.store, self.subject.borrow().clone(), &say)?;
+        self.far.iter().for_each(|far| far.know(&subject));
         self.subject.replace(subject);
         Ok(())
     }

@@ -55,6 +55,28 @@ fn what_a_script_starts_and_what_is_preloaded_is_part_of_what_is_tuned() {
 }
 
 #[test]
+fn what_is_preloaded_later_is_noted_though_the_program_is_known_without_it() {
+    let bench = bench();
+    assert!(bench.tandem(&TUNE).status.success());
+    assert!(tune(&bench).status.success());
+    build_anew(&bench, "preloaded.so");
+    let said = text(&tune(&bench).stderr);
+    assert!(said.contains("/preloaded.so, which the program runs, is not what was tuned"), "{said}");
+}
+
+#[test]
+fn what_a_script_starts_is_noted_once_it_can_be_started() {
+    let bench = bench();
+    fs::rename(bench.path("worker"), bench.path("not-yet")).unwrap();
+    bench.tandem(&TUNE);
+    fs::rename(bench.path("not-yet"), bench.path("worker")).unwrap();
+    assert!(bench.tandem(&TUNE).status.success());
+    build_anew(&bench, "worker");
+    let said = text(&bench.tandem(&TUNE).stderr);
+    assert!(said.contains("/worker, which the program runs, is not what was tuned"), "{said}");
+}
+
+#[test]
 fn without_what_was_preloaded_it_is_another_program() {
     let bench = bench();
     assert!(tune(&bench).status.success());
@@ -89,9 +111,12 @@ fn what_a_script_starts_ends_the_session_when_it_is_built_anew_meanwhile() {
 
 #[test]
 fn code_that_a_program_makes_itself_is_no_part_of_what_is_tuned() {
-    let bench = Bench::new("cp worker made; date +%N >> made; exec ./made 0.04");
-    fs::copy("/bin/sleep", bench.path("worker")).unwrap();
-    assert!(bench.tandem(&TUNE).status.success());
-    let runs = bench.runs();
-    assert_eq!((known(&bench.tandem(&TUNE)), bench.runs()), (runs, runs));
+    for made in ["cp worker made; date +%N >> made", "rm -f made; cp -a worker made"] {
+        let bench = Bench::new(&format!("{made}; exec ./made 0.04"));
+        fs::copy("/bin/sleep", bench.path("worker")).unwrap();
+        let output = bench.tandem(&TUNE);
+        assert!(output.status.success(), "{made}: {output:?}");
+        let runs = bench.runs();
+        assert_eq!((known(&bench.tandem(&TUNE)), bench.runs()), (runs, runs), "{made}");
+    }
 }

@@ -127,7 +127,7 @@ fn write_slurm(bench: &Bench, sbatch: &str) {
 fn tune_with_slurm(bench: &Bench, options: &[&str]) -> Output {
     let path = format!("{}:{}", bench.path("slurm").display(), std::env::var("PATH").unwrap());
     let arguments = ["tune", "--repeats", "4", "--pages", "first-touch", "--executor", "slurm"];
-    bench.command(&[&arguments, options, &["--", "./prog"]].concat()).env("PATH", path).output().unwrap()
+    bench.command(&[&arguments, options, &["--", "./prog", "data"]].concat()).env("PATH", path).output().unwrap()
 }
 
 /// Tunes with a Slurm that runs what it takes at once, but refuses the submissions with these numbers, from 1 on.
@@ -163,17 +163,35 @@ fn what_a_killed_session_submitted_is_taken_over_whether_it_is_done_or_under_way
 
 #[test]
 fn what_a_killed_session_submitted_is_cancelled_by_one_that_does_not_want_it() {
-    for (option, what) in [(&["--region", "work"][..], "of another subject"), (&["--stdin", "missing"], "of none")] {
-        let bench = Bench::new("sleep 0.04");
-        write_slurm(&bench, "[[ $number == 2 ]] && kill -9 $PPID || run_tasks");
-        assert_eq!(tune_with_slurm(&bench, &[]).status.code(), None);
-        let jobs = fs::read_dir(bench.path("tandem-jobs")).unwrap().map(|file| file.unwrap().file_name());
-        let job = jobs.map(|name| name.into_string().unwrap()).find(|name| name != "lock").unwrap();
-        tune_with_slurm(&bench, option);
-        let cancelled = fs::read_to_string(bench.path("cancelled")).unwrap();
-        assert_eq!(cancelled, format!("--quiet --name {job}\n"), "{what}");
-        assert!(!bench.path("tandem-jobs").join(job).exists(), "{what}");
-    }
+    let (bench, job) = killed_session();
+    // One that is refused before it asks for any trial leaves it to the next.
+    tune_with_slurm(&bench, &["--stdin", "missing"]);
+    assert!(!bench.path("cancelled").exists() && bench.path("tandem-jobs").join(&job).exists());
+    tune_with_slurm(&bench, &["--region", "work"]);
+    let cancelled = fs::read_to_string(bench.path("cancelled")).unwrap();
+    assert_eq!(cancelled, format!("--quiet --name {job}\n"));
+    assert!(!bench.path("tandem-jobs").join(job).exists());
+}
+
+#[test]
+fn what_a_killed_session_submitted_is_not_of_a_file_that_was_changed_since() {
+    let (bench, job) = killed_session();
+    fs::write(bench.path("data"), "other").unwrap();
+    let again = tune_with_slurm(&bench, &[]);
+    let said = text(&again.stderr);
+    assert!(again.status.success() && !said.contains("taken over"), "{said}");
+    assert_eq!(fs::read_to_string(bench.path("cancelled")).unwrap(), format!("--quiet --name {job}\n"));
+}
+
+/// What a session leaves that is killed when it has submitted its first trial: its files and its job.
+fn killed_session() -> (Bench, String) {
+    let bench = Bench::new("sleep 0.04");
+    fs::write(bench.path("data"), "first").unwrap();
+    write_slurm(&bench, "[[ $number == 2 ]] && kill -9 $PPID || run_tasks");
+    assert_eq!(tune_with_slurm(&bench, &[]).status.code(), None);
+    let jobs = fs::read_dir(bench.path("tandem-jobs")).unwrap().map(|file| file.unwrap().file_name());
+    let job = jobs.map(|name| name.into_string().unwrap()).find(|name| name != "lock").unwrap();
+    (bench, job)
 }
 
 #[test]

@@ -54,6 +54,9 @@ pub struct Job {
     pub last_entry: Option<u64>,
     /// What worker and asker must agree about: other machines and programs are not comparable.
     pub subject: Subject,
+    /// Files that its arguments name, as the asker finds them. Workers need not find them so; but where one of them is another
+    /// file, the run is another trial.
+    pub files: Option<Vec<String>>,
 }
 
 /// What a worker answers.

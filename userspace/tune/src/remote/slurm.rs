@@ -65,6 +65,8 @@ pub struct Slurm {
     has_taken: Cell<bool>,
     /// What earlier sessions submitted, as far as nobody asked for it yet.
     left: RefCell<Vec<Left>>,
+    /// Whether any trial was asked for.
+    has_asked: Cell<bool>,
 }
 
 /// A program of Slurm's, which the terminal's Ctrl-C does not reach.
@@ -114,8 +116,8 @@ impl Slurm {
         for there in fs::read_dir(&directory_of_all).with_context(in_words)? {
             left.extend(Left::of(there.with_context(in_words)?.path()));
         }
-        let (has_taken, left) = (Cell::new(false), RefCell::new(left));
-        Ok(Self { _lock: lock, directory: directory_of_all, worker, options, has_taken, left })
+        let (has_taken, has_asked, left) = (Cell::new(false), Cell::new(false), RefCell::new(left));
+        Ok(Self { _lock: lock, directory: directory_of_all, worker, options, has_taken, left, has_asked })
     }
 
     /// A submission of these requests, or why Slurm refuses it.
@@ -177,6 +179,7 @@ impl Slurm {
         let (mut taken, before) = (Vec::new(), waiting.len());
         let mut left = self.left.borrow_mut();
         if requests.iter().any(|request| *request != Request::Describe) {
+            self.has_asked.set(true);
             let others = left.extract_if(.., |left| !left.is_of(requests));
             others.for_each(|other| other.end(self));
         }
@@ -218,9 +221,10 @@ fn cancelled(what: &[&str]) -> Result<(), String> {
 }
 
 impl Drop for Slurm {
-    /// Nobody has asked for what is left now.
+    /// Nobody will ask for what is left, unless this session ended before it asked for anything.
     fn drop(&mut self) {
-        for left in self.left.take() {
+        let left = if self.has_asked.get() { self.left.take() } else { Vec::new() };
+        for left in left {
             left.end(self);
         }
     }

@@ -68,7 +68,8 @@ impl Left {
         if submission.is_done() {
             return Ok(None);
         }
-        let is_unwanted = |(task, _): &(&usize, &String)| submission.tasks[**task].is_none();
+        // Slurm may still know of tasks whose requests are gone: they have replied.
+        let is_unwanted = |(task, _): &(&usize, &String)| submission.tasks.get(**task).is_some_and(Option::is_none);
         let unwanted = running.iter().flatten().filter(is_unwanted).map(|(_, id)| id.as_str());
         slurm.cancel_tasks(&unwanted.collect::<Vec<_>>());
         Ok(Some(submission))
@@ -98,10 +99,9 @@ fn are_of_one_program(old: &Request, new: &Request) -> bool {
         && Job { plan, limit_s, last_entry, subject, ..old.as_ref().clone() } == **new
 }
 
-/// Whether two requests are for the same trial, whenever it is stopped.
+/// Whether two requests are for the same trial, whenever it is stopped. What the machine is, is asked anew: it may be another one.
 fn are_alike(old: &Request, new: &Request) -> bool {
     match (old, new) {
-        (Request::Describe, Request::Describe) => true,
         (Request::Run(one), Request::Run(other)) => {
             (&one.plan, one.last_entry) == (&other.plan, other.last_entry) && are_of_one_program(old, new)
         }
@@ -117,14 +117,13 @@ fn goes_as_far(old: &Request, new: &Request) -> bool {
 /// Whether `reply` to `old` says what `new` asks. Of what has failed, what was missing may be there now.
 fn is_answered(old: &Request, reply: &Reply, new: &Request) -> bool {
     match reply {
-        Reply::Machine(_) => are_alike(old, new),
         Reply::Trial(trial) => match trial.seen.end {
             // A limit that it did not come to says nothing of it.
             End::Code(0) | End::Measured => are_alike(old, new),
             End::TooLong => goes_as_far(old, new),
             _ => false,
         },
-        Reply::NotSetUp(_) | Reply::Refused(_) => false,
+        Reply::Machine(_) | Reply::NotSetUp(_) | Reply::Refused(_) => false,
     }
 }
 
@@ -152,6 +151,7 @@ mod tests {
             limit_s,
             last_entry: None,
             subject,
+            files: None,
         };
         Request::Run(Box::new(job))
     }
@@ -172,9 +172,12 @@ mod tests {
         let Request::Run(job) = of(None) else { panic!("a run") };
         let part = Request::Run(Box::new(Job { last_entry: Some(9), ..job.as_ref().clone() }));
         assert!(!goes_as_far(&of(None), &part) && are_of_one_program(&of(None), &part));
+        let other_file = Request::Run(Box::new(Job { files: Some(vec!["data.in 12".into()]), ..job.as_ref().clone() }));
+        assert!(!are_of_one_program(&of(None), &other_file));
         let elsewhere = Request::Run(Box::new(Job { directory: "/other".into(), ..*job }));
         assert!(!are_of_one_program(&of(None), &elsewhere));
         assert!(!goes_as_far(&of(None), &elsewhere) && !goes_as_far(&Request::Describe, &of(None)));
+        assert!(!goes_as_far(&Request::Describe, &Request::Describe), "it may be another machine now");
     }
 
     #[test]
