@@ -6,7 +6,7 @@
 //! them any more are lost, and submitted again.
 //!
 //! Its job has the name of its directory, which no other one has. So whatever kills a session, and even if that is while it submits, the
-//! next one finds what is under way and what is done, and takes it over ([`left`]).
+//! next one finds what is under way and what is done, and takes it over (`left.rs`).
 //!
 //! What Slurm refuses at first it will refuse for ever; once it has taken something, it may be its controller that is away. So
 //! later submissions are tried again, eight times in a row, ever more seldom.
