@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Experiments on the real machine: the same script as in the lab, run here, one run at a time.
 //!
-//! Times are real, so the machine is asked what disturbs them ([`conditions`]), at first and before each run, and there is no model to calibrate and no
-//! ground truth of accesses; the [`load`] of nodes is what the kernel says. The script puts back the settings it changed;
-//! [`settings`] sees to it even if it was killed.
+//! Times are real, so the machine is asked what disturbs them (`conditions.rs`), at first and before each run, and there is no model to calibrate and no
+//! ground truth of accesses; the load of nodes is what the kernel says. The script puts back the settings it changed;
+//! `settings.rs` sees to it even if it was killed.
 
 mod conditions;
 mod cpu_time;

@@ -111,7 +111,7 @@ fn command<P: Parser>() -> Command {
 /// [`Options`], and may have an argument `config`.
 ///
 /// # Errors
-/// Any [`Error`]; all that can be said without looking at the machine is checked.
+/// Any [`enum@Error`]; all that can be said without looking at the machine is checked.
 pub fn parse<P: Parser>(arguments: &[OsString]) -> Result<(P, Effective), Error> {
     let given = command::<P>().try_get_matches_from(arguments).map_err(|error| blame(error, arguments))?;
     let path: Option<&PathBuf> = given.try_get_one(CONFIG).ok().flatten();
