@@ -149,7 +149,10 @@ fn who_is_killed_does_not_wait_for_a_quota() {
     let scheduler = scx.handle();
     let group = ControlGroup::new("nearly-nothing");
     group.set("cpu.max", "1000 1000000");
-    let [hog, _other] = [(); 2].map(|()| hog_in(&group, &cpus(&scx, 1)));
+    // One on each CPU, and each of them is noticed at a tick only: together they owe several periods.
+    let all = scx.topology.nodes.values().flat_map(|node| &node.cpus);
+    let mut hogs: Vec<Hog> = all.map(|cpu| hog_in(&group, &[cpu.0])).collect();
+    let hog = hogs.pop().expect("a CPU");
     wait_until("it waits", || {
         let before = run_ns(hog.pid());
         std::thread::sleep(Duration::from_millis(300));
@@ -158,7 +161,7 @@ fn who_is_killed_does_not_wait_for_a_quota() {
     let begun = Instant::now();
     drop(hog);
     println!("gone within {:?}", begun.elapsed());
-    assert!(begun.elapsed() < Duration::from_millis(700), "it took {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(1), "it took {:?}", begun.elapsed());
 }
 
 fn share_of_a_cpu(hog: &Hog, scheduler: &Scheduler) -> f64 {

@@ -144,7 +144,7 @@ mod tests {
 
     fn run(limit_s: Option<f64>, subject: Subject) -> Request {
         let job = Job {
-            directory: "/home/of".into(),
+            directory: "/anywhere".into(),
             command: vec!["sh".into()],
             input: None,
             plan: None,
