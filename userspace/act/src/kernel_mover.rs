@@ -80,6 +80,10 @@ impl Groups {
         !self.drawn || self.begun_ns.is_none_or(|begun_ns| now_ns >= begun_ns + ROUND_NS)
     }
 
+    fn iter(&self) -> impl Iterator<Item = &Job> {
+        self.unseen.iter().chain(&self.seen)
+    }
+
     fn all(self) -> impl Iterator<Item = Job> {
         self.unseen.into_iter().chain(self.seen)
     }
@@ -233,6 +237,11 @@ impl<S: MovePages, A: Attention> PageMover for KernelMover<S, A> {
         jobs.into_iter().map(|job| self.end(job, Ended::Cancelled, now_ns, cooldowns)).collect()
     }
 
+    fn stop_plans(&mut self, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome> {
+        let jobs = self.take(|job| !job.is_way_back());
+        jobs.into_iter().map(|job| self.end(job, Ended::Cancelled, now_ns, cooldowns)).collect()
+    }
+
     fn run(&mut self, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome> {
         self.attention.end(now_ns);
         let (mut ended, mut asked) = (Vec::new(), 0);
@@ -273,9 +282,12 @@ impl<S: MovePages, A: Attention> PageMover for KernelMover<S, A> {
         self.groups.values().map(Groups::len).sum()
     }
 
+    fn is_returning(&self) -> bool {
+        self.groups.values().flat_map(Groups::iter).any(Job::is_way_back)
+    }
+
     fn queued_of(&self, generation: Generation) -> Vec<(GroupId, NodeId)> {
-        let jobs = self.groups.values().flat_map(|groups| groups.unseen.iter().chain(&groups.seen));
-        let its = jobs.filter(|job| job.is_of_plan(generation));
+        let its = self.groups.values().flat_map(Groups::iter).filter(|job| job.is_of_plan(generation));
         its.map(|job| (job.outcome.group, job.outcome.to)).collect()
     }
 

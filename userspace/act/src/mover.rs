@@ -129,7 +129,7 @@ impl<S: MovePages> PageMover for Mover<S> {
     }
 
     fn undo(&mut self, generation: Generation, now_ns: u64, hold_ns: u64) -> Vec<Outcome> {
-        let stopped = self.take_plan(generation);
+        let stopped = self.take(|job| job.is_of_plan(generation));
         for job in &stopped {
             self.log.hold(job.outcome.group, job.outcome.bytes, now_ns, hold_ns);
         }
@@ -140,7 +140,12 @@ impl<S: MovePages> PageMover for Mover<S> {
     }
 
     fn stop(&mut self, generation: Generation, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome> {
-        let stopped = self.take_plan(generation).into_iter();
+        let stopped = self.take(|job| job.is_of_plan(generation)).into_iter();
+        stopped.map(|job| job.cancel(now_ns, cooldowns)).collect()
+    }
+
+    fn stop_plans(&mut self, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome> {
+        let stopped = self.take(|job| !job.is_way_back()).into_iter();
         stopped.map(|job| job.cancel(now_ns, cooldowns)).collect()
     }
 
@@ -198,6 +203,10 @@ impl<S: MovePages> PageMover for Mover<S> {
 
     fn queued_groups(&self) -> usize {
         self.lanes.values().map(Lane::len).sum()
+    }
+
+    fn is_returning(&self) -> bool {
+        self.lanes.values().flat_map(Lane::iter).any(Job::is_way_back)
     }
 
     fn queued_of(&self, generation: Generation) -> Vec<(GroupId, NodeId)> {
@@ -260,10 +269,9 @@ impl<S: MovePages> Mover<S> {
         }
     }
 
-    /// Takes what is queued of a plan out of the lanes.
-    fn take_plan(&mut self, generation: Generation) -> Vec<Job> {
-        let its = |lane: &mut Lane| lane.take(|job| job.is_of_plan(generation));
-        let taken: Vec<Job> = self.lanes.values_mut().flat_map(its).collect();
+    /// Takes what is meant of what is queued out of the lanes.
+    fn take(&mut self, is_meant: impl Fn(&Job) -> bool) -> Vec<Job> {
+        let taken: Vec<Job> = self.lanes.values_mut().flat_map(|lane| lane.take(&is_meant)).collect();
         for job in taken.iter().filter(|job| !job.is_fresh()) {
             self.begun.remove(job.range().0);
         }

@@ -69,11 +69,14 @@ pub trait PageMover {
     /// Drops what is still queued of the plan `generation`: what it moved stays, and cools as it would.
     fn stop(&mut self, generation: Generation, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome>;
 
+    /// The same for all plans. What is on its way back, of plans that were undone, goes on.
+    fn stop_plans(&mut self, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome>;
+
     /// Works until the queue is done, a budget is spent or the run took its time; what is left continues at the next run.
     /// Returns the groups that ended.
     fn run(&mut self, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome>;
 
-    /// Empties the queue; groups begun are cooling as far as they were moved.
+    /// Empties the queue, of ways back too; groups begun are cooling as far as they were moved.
     fn cancel_all(&mut self, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome>;
 
     /// Whether another run at `now_ns` would find work and budget.
@@ -90,6 +93,9 @@ pub trait PageMover {
 
     /// Groups queued.
     fn queued_groups(&self) -> usize;
+
+    /// Whether anything is still on its way back, of plans that were undone.
+    fn is_returning(&self) -> bool;
 
     /// The groups of the plan `generation` that have not ended, with where they go.
     fn queued_of(&self, generation: Generation) -> Vec<(GroupId, NodeId)>;

@@ -55,9 +55,14 @@ impl Job {
         Self { outcome, cooldown_ns, huge, parts, before: Vec::new(), to_go: 0, left: 0, rounds: 0, idle_rounds: 0 }
     }
 
+    /// Whether it takes back what a plan moved.
+    pub(super) fn is_way_back(&self) -> bool {
+        self.outcome.purpose != Purpose::Plan
+    }
+
     /// Whether it is a move of this plan, not one on the way back.
     pub(super) fn is_of_plan(&self, generation: Generation) -> bool {
-        self.outcome.generation == generation && self.outcome.purpose == Purpose::Plan
+        self.outcome.generation == generation && !self.is_way_back()
     }
 
     /// Whether a page there is to go.

@@ -236,6 +236,7 @@ fn a_plan_that_is_undone_while_pages_go_takes_back_what_went() {
     assert!(mover.run(0, &mut cooldowns).is_empty());
     let stopped = mover.undo(Generation(1), 1, 10);
     assert_eq!((stopped.len(), stopped[0].ended, stopped[0].moved_pages), (1, Ended::Cancelled, 60));
+    assert!(mover.stop_plans(1, &mut cooldowns).is_empty() && mover.is_returning(), "a way back is no plan");
     assert_eq!(mover.queued_groups(), 1);
 }
 
@@ -243,8 +244,9 @@ fn a_plan_that_is_undone_while_pages_go_takes_back_what_went() {
 fn what_a_stopped_plan_or_a_cancelled_move_has_moved_stays_and_rests() {
     type Halt = fn(&mut KernelMover<Shared, Shared>, &mut Cooldowns) -> Vec<Outcome>;
     let stop: Halt = |mover, cooldowns| mover.stop(Generation(1), 1, cooldowns);
-    let cancel: Halt = |mover, cooldowns| mover.cancel_all(1, cooldowns);
-    for halt in [stop, cancel] {
+    let (stop_plans, cancel): (Halt, Halt) =
+        (|mover, cooldowns| mover.stop_plans(1, cooldowns), |mover, cooldowns| mover.cancel_all(1, cooldowns));
+    for halt in [stop, stop_plans, cancel] {
         let (kernel, mut cooldowns) = (kernel(), Cooldowns::new(16));
         let mut mover = mover(&kernel);
         mover.enqueue(wanted(), 0, &cooldowns).unwrap();

@@ -60,6 +60,19 @@ fn what_cancelled_moves_have_moved_stays_and_rests() {
 }
 
 #[test]
+fn what_is_on_its_way_back_goes_on_when_plans_are_stopped() {
+    let (mut mover, mut cooldowns) = begun();
+    mover.undo(Generation(7), 1, S);
+    mover.enqueue(wanted(4096, 4, 1, 8), 1, &cooldowns).unwrap();
+    assert!(mover.is_returning());
+    let stopped = mover.stop_plans(1, &mut cooldowns);
+    let stopped: Vec<_> = stopped.iter().map(|outcome| (outcome.group, outcome.ended)).collect();
+    assert_eq!((stopped, mover.is_returning()), (vec![(group(4096), Ended::Cancelled)], true));
+    assert_eq!((mover.run(S, &mut cooldowns)[0].moved_pages, pages_on(&mover, 0)), (512, 2048));
+    assert!(!mover.is_returning());
+}
+
+#[test]
 fn ways_back_go_before_all_else_for_their_node_the_newest_first() {
     let (mut mover, mut cooldowns) = within(one_by_one(), resident(12, 0));
     (0..2).for_each(|at| mover.enqueue(wanted(4 * at, 4, 1, 7), 0, &cooldowns).unwrap());

@@ -143,9 +143,14 @@ impl Job {
         }
     }
 
+    /// Whether it takes back what a plan moved.
+    pub(super) fn is_way_back(&self) -> bool {
+        self.outcome.purpose != Purpose::Plan
+    }
+
     /// Whether it is a move of this plan, not one on the way back.
     pub(super) fn is_of_plan(&self, generation: Generation) -> bool {
-        self.outcome.generation == generation && self.outcome.purpose == Purpose::Plan
+        self.outcome.generation == generation && !self.is_way_back()
     }
 
     /// Ends before it is done: what was moved of it cools.
