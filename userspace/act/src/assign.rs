@@ -72,6 +72,13 @@ impl Assignments {
         }
     }
 
+    /// Withdraws at the next renewal what is assigned to `thread`, if anything is.
+    pub fn withdraw(&mut self, thread: ThreadId, generation: Generation) {
+        if let Some(wanted) = self.wanted.get_mut(&thread) {
+            *wanted = Wanted { node: None, generation };
+        }
+    }
+
     /// Withdraws everything at the next renewal.
     pub fn withdraw_all(&mut self, generation: Generation) {
         for wanted in self.wanted.values_mut() {

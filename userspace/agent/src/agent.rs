@@ -104,6 +104,8 @@ pub struct Agent {
     control_groups: ControlGroups,
     process_memories: ProcessMemories,
     trial: Option<Trial>,
+    /// The plan before it, if it was kept when what was known of accesses was mostly of before it, and no other one came since.
+    kept: Option<Trial>,
     talk: Talk,
     pace: Pace,
     rest: Rest,
@@ -158,6 +160,7 @@ impl Agent {
             control_groups: ControlGroups::default(),
             process_memories: ProcessMemories::new(Path::new("/proc")),
             trial: None,
+            kept: None,
             talk: Talk::new(monotonic_ns()),
             pace: Pace::new(config.interval, is_quick),
             rest: Rest::new(config.cooldown, is_quick, COOLDOWNS),
@@ -236,11 +239,12 @@ impl Agent {
             let hardly_seen = busy(&snapshot).any(|thread| self.sensor.is_hardly_seen_since_turn(thread.id));
             let waits = self.pace.waits_for_more(hardly_seen, just_began(&snapshot));
             let knows_enough = self.patience.is_enough(&snapshot) && !waits;
-            // What was undone is not in the snapshot: a plan made from it would bring it back.
-            let may_decide = !undone && self.trial.is_none() && knows_enough;
+            // What was undone is where it was only once it has gone back: a plan made before would bring it back again.
+            let is_settled = !undone && self.trial.is_none() && !self.mover.is_returning();
+            let may_decide = is_settled && knows_enough;
             let decision = if may_decide { self.decide_and_act(&snapshot, report)? } else { None };
             self.renew_leases(report)?;
-            let step = if knows_enough && !undone && self.trial.is_none() { Step::Quiet } else { Step::Moving };
+            let step = if may_decide && self.trial.is_none() { Step::Quiet } else { Step::Moving };
             let works: BTreeSet<ThreadId> = busy(&snapshot).map(|thread| thread.id).collect();
             let threads = snapshot.threads.iter().map(|thread| (thread.id, works.contains(&thread.id)));
             self.pace.note(monotonic_ns(), threads, step, thread_cpu_ns() - before_ns);

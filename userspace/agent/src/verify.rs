@@ -7,6 +7,9 @@
 //! planned anew with all that happened since, and so is what memory pressure holds up; the latter is undone if what it did made
 //! things worse.
 //!
+//! What is known of accesses is mostly of before the plan until that has lost half its weight ([`KNOWN_NS`]). A plan that was kept
+//! until then is judged once more, unless another one has been made since.
+//!
 //! A plan of a policy that weighs CPUs may expect a higher latency: threads leave a crowded node and their memory stays.
 //! It has made things worse if the latency rose beyond what it expected, not by that. Whether it gained its CPUs is not judged.
 //!
@@ -16,8 +19,9 @@
 //! chance makes of samples ([`tandem_policies::stall::latency_error_ns`]).
 
 use tandem_act::Generation;
-use tandem_policies::model::{GroupId, NodeIndex, Snapshot};
+use tandem_policies::model::{GroupId, NodeIndex, Snapshot, ThreadId};
 use tandem_policies::stall::{Changed, Locality, latency_error_ns, latency_without_ns, locality, locality_once_moved};
+use tandem_sense::AffinityConfig;
 use tandem_view::Superseding;
 
 /// Rise of the latency that is still taken for noise, however many samples there are; and standard errors that are.
@@ -25,6 +29,9 @@ const NOISE: f64 = 0.02;
 const ERRORS: f64 = 2.0;
 /// Intervals between the end of the last move, or the plan, and a verdict: the first holds moves itself.
 const SETTLE_INTERVALS: u32 = 2;
+
+/// Time after which at least half of what is known of accesses is of after a plan.
+pub const KNOWN_NS: u64 = AffinityConfig::DEFAULT_HALF_LIFE_NS;
 
 /// A plan that was carried out and is watched.
 #[derive(Clone, Debug)]
@@ -39,6 +46,8 @@ pub struct Trial {
     accepted_ns: Option<f64>,
     /// What it changed.
     pub changed: Changed,
+    /// The threads that it keeps where they were, which nothing kept there before.
+    pub held: Vec<ThreadId>,
     /// Whether it stays whatever it brings: its policy tries things out ([`tandem_policies::registry::Policy::explores`]).
     explores: bool,
     intervals: u32,
@@ -128,8 +137,13 @@ impl Trial {
         changed: Changed,
         explores: bool,
     ) -> Self {
-        let (accepted_ns, [intervals, settled_intervals]) = (None, [0; 2]);
-        Self { generation, since_ns, before_ns, accepted_ns, changed, explores, intervals, settled_intervals }
+        let (accepted_ns, held, [intervals, settled_intervals]) = (None, Vec::new(), [0; 2]);
+        Self { generation, since_ns, before_ns, accepted_ns, changed, held, explores, intervals, settled_intervals }
+    }
+
+    /// The same for a plan that keeps these threads where they were, which nothing kept there before.
+    pub fn holding(self, held: Vec<ThreadId>) -> Self {
+        Self { held, ..self }
     }
 
     /// The same for a plan that expects this latency, and to save so much in all, CPUs included (`None` if that is not told): if
@@ -161,6 +175,20 @@ impl Trial {
             _ if is_settled => Verdict::Keep { after_ns: now_ns },
             _ => Verdict::Wait,
         }
+    }
+
+    /// The verdict on a plan that was kept, from what is known of accesses by now: mostly what was seen under it.
+    pub fn judge_again(&self, seen: Seen) -> Verdict {
+        let after_ns = seen.after.map(|after| after.latency_ns);
+        match after_ns.filter(|&after_ns| self.made_worse(after_ns, &seen)) {
+            Some(after_ns) => Verdict::Undo { after_ns },
+            None => Verdict::Keep { after_ns },
+        }
+    }
+
+    /// Whether what is known of accesses at `now_ns` is mostly of after the plan.
+    pub fn is_known(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.since_ns) >= KNOWN_NS
     }
 
     /// Whether this latency is more than before the plan and than without it.
@@ -266,6 +294,15 @@ mod tests {
         assert_eq!(judged(150.0), Verdict::Keep { after_ns: Some(130.0) }, "the program does something else now");
         assert_eq!(judged(130.0), Verdict::Keep { after_ns: Some(130.0) }, "nothing of it is left");
         assert_eq!(judged(120.0), Verdict::Undo { after_ns: 130.0 });
+    }
+
+    #[test]
+    fn a_plan_that_was_kept_is_judged_again_by_what_was_seen_under_it() {
+        let trial = Trial { since_ns: 7, ..watched(Some(100.0)) };
+        assert!(!trial.is_known(7 + KNOWN_NS - 1) && trial.is_known(7 + KNOWN_NS));
+        assert_eq!(trial.judge_again(seen(Some(90.0), Some(100.0))), Verdict::Keep { after_ns: Some(90.0) });
+        assert_eq!(trial.judge_again(seen(Some(110.0), Some(100.0))), Verdict::Undo { after_ns: 110.0 });
+        assert_eq!(trial.judge_again(seen(Some(110.0), Some(110.0))), Verdict::Keep { after_ns: Some(110.0) });
     }
 
     #[test]

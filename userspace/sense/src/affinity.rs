@@ -45,10 +45,15 @@ pub struct AffinityConfig {
     pub max_pages: usize,
 }
 
+impl AffinityConfig {
+    /// Half-life by default: 3 s.
+    pub const DEFAULT_HALF_LIFE_NS: u64 = 3_000_000_000;
+}
+
 impl Default for AffinityConfig {
     /// Half-life 3 s, 131072 groups (256 GiB, 8 MiB of table) and as many pages.
     fn default() -> Self {
-        Self { half_life_ns: 3_000_000_000, max_groups: 1 << 17, max_pages: 1 << 17 }
+        Self { half_life_ns: Self::DEFAULT_HALF_LIFE_NS, max_groups: 1 << 17, max_pages: 1 << 17 }
     }
 }
 

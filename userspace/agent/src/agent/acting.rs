@@ -36,11 +36,14 @@ impl Agent {
         let now_ns = monotonic_ns();
         let turned_ns = |thread| snapshot.thread(thread).and_then(|known| known.turned_ns);
         let rest_ns = self.rest.of(plan, turned_ns, now_ns);
-        let moved = self.act_on_threads(snapshot, plan, generation, (now_ns, rest_ns), report);
+        let (moved, held) = self.act_on_threads(snapshot, plan, generation, (now_ns, rest_ns), report);
         let queued = self.act_on_pages(snapshot, plan, generation, (now_ns, rest_ns));
         if moved.is_empty() && queued.is_empty() {
             return Some(generation.0);
         }
+        // The one before it paid, as far as it is known.
+        self.kept = None;
+        self.mover.forget_before(generation);
         // What is expected is what was begun.
         let begun = without_pages_but(plan, &queued);
         let before = locality(snapshot);
@@ -62,7 +65,7 @@ impl Agent {
         });
         let changed = Changed { threads: moved, groups: places_of_moved(snapshot, &begun) };
         let expected_ns = expected.map(|expected| expected.latency_ns);
-        let trial = Trial::new(generation, now_ns, before_ns, changed, of.explores());
+        let trial = Trial::new(generation, now_ns, before_ns, changed, of.explores()).holding(held);
         self.trial = Some(trial.expecting(expected_ns, gains_ns_per_s.filter(|_| of.weighs_cpus())));
         Some(generation.0)
     }
@@ -80,7 +83,7 @@ impl Agent {
     }
 
     /// Sets the plan's leases; threads that it moves now rest for so long. Returns the threads that change node, with the
-    /// node before.
+    /// node before, and those that it keeps where they are though nothing did before.
     fn act_on_threads(
         &mut self,
         snapshot: &Snapshot,
@@ -88,12 +91,14 @@ impl Agent {
         generation: Generation,
         (now_ns, rest_ns): (u64, u64),
         report: &mut Report,
-    ) -> Vec<(ThreadId, NodeIndex)> {
+    ) -> (Vec<(ThreadId, NodeIndex)>, Vec<ThreadId>) {
         let reasons = reasons_by_thread(plan);
-        let mut moved = Vec::new();
+        let (mut moved, mut held) = (Vec::new(), Vec::new());
         for Lease { thread, from, to } in leases(snapshot, plan) {
+            let was_leased = self.assignments.node_of(thread).is_some();
             self.assignments.set(thread, to, generation);
             if from == to {
+                held.extend((!was_leased).then_some(thread));
                 continue;
             }
             self.cooldowns.start_thread(thread, now_ns, rest_ns);
@@ -107,7 +112,7 @@ impl Agent {
             });
             moved.push((thread, from));
         }
-        moved
+        (moved, held)
     }
 
     /// Queues page moves, from now on; pages rest for so long once they moved. Returns those that were taken.

@@ -15,41 +15,67 @@ use crate::report::{Report, ThreadMove};
 use crate::verify::{Moves, Seen, Trial, Verdict};
 
 impl Agent {
-    /// Looks at the plan under trial, and undoes it if it made things worse; returns whether it did.
+    /// Looks at the plan under trial, or once more at one that was kept, and undoes it if it made things worse; returns whether it
+    /// did.
     pub(super) fn verify(&mut self, snapshot: &Snapshot, report: &mut Report) -> bool {
-        let Some(trial) = &mut self.trial else { return false };
-        let on_their_way = on_their_way(self.mover.as_ref(), trial.generation, snapshot);
-        let since_plan_ns = monotonic_ns().saturating_sub(trial.since_ns);
-        let moves = Moves::of(self.mover.queued_groups(), self.mover.is_paused(), since_plan_ns);
         let new_phase =
             self.pace.is_quick() && phases::threads_turned(self.sensor.threads_turned(), busy(snapshot).count());
+        let Some(trial) = &mut self.trial else { return self.verify_again(snapshot, new_phase, report) };
+        let on_their_way = on_their_way(self.mover.as_ref(), trial.generation, snapshot);
+        let since_plan_ns = monotonic_ns().saturating_sub(trial.since_ns);
+        let moves = Moves::of(on_their_way.len(), self.mover.is_paused(), since_plan_ns);
         let seen = Seen::of(snapshot, &trial.changed, &on_their_way);
         let verdict = trial.judge(moves, new_phase, seen);
         if verdict == Verdict::Wait {
             return false;
         }
         let trial = self.trial.take().expect("looked at above");
-        let (generation, mut undone) = (trial.generation, false);
+        if self.end_trial(&trial, verdict, seen, report) {
+            return true;
+        }
+        let stopped = self.mover.stop(trial.generation, monotonic_ns(), &mut self.cooldowns);
+        self.note_outcomes(stopped, report);
+        if matches!(verdict, Verdict::Keep { .. }) && !trial.is_known(monotonic_ns()) {
+            self.kept = Some(trial);
+        } else {
+            self.mover.forget_before(Generation(trial.generation.0 + 1));
+        }
+        false
+    }
+
+    /// Looks once more at the plan that was kept, if there has been no other one since and enough is known by now. Where the program
+    /// went on to another phase nothing more is to be learnt of it.
+    fn verify_again(&mut self, snapshot: &Snapshot, new_phase: bool, report: &mut Report) -> bool {
+        let Some(kept) = self.kept.take_if(|kept| new_phase || kept.is_known(monotonic_ns())) else { return false };
+        let seen = Seen::of(snapshot, &kept.changed, &[]);
+        if !new_phase && self.end_trial(&kept, kept.judge_again(seen), seen, report) {
+            return true;
+        }
+        self.mover.forget_before(Generation(kept.generation.0 + 1));
+        false
+    }
+
+    /// Notes what became of a plan, and undoes it if that is the verdict; returns whether it is.
+    fn end_trial(&mut self, trial: &Trial, verdict: Verdict, seen: Seen, report: &mut Report) -> bool {
+        let generation = trial.generation.0;
         match verdict {
-            Verdict::Wait => {}
-            Verdict::Superseded(by) => report.supersede(generation.0, by),
+            Verdict::Wait => false,
+            Verdict::Superseded(by) => {
+                report.supersede(generation, by);
+                false
+            }
             Verdict::Keep { after_ns } => {
-                report.end_trial(generation.0, PlanVerdict::Kept, seen.after);
-                self.notes.judged(&trial, after_ns, false);
+                report.end_trial(generation, PlanVerdict::Kept, seen.after);
+                self.notes.judged(trial, after_ns, false);
+                false
             }
             Verdict::Undo { after_ns } => {
-                report.end_trial(generation.0, PlanVerdict::Undone, seen.after);
-                self.notes.judged(&trial, Some(after_ns), true);
-                self.undo(&trial, report);
-                undone = true;
+                report.end_trial(generation, PlanVerdict::Undone, seen.after);
+                self.notes.judged(trial, Some(after_ns), true);
+                self.undo(trial, report);
+                true
             }
         }
-        if !undone {
-            let stopped = self.mover.stop(generation, monotonic_ns(), &mut self.cooldowns);
-            self.note_outcomes(stopped, report);
-            self.mover.forget_before(Generation(generation.0 + 1));
-        }
-        undone
     }
 
     fn undo(&mut self, trial: &Trial, report: &mut Report) {
@@ -70,6 +96,8 @@ impl Agent {
                 reason: UNDONE.to_owned(),
             });
         }
+        // Where nothing kept them before.
+        trial.held.iter().for_each(|&thread| self.assignments.withdraw(thread, generation));
         let cancelled = self.mover.undo(trial.generation, now_ns, hold_ns);
         self.note_outcomes(cancelled, report);
     }

@@ -27,7 +27,9 @@ impl Agent {
 
     /// Gives up what is queued, and the plan that it belongs to: leases ran out, so threads are elsewhere than it counts on.
     pub(super) fn give_up_moves(&mut self, report: &mut Report) {
-        let queued = self.mover.queued_groups();
+        // What is on its way back is better off there wherever its threads are.
+        let cancelled = self.mover.stop_plans(monotonic_ns(), &mut self.cooldowns);
+        let queued = cancelled.len();
         if queued == 0 && self.trial.is_none() {
             return;
         }
@@ -37,13 +39,13 @@ impl Agent {
             queued_groups = queued,
             "leases ran out because scx_tandem was stopped or got no CPU: {queued} page moves that were queued are given up"
         );
-        let cancelled = self.mover.cancel_all(monotonic_ns(), &mut self.cooldowns);
         self.note_outcomes(cancelled, report);
         self.give_up_trial(Superseding::LeasesRanOut, report);
     }
 
     /// Leaves the plan on trial without a verdict.
     pub(super) fn give_up_trial(&mut self, by: Superseding, report: &mut Report) {
+        self.kept = None;
         if let Some(trial) = self.trial.take() {
             report.supersede(trial.generation.0, by);
         }
