@@ -10,30 +10,53 @@ use libtest_mimic::Trial;
 use serde_json::Value;
 use tandem_guest_tests::{Memory, Scx, Worker, monotonic_ns, read, set_affinity, wait_until};
 use tandem_policies::model::{Node, Topology};
+use tandem_view::{Client, SOCKET, Status};
 
 use crate::trial;
 
 pub const PAGES: usize = 1024;
 /// What counts as all of them: the agent leaves a few pages alone where they are not worth a move.
 pub const MOST_PAGES: usize = PAGES / 10 * 9;
-/// An emulator inside an emulated machine is slow: the default budgets would be a sample or two a second. Intervals are
-/// longer than usual so that the signal, which halves every 3 s, is mostly of the time after the plan when it is judged.
-const SLOW_MACHINE: [&str; 6] = ["--interval-ms", "3000", "--sampler-budget", "25", "--mover-budget", "50"];
-const INTERVAL_NS: u64 = 3_000_000_000;
+/// An emulator inside an emulated machine is slow: the default budgets would be a sample or two a second.
+const BUDGETS: [&str; 4] = ["--sampler-budget", "25", "--mover-budget", "50"];
+/// Longer than usual so that the signal, which halves every 3 s, is mostly of the time after the plan when it is judged first.
+const LONG_INTERVALS: [&str; 2] = ["--interval-ms", "3000"];
+const LONG_INTERVAL_NS: u64 = 3_000_000_000;
+/// Three intervals, and one more by which the first may be too short.
+const IN_TIME_NS: u64 = 4 * LONG_INTERVAL_NS;
+/// So short that the plan is judged first when hardly anything is known of the time after it.
+const SHORT_INTERVALS: [&str; 2] = ["--interval-ms", "300"];
 
 pub fn tests() -> Vec<Trial> {
     vec![
         trial("page_moves_that_did_not_pay_are_undone", page_moves_that_did_not_pay_are_undone),
         trial("pages_go_where_threads_turn", pages_go_where_threads_turn),
+        trial(
+            "a_plan_that_was_kept_is_undone_once_it_shows_that_it_did_not_pay",
+            a_plan_that_was_kept_is_undone_once_it_shows_that_it_did_not_pay,
+        ),
         trial("thread_moves_that_did_not_pay_are_undone", thread_moves_that_did_not_pay_are_undone),
         trial("moves_are_given_up_when_leases_ran_out", moves_are_given_up_when_leases_ran_out),
     ]
 }
 
-/// scx_tandem managing this process, with more options.
+/// When a program turns a plan to its harm.
+#[derive(PartialEq)]
+enum Turns {
+    /// Once it has been carried out.
+    OnceMoved,
+    /// Once it has been judged.
+    OnceKept,
+}
+
+/// scx_tandem managing this process, with long intervals and more options.
 pub fn manage_this_process(options: &[&str]) -> Scx {
+    manage_every(&LONG_INTERVALS, options)
+}
+
+fn manage_every(intervals: &[&str], options: &[&str]) -> Scx {
     let process = format!("pid={}", std::process::id());
-    Scx::start(&[&SLOW_MACHINE[..], &["--manage", &process], options].concat())
+    Scx::start(&[&BUDGETS[..], intervals, &["--manage", &process], options].concat())
 }
 
 /// The two nodes with CPUs that are farthest from each other.
@@ -70,24 +93,36 @@ pub fn memory_on(node: &Node, pages: usize) -> Arc<Memory> {
 }
 
 fn page_moves_that_did_not_pay_are_undone() {
-    let report = pages_come_and_go(&["--policy", "none+locality"]);
+    let report = pages_come_and_go(&LONG_INTERVALS, Turns::OnceMoved, &["--policy", "none+locality"]);
+    assert_pages_went_back(&report, IN_TIME_NS);
+}
+
+/// The program turns only when the plan has been kept, which is before anything is known of that.
+fn a_plan_that_was_kept_is_undone_once_it_shows_that_it_did_not_pay() {
+    let report = pages_come_and_go(&SHORT_INTERVALS, Turns::OnceKept, &["--policy", "none+locality"]);
+    // It is judged again 3 s after it was made.
+    assert_pages_went_back(&report, 2 * LONG_INTERVAL_NS);
+}
+
+/// Most of the disputed pages went back by undoing, in time.
+fn assert_pages_went_back(report: &Value, within_ns: u64) {
     let moves = report["page_moves"].as_array().expect("moves are listed");
     let back: Vec<&Value> = moves.iter().filter(|one| one["outcome"]["purpose"].get("undo").is_some()).collect();
     let pages: u64 = back.iter().filter_map(|one| one["moved_pages"].as_u64()).sum();
-    assert!(pages as usize >= MOST_PAGES, "{pages} pages went back by undoing");
-    assert_undone_in_time(&report, &back);
+    assert!(pages as usize >= MOST_PAGES, "{pages} pages went back by undoing: {}", report["plans"]);
+    assert_undone_in_time(report, &back, within_ns);
 }
 
 /// By a new plan or by undoing the last one, whichever is first.
 fn pages_go_where_threads_turn() {
-    pages_come_and_go(&[]);
+    pages_come_and_go(&LONG_INTERVALS, Turns::OnceMoved, &[]);
 }
 
 /// One thread uses the disputed memory from afar, so that it comes; then three threads where it was use it instead. Returns
 /// scx_tandem's report.
-fn pages_come_and_go(options: &[&str]) -> Value {
+fn pages_come_and_go(intervals: &[&str], turns: Turns, options: &[&str]) -> Value {
     let report = Path::new("/tmp/come-and-go.json");
-    let scx = manage_this_process(&[options, &["--report", &report.display().to_string()]].concat());
+    let scx = manage_every(intervals, &[options, &["--report", &report.display().to_string()]].concat());
     let [home, away] = two_nodes(&scx);
     let disputed = memory_on(&home, PAGES);
     let turned = Arc::new(AtomicBool::new(false));
@@ -111,6 +146,11 @@ fn pages_come_and_go(options: &[&str]) -> Value {
     .take(3)
     .collect();
     wait_until("the disputed pages come to their only user", || disputed.pages_on(away.id.0) >= MOST_PAGES);
+    if turns == Turns::OnceKept {
+        let mut client = Client::connect(Path::new(SOCKET)).expect("scx_tandem answers");
+        let is_kept = |status: Status| status.plans.last().is_some_and(|plan| plan.verdict == "kept");
+        wait_until("the plan is kept", || client.status().expect("scx_tandem answers").is_some_and(is_kept));
+    }
     turned.store(true, Ordering::Relaxed);
     wait_until("the disputed pages are back", || disputed.pages_on(home.id.0) >= MOST_PAGES);
     scx.stop_and_report(report)
@@ -194,7 +234,7 @@ fn thread_moves_that_did_not_pay_are_undone() {
     let report = scx.stop_and_report(report);
     let is_back = |one: &&Value| one["reason"].as_str().is_some_and(|reason| reason.starts_with("undone"));
     let moves = report["thread_moves"].as_array().expect("moves are listed");
-    assert_undone_in_time(&report, &moves.iter().filter(is_back).collect::<Vec<_>>());
+    assert_undone_in_time(&report, &moves.iter().filter(is_back).collect::<Vec<_>>(), IN_TIME_NS);
 }
 
 /// What a thread's user may choose and we must not: where it may run, and memory policies.
@@ -206,8 +246,8 @@ fn chosen_by_the_user(tid: u32) -> Vec<String> {
     allowed.chain(policies.into_iter().filter(|line| !is_default(line))).collect()
 }
 
-/// What an undone plan moved goes `back` within three intervals, and one more by which the first may be too short.
-fn assert_undone_in_time(report: &Value, back: &[&Value]) {
+/// What an undone plan moved goes `back` soon enough.
+fn assert_undone_in_time(report: &Value, back: &[&Value], within_ns: u64) {
     let time_ns = |one: &Value| one["time_ns"].as_u64().expect("a time");
     let plans = report["plans"].as_array().expect("plans are listed");
     let undone: Vec<u64> = plans.iter().filter(|plan| plan["verdict"] == "undone").map(time_ns).collect();
@@ -216,6 +256,6 @@ fn assert_undone_in_time(report: &Value, back: &[&Value]) {
     for plan_ns in undone {
         let after_ns = back.iter().filter(|&&back_ns| back_ns > plan_ns).map(|back_ns| back_ns - plan_ns).min();
         println!("undone after {after_ns:?} ns");
-        assert!(after_ns.is_some_and(|after_ns| after_ns <= 4 * INTERVAL_NS), "{after_ns:?} ns");
+        assert!(after_ns.is_some_and(|after_ns| after_ns <= within_ns), "{after_ns:?} ns");
     }
 }

@@ -206,6 +206,17 @@ mod tests {
     }
 
     #[test]
+    fn one_thread_is_withdrawn_and_one_without_an_assignment_is_none_to_be_withdrawn() {
+        let mut assignments = Assignments::new(LEASE_NS);
+        let mut sink = Recorder::default();
+        (1..=2).for_each(|tid| assignments.set(thread(tid), NodeIndex(2), Generation(1)));
+        (2..=3).for_each(|tid| assignments.withdraw(thread(tid), Generation(2)));
+        assignments.renew(&mut sink, 0).unwrap();
+        let sent: Vec<_> = sink.sent[0].iter().map(|one| (one.tid, one.node, one.generation)).collect();
+        assert_eq!(sent, [(1, Some(2), 1), (2, None, 2)]);
+    }
+
+    #[test]
     fn what_is_not_meant_any_more_is_withdrawn_and_the_rest_goes_on() {
         let mut assignments = Assignments::new(LEASE_NS);
         let mut sink = Recorder::default();
