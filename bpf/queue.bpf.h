@@ -80,14 +80,15 @@ static void look_on(s32 cpu)
 /*
  * Notes that a task waits for a CPU, if it does not already. Who takes it out of a queue to give it
  * another weight or other CPUs puts it back: the wait goes on, as it does for the kernel's
- * watchdog.
+ * watchdog. Until now it may have waited for its group's next period, and for no CPU: to go to
+ * another group it is taken out, too.
  */
 static void note_waiting(struct task_ctx *tctx, u64 now)
 {
-	if (tctx->queued_since_ns)
-		return;
-	tctx->queued_since_ns = now;
-	tctx->waiting_since_ns = now;
+	if (!tctx->queued_since_ns)
+		tctx->waiting_since_ns = now;
+	if (!tctx->queued_since_ns || !tctx->waits)
+		tctx->queued_since_ns = now;
 }
 
 static u64 waited_ns(const struct task_ctx *tctx)

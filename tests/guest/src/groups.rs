@@ -17,6 +17,7 @@ pub fn tests() -> Vec<Trial> {
         trial("weights_of_groups_can_be_ignored", weights_of_groups_can_be_ignored),
         trial("a_quota_of_a_group_is_kept", a_quota_is_kept),
         trial("who_is_killed_does_not_wait_for_a_quota", who_is_killed_does_not_wait_for_a_quota),
+        trial("who_leaves_a_group_without_quota_waited_for_no_cpu", who_leaves_a_group_without_quota_waited_for_no_cpu),
         trial("a_cpuset_is_stronger_than_an_assignment", a_cpuset_is_stronger_than_an_assignment),
     ]
 }
@@ -153,15 +154,38 @@ fn who_is_killed_does_not_wait_for_a_quota() {
     let all = scx.topology.nodes.values().flat_map(|node| &node.cpus);
     let mut hogs: Vec<Hog> = all.map(|cpu| hog_in(&group, &[cpu.0])).collect();
     let hog = hogs.pop().expect("a CPU");
-    wait_until("it waits", || {
-        let before = run_ns(hog.pid());
-        std::thread::sleep(Duration::from_millis(300));
-        event(&scheduler, "throttled") > 0 && run_ns(hog.pid()) == before
-    });
+    wait_until("it waits", || waits_for_its_quota(&hog, &scheduler));
     let begun = Instant::now();
     drop(hog);
     println!("gone within {:?}", begun.elapsed());
     assert!(begun.elapsed() < Duration::from_secs(1), "it took {:?}", begun.elapsed());
+}
+
+/// Whether it does not run for 300 ms, when somebody does for a quota.
+fn waits_for_its_quota(hog: &Hog, scheduler: &Scheduler) -> bool {
+    let before = run_ns(hog.pid());
+    std::thread::sleep(Duration::from_millis(300));
+    event(scheduler, "throttled") > 0 && run_ns(hog.pid()) == before
+}
+
+/// Else it would go before all others, and to other nodes, as one that was kept from its own for long.
+fn who_leaves_a_group_without_quota_waited_for_no_cpu() {
+    let scx = Scx::start_observing();
+    let scheduler = scx.handle();
+    let [poor, free] = ["poor", "free"].map(ControlGroup::new);
+    poor.set("cpu.max", "1000 1000000");
+    let hog = hog_in(&poor, &cpus(&scx, 2));
+    wait_until("it waits", || waits_for_its_quota(&hog, &scheduler));
+    let waited_ns = || {
+        let tasks = scheduler.tasks().expect("tasks are listed");
+        tasks.iter().find(|task| task.tid == hog.pid()).expect("the hog is there").wait_ns
+    };
+    let (waited_before_ns, ran_ns) = (waited_ns(), run_ns(hog.pid()));
+    free.take(hog.pid());
+    wait_until("it goes on", || run_ns(hog.pid()) > ran_ns + 10_000_000);
+    let waited_ns = waited_ns() - waited_before_ns;
+    println!("waited for {waited_ns} ns");
+    assert!(waited_ns < 200_000_000, "{waited_ns} ns");
 }
 
 fn share_of_a_cpu(hog: &Hog, scheduler: &Scheduler) -> f64 {
