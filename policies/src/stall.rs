@@ -57,6 +57,11 @@ pub fn locality_once_moved(snapshot: &Snapshot, groups: &[(GroupId, NodeIndex)])
     locality_with(snapshot, &Changed { threads: Vec::new(), groups })
 }
 
+/// Accesses per second of all threads with a signal that ran.
+pub fn accesses_per_s(snapshot: &Snapshot) -> f64 {
+    Traffic::of(snapshot, snapshot.threads.iter().map(Cow::Borrowed)).loads.iter().map(|load| load.per_s).sum()
+}
+
 /// Mean latency of an access of all threads with a signal; `None` if there is none.
 pub fn latency_ns(snapshot: &Snapshot) -> Option<f64> {
     locality(snapshot).map(|now| now.latency_ns)

@@ -112,6 +112,8 @@ pub struct PlanResult {
     pub moves: usize,
     /// Stall it should save, as far as threads can really wait.
     pub predicted_gain_ns_per_s: Option<f64>,
+    /// Stall it saved, by the latencies before and after and the accesses after it.
+    pub measured_gain_ns_per_s: Option<f64>,
     /// For how much of what accesses and latencies come to that was ([`tandem_policies::stall::Waited::share`]).
     pub waited_share: f64,
     /// What accesses were like when it was decided; `None` when a signal was missing, as below.
@@ -216,11 +218,13 @@ pub struct Report {
 }
 
 impl Report {
-    /// The plan of this generation was judged, and accesses are like this now.
-    pub fn end_trial(&mut self, generation: u64, verdict: PlanVerdict, after: Option<Locality>) {
+    /// The plan of this generation was judged, and accesses are like this now, so many per second.
+    pub fn end_trial(&mut self, generation: u64, verdict: PlanVerdict, after: Option<Locality>, accesses_per_s: f64) {
         self.undone_plans += u64::from(verdict == PlanVerdict::Undone);
         if let Some(result) = self.plan(generation) {
             (result.verdict, result.after) = (verdict, after);
+            let saved_ns = result.before.zip(after).map(|(before, after)| before.latency_ns - after.latency_ns);
+            result.measured_gain_ns_per_s = saved_ns.map(|ns| ns * result.waited_share * accesses_per_s);
         }
     }
 
@@ -278,11 +282,13 @@ mod tests {
         }
         report.supersede(2, Superseding::Turned);
         let worse = Locality { latency_ns: 110.0, remote_share: 0.6 };
-        report.end_trial(3, PlanVerdict::Undone, Some(worse));
+        report.end_trial(3, PlanVerdict::Undone, Some(worse), 2e6);
         let ended: Vec<_> = report.plans.iter().map(|plan| (plan.verdict, plan.after)).collect();
         let expected =
             [(PlanVerdict::Trial, None), (PlanVerdict::Superseded, None), (PlanVerdict::Undone, Some(worse))];
         assert_eq!((ended.as_slice(), report.undone_plans), (expected.as_slice(), 1));
+        let gains: Vec<_> = report.plans.iter().map(|plan| plan.measured_gain_ns_per_s).collect();
+        assert_eq!(gains, [None, None, Some(-2e7)], "10 ns more, 2 million times");
     }
 
     #[test]
@@ -294,9 +300,9 @@ mod tests {
             report.plans.push(plan_result(generation, PlanVerdict::Trial));
         }
         let after = |latency_ns| Some(Locality { latency_ns, remote_share: 0.3 });
-        report.end_trial(1, PlanVerdict::Kept, after(85.0));
+        report.end_trial(1, PlanVerdict::Kept, after(85.0), 1.0);
         assert_eq!((report.realised_share(), report.expectable_share()), (Some(0.75), Some(0.875)));
-        report.end_trial(2, PlanVerdict::Undone, after(105.0));
+        report.end_trial(2, PlanVerdict::Undone, after(105.0), 1.0);
         report.supersede(3, Superseding::Turned);
         assert_eq!(report.realised_share(), Some(0.25), "15 ns saved and 5 lost, of 40");
         assert_eq!(report.expectable_share(), Some(0.5), "and 20 of 20 more");

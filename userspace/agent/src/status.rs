@@ -151,6 +151,7 @@ fn plan(result: &PlanResult) -> PlanView {
         generation: result.generation,
         moves: result.moves as u64,
         predicted_gain_ns_per_s: result.predicted_gain_ns_per_s.into(),
+        measured_gain_ns_per_s: result.measured_gain_ns_per_s.into(),
         before_ns: latency_ns(result.before),
         expected_ns: latency_ns(result.expected),
         after_ns: latency_ns(result.after),
@@ -203,8 +204,8 @@ mod tests {
         for generation in 1..=4 {
             report.plans.push(plan_result(generation, PlanVerdict::Trial));
         }
-        report.end_trial(1, PlanVerdict::Undone, None);
-        report.end_trial(2, PlanVerdict::Kept, None);
+        report.end_trial(1, PlanVerdict::Undone, None, 0.0);
+        report.end_trial(2, PlanVerdict::Kept, None, 0.0);
         report.supersede(3, Superseding::TookLong);
         let status = status(&config(), &snapshot(&[]), &report, UnderWay::default());
         let verdicts: Vec<_> = status.plans.iter().map(|plan| plan.verdict.as_str()).collect();

@@ -20,7 +20,9 @@
 
 use tandem_act::Generation;
 use tandem_policies::model::{GroupId, NodeIndex, Snapshot, ThreadId};
-use tandem_policies::stall::{Changed, Locality, latency_error_ns, latency_without_ns, locality, locality_once_moved};
+use tandem_policies::stall::{
+    Changed, Locality, accesses_per_s, latency_error_ns, latency_without_ns, locality, locality_once_moved,
+};
 use tandem_sense::AffinityConfig;
 use tandem_view::Superseding;
 
@@ -88,6 +90,8 @@ impl Moves {
 pub struct Seen {
     /// Now.
     pub after: Option<Locality>,
+    /// Accesses per second.
+    pub accesses_per_s: f64,
     /// Latency once what is still on its way is where it goes.
     pub once_moved_ns: Option<f64>,
     /// Latency without the plan.
@@ -101,6 +105,7 @@ impl Seen {
     pub fn of(snapshot: &Snapshot, changed: &Changed, on_their_way: &[(GroupId, NodeIndex)]) -> Self {
         Self {
             after: locality(snapshot),
+            accesses_per_s: accesses_per_s(snapshot),
             once_moved_ns: locality_once_moved(snapshot, on_their_way).map(|then| then.latency_ns),
             without_ns: latency_without_ns(snapshot, changed),
             error_ns: latency_error_ns(snapshot),
@@ -235,7 +240,7 @@ mod tests {
 
     /// Certain, and the same once all has moved.
     fn seen(after_ns: Option<f64>, without_ns: Option<f64>) -> Seen {
-        Seen { after: after(after_ns), once_moved_ns: after_ns, without_ns, error_ns: 0.0 }
+        Seen { after: after(after_ns), once_moved_ns: after_ns, without_ns, ..Seen::default() }
     }
 
     #[test]

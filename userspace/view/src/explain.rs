@@ -152,6 +152,11 @@ fn plan_in_words(plan: &PlanView) -> String {
         Some(ns) => format!("should save {:.3} s of stall per second", ns / 1e9),
         None => "did not say what it would save".to_owned(),
     };
+    let saved = match plan.measured_gain_ns_per_s.0 {
+        Some(ns) if ns >= 0.0 => format!(" and saved {:.3}", ns / 1e9),
+        Some(ns) => format!(" and cost {:.3} more", -ns / 1e9),
+        None => String::new(),
+    };
     let many = if plan.moves == 1 { "1 move".to_owned() } else { format!("{} moves", plan.moves) };
     let measured = match (plan.verdict.as_str(), plan.before_ns.0, plan.after_ns.0) {
         ("trial", ..) => "it is still on trial".to_owned(),
@@ -165,7 +170,7 @@ fn plan_in_words(plan: &PlanView) -> String {
         }
         (verdict, ..) => format!("what it brought could not be measured, and it was {verdict}"),
     };
-    format!("That plan ({many}) {predicted}; {measured}.")
+    format!("That plan ({many}) {predicted}{saved}; {measured}.")
 }
 
 /// A reason as the end of a sentence.
@@ -255,6 +260,7 @@ mod tests {
             generation: 5,
             moves: 3,
             predicted_gain_ns_per_s: Maybe(Some(5e8)),
+            measured_gain_ns_per_s: Maybe(Some(4.2e8)),
             before_ns: Maybe(Some(200.0)),
             expected_ns: Maybe(Some(140.0)),
             after_ns: Maybe(Some(150.0)),
@@ -263,11 +269,14 @@ mod tests {
         }];
         let text = said(&status, &moved);
         assert!(text.contains("It was moved 12 s ago from node 2 to node 0: memory is there."), "{text}");
-        let plan = "That plan (3 moves) should save 0.500 s of stall per second; an access took 200 ns before and \
+        let plan = "That plan (3 moves) should save 0.500 s of stall per second and saved 0.420; an access took 200 ns before and \
                     150 ns after (-25 %), where 140 ns were expected, and it was kept.";
         assert!(text.ends_with(plan), "{text}");
         status.plans[0].verdict = "undone".to_owned();
-        assert!(said(&status, &moved).ends_with("140 ns were expected, and it was undone."));
+        status.plans[0].measured_gain_ns_per_s = Maybe(Some(-1e8));
+        let undone = said(&status, &moved);
+        assert!(undone.contains("per second and cost 0.100 more; an access"), "{undone}");
+        assert!(undone.ends_with("140 ns were expected, and it was undone."), "{undone}");
         status.plans[0].verdict = "trial".to_owned();
         assert!(said(&status, &moved).ends_with("it is still on trial."));
         status.plans[0].verdict = "superseded".to_owned();

@@ -311,6 +311,10 @@ pub struct PlanView {
     pub moves: u64,
     #[stat(desc = "stall it should save, as far as threads can really wait [ns per s]")]
     pub predicted_gain_ns_per_s: Maybe<f64>,
+    #[stat(
+        desc = "stall it saved, by the latencies before and after and the accesses after it [ns per s]; null as below"
+    )]
+    pub measured_gain_ns_per_s: Maybe<f64>,
     #[stat(desc = "estimated mean latency of an access before [ns]")]
     pub before_ns: Maybe<f64>,
     #[stat(desc = "what it should be after the plan [ns]")]

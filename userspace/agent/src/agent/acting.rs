@@ -56,6 +56,7 @@ impl Agent {
             generation: generation.0,
             moves: moved.len() + queued.len(),
             predicted_gain_ns_per_s: gains_ns_per_s.map(|gains| (gains * waited.share).min(waited.ns_per_s)),
+            measured_gain_ns_per_s: None,
             waited_share: waited.share,
             before,
             expected,

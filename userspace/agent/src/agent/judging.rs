@@ -65,12 +65,12 @@ impl Agent {
                 false
             }
             Verdict::Keep { after_ns } => {
-                report.end_trial(generation, PlanVerdict::Kept, seen.after);
+                report.end_trial(generation, PlanVerdict::Kept, seen.after, seen.accesses_per_s);
                 self.notes.judged(trial, after_ns, false);
                 false
             }
             Verdict::Undo { after_ns } => {
-                report.end_trial(generation, PlanVerdict::Undone, seen.after);
+                report.end_trial(generation, PlanVerdict::Undone, seen.after, seen.accesses_per_s);
                 self.notes.judged(trial, Some(after_ns), true);
                 self.undo(trial, report);
                 true

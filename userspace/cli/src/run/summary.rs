@@ -7,7 +7,6 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use serde::{Deserialize, Serialize};
-use tandem_policies::stall::Locality;
 use tandem_view::{PlanVerdict, Status};
 
 /// What is needed of scx_tandem's report.
@@ -27,9 +26,7 @@ struct Mover {
 #[derive(Clone, Debug, Default, Deserialize)]
 struct Plan {
     predicted_gain_ns_per_s: Option<f64>,
-    waited_share: f64,
-    before: Option<Locality>,
-    after: Option<Locality>,
+    measured_gain_ns_per_s: Option<f64>,
     verdict: PlanVerdict,
 }
 
@@ -40,12 +37,11 @@ impl Report {
     }
 }
 
-/// Remote shares and access rates over the run.
+/// Remote shares over the run.
 #[derive(Clone, Debug, Default)]
 pub struct Shares {
     first: Option<f64>,
     last: Option<f64>,
-    accesses_per_s: f64,
 }
 
 impl Shares {
@@ -54,7 +50,6 @@ impl Shares {
         let Some(local) = status.local_share.0 else { return };
         self.first.get_or_insert(1.0 - local);
         self.last = Some(1.0 - local);
-        self.accesses_per_s = status.nodes.iter().filter_map(|node| node.accesses_per_s.0).sum();
     }
 }
 
@@ -95,9 +90,7 @@ impl Summary {
             report.plans.iter().filter(|plan| verdicts.contains(&plan.verdict)).count() as u64
         };
         let kept = || report.plans.iter().filter(|plan| plan.verdict == PlanVerdict::Kept);
-        let saved_ns = kept()
-            .filter_map(|plan| Some((plan.before?.latency_ns - plan.after?.latency_ns) * plan.waited_share))
-            .reduce(|one, two| one + two);
+        let sum = |gain: fn(&Plan) -> Option<f64>| kept().filter_map(gain).reduce(|one, two| one + two);
         Self {
             command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             exit_code: status.code(),
@@ -112,10 +105,8 @@ impl Summary {
             plans: report.plans.len() as u64,
             undone_plans: are(&[PlanVerdict::Undone]),
             unjudged_plans: are(&[PlanVerdict::Trial, PlanVerdict::Superseded]),
-            predicted_gain_ns_per_s: kept()
-                .filter_map(|plan| plan.predicted_gain_ns_per_s)
-                .reduce(|one, two| one + two),
-            measured_gain_ns_per_s: saved_ns.map(|ns| ns * shares.accesses_per_s),
+            predicted_gain_ns_per_s: sum(|plan| plan.predicted_gain_ns_per_s),
+            measured_gain_ns_per_s: sum(|plan| plan.measured_gain_ns_per_s),
         }
     }
 
@@ -151,20 +142,16 @@ impl Summary {
 
 #[cfg(test)]
 mod tests {
-    use tandem_view::{Maybe, NodeView};
+    use tandem_view::Maybe;
 
     use super::*;
 
-    fn plan(predicted: f64, before: Option<f64>, after: Option<f64>, verdict: PlanVerdict) -> Plan {
-        let locality =
-            |latency_ns: Option<f64>| latency_ns.map(|latency_ns| Locality { latency_ns, remote_share: 0.5 });
-        let (before, after) = (locality(before), locality(after));
-        Plan { predicted_gain_ns_per_s: Some(predicted), waited_share: 0.5, before, after, verdict }
+    fn plan(predicted: f64, measured_gain_ns_per_s: Option<f64>, verdict: PlanVerdict) -> Plan {
+        Plan { predicted_gain_ns_per_s: Some(predicted), measured_gain_ns_per_s, verdict }
     }
 
     fn status(local: Option<f64>) -> Status {
-        let node = NodeView { accesses_per_s: Maybe(Some(1e6)), ..NodeView::default() };
-        Status { local_share: Maybe(local), nodes: vec![node.clone(), node], ..Status::default() }
+        Status { local_share: Maybe(local), ..Status::default() }
     }
 
     fn summary(plans: Vec<Plan>, shares: Shares) -> Summary {
@@ -179,17 +166,18 @@ mod tests {
             shares.note(&status(local));
         }
         let plans = vec![
-            plan(3e8, Some(200.0), Some(150.0), PlanVerdict::Kept),
-            plan(1e8, None, Some(150.0), PlanVerdict::Kept),
-            plan(5e8, Some(150.0), Some(190.0), PlanVerdict::Undone),
-            plan(7e8, Some(150.0), None, PlanVerdict::Trial),
-            plan(9e8, Some(150.0), None, PlanVerdict::Superseded),
+            plan(3e8, Some(2e8), PlanVerdict::Kept),
+            plan(1e8, None, PlanVerdict::Kept),
+            plan(2e8, Some(-5e7), PlanVerdict::Kept),
+            plan(5e8, Some(-1e8), PlanVerdict::Undone),
+            plan(7e8, None, PlanVerdict::Trial),
+            plan(9e8, None, PlanVerdict::Superseded),
         ];
         let summary = summary(plans, shares);
         assert_eq!((summary.remote_share_before, summary.remote_share_after), (Some(0.75), Some(0.5)));
-        assert_eq!((summary.plans, summary.undone_plans, summary.unjudged_plans), (5, 1, 2));
-        assert_eq!(summary.predicted_gain_ns_per_s, Some(4e8));
-        assert_eq!(summary.measured_gain_ns_per_s, Some(0.5 * 50.0 * 2e6), "50 ns less, 2 million times");
+        assert_eq!((summary.plans, summary.undone_plans, summary.unjudged_plans), (6, 1, 2));
+        assert_eq!(summary.predicted_gain_ns_per_s, Some(6e8));
+        assert_eq!(summary.measured_gain_ns_per_s, Some(1.5e8));
     }
 
     #[test]
