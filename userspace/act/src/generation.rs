@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use tandem_policies::model::{GroupId, ThreadId};
+use tandem_policies::model::{GroupId, ProcessId, ThreadId};
 
 use crate::ranges::Ranges;
 
@@ -92,6 +92,12 @@ impl Cooldowns {
         self.group_expiries.insert((expiry_ns, merged));
     }
 
+    /// Forgets the groups of processes that are gone.
+    pub fn forget(&mut self, is_gone: impl Fn(ProcessId) -> bool) {
+        self.groups.retain(|group| !is_gone(group.process));
+        self.group_expiries.retain(|(_, group)| !is_gone(group.process));
+    }
+
     /// Whether the thread was moved so recently that it must stay.
     pub fn is_thread_cooling(&self, thread: ThreadId, now_ns: u64) -> bool {
         self.threads.get(&thread).is_some_and(|&expiry_ns| now_ns < expiry_ns)
@@ -142,8 +148,6 @@ impl Cooldowns {
 
 #[cfg(test)]
 mod tests {
-    use tandem_policies::model::ProcessId;
-
     use super::*;
 
     fn thread(tid: u32) -> ThreadId {
@@ -185,6 +189,21 @@ mod tests {
         assert!(!cooldowns.is_thread_cooling(thread(0), 3), "the first to expire is the one dropped");
         cooldowns.start_group(group(0), 4096, 500, 1);
         assert_eq!((cooldowns.len(), cooldowns.dropped()), (1, 1));
+    }
+
+    #[test]
+    fn groups_of_processes_that_are_gone_are_forgotten_and_others_are_not() {
+        let mut cooldowns = Cooldowns::new(8);
+        let other = GroupId { process: ProcessId(2), ..group(0x1000) };
+        cooldowns.start_group(group(0x1000), 0x1000, 0, 100);
+        cooldowns.start_group(other, 0x1000, 0, 200);
+        cooldowns.start_thread(thread(5), 0, 100);
+        cooldowns.forget(|process| process == ProcessId(1));
+        let cooling = [group(0x1000), other].map(|group| cooldowns.is_group_cooling(group, 0x1000, 50));
+        assert_eq!((cooling, cooldowns.len()), ([false, true], 2));
+        cooldowns.start_group(group(0x1000), 0x1000, 60, 100);
+        cooldowns.start_group(other, 0x1000, 150, 10);
+        assert!(cooldowns.is_group_cooling(group(0x1000), 0x1000, 159), "it does not end when the forgotten one would");
     }
 
     #[test]

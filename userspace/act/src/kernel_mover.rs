@@ -18,8 +18,10 @@ use std::io;
 use tandem_bpf::{Lending, Loans};
 use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES, ProcessId};
 
+use crate::programs::{Told, how_left};
 use crate::{
-    Cooldowns, Ended, Generation, MovePages, MoverConfig, Outcome, PageMove, PageMover, Purpose, Refused, Room, UndoLog,
+    Cooldowns, Ended, Generation, MovePages, MoverConfig, Outcome, PageMove, PageMover, Programs, Purpose, Refused,
+    Room, UndoLog,
 };
 use job::{Job, Looked};
 
@@ -97,6 +99,7 @@ pub struct KernelMover<S, A> {
     most_groups: usize,
     groups: BTreeMap<ProcessId, Groups>,
     log: UndoLog,
+    programs: Told,
     paused: bool,
 }
 
@@ -109,6 +112,7 @@ impl<S: MovePages, A: Attention> KernelMover<S, A> {
             most_groups: config.queue_groups.min(MOST_GROUPS),
             groups: BTreeMap::new(),
             log: UndoLog::new(config.undo_entries),
+            programs: Told::default(),
             paused: false,
         }
     }
@@ -117,6 +121,9 @@ impl<S: MovePages, A: Attention> KernelMover<S, A> {
     /// something left.
     fn advance(&mut self, process: ProcessId, now_ns: u64, asked: &mut u64, cooldowns: &mut Cooldowns) -> Vec<Outcome> {
         let Some(mut groups) = self.groups.remove(&process) else { return Vec::new() };
+        if self.programs.get(process).is_some_and(|program| self.system.program(process) != Some(program)) {
+            return groups.all().map(|job| self.end(job, Ended::ProcessGone, now_ns, cooldowns)).collect();
+        }
         if groups.begun_ns.is_none_or(|begun_ns| groups.drawn && now_ns >= begun_ns + ROUND_NS) {
             groups = Groups { unseen: groups.all().collect(), begun_ns: Some(now_ns), ..Groups::default() };
         }
@@ -187,11 +194,22 @@ fn why(failed: io::Result<Lending>) -> Ended {
 }
 
 impl<S: MovePages, A: Attention> PageMover for KernelMover<S, A> {
+    fn follow(&mut self, programs: &Programs) -> Vec<Outcome> {
+        let (before, gone) = self.programs.replace(programs);
+        self.log.forget(|process| gone.contains(&process));
+        let stopped = self.take(|job| gone.contains(&job.outcome.group.process));
+        let how = |job: &Job| how_left(&self.system, &before, job.outcome.group.process);
+        stopped.into_iter().map(|job| (how(&job), job)).map(|(how, job)| job.finish(how, &self.system).0).collect()
+    }
+
     fn enqueue(&mut self, wanted: PageMove, now_ns: u64, cooldowns: &Cooldowns) -> Result<(), Refused> {
         let PageMove { group, bytes, huge, to, generation, cooldown_ns } = wanted;
         let pages = wanted.pages()?;
         if self.queued_groups() >= self.most_groups {
             return Err(Refused::QueueFull);
+        }
+        if !self.programs.may_move(group.process) {
+            return Err(Refused::ProcessGone);
         }
         if cooldowns.is_group_cooling(group, bytes, now_ns) {
             return Err(Refused::Cooldown);

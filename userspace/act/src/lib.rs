@@ -13,6 +13,7 @@ mod mover;
 mod outcome;
 mod page_mover;
 mod pressure;
+mod programs;
 mod ranges;
 mod room;
 mod stuck;
@@ -26,6 +27,7 @@ pub use move_pages::{Call, CallError, LinuxMovePages, MovePages, PageStatus, UNW
 pub use mover::{Mover, MoverConfig};
 pub use outcome::{Ended, Outcome, Purpose};
 pub use page_mover::{PageMove, PageMover, Refused};
+pub use programs::Programs;
 pub use room::{HugeBlocks, Room, ZoneRooms};
 pub use stuck::Stuck;
 pub use undo::{MovedPage, PageSet, UndoEntry, UndoLog};

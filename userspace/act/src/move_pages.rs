@@ -2,8 +2,10 @@
 //! The move_pages system call: where pages are, moving them, and what became of each.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use tandem_machine::ProgramId;
 use tandem_policies::model::{CpuId, NodeId, ProcessId, Topology};
 use thiserror::Error;
 
@@ -53,8 +55,9 @@ impl PageStatus {
 /// Why a whole call failed. Pages may have moved all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CallError {
-    /// ESRCH; EINVAL where its main thread has ended, and with it what the kernel finds the memory by.
-    #[error("the process has ended")]
+    /// ESRCH; EINVAL where its main thread has ended, and with it what the kernel finds the memory by. Or it runs another program
+    /// than the one that is meant.
+    #[error("the process has ended, or runs another program")]
     ProcessGone,
     /// EPERM.
     #[error("no permission to move the pages of this process: run as its user or with CAP_SYS_PTRACE")]
@@ -101,6 +104,9 @@ pub trait MovePages: Sync {
     /// Takes the calling thread, which is there for this alone, to CPUs from which `node` is near.
     fn go_near(&self, _node: NodeId) {}
 
+    /// Which program the process runs; `None` if it has ended.
+    fn program(&self, process: ProcessId) -> Option<ProgramId>;
+
     /// Asks where the pages are (`to` is `None`) or moves those that only this process maps to `to`.
     /// Writes one raw status a page (see [`PageStatus::from_raw`]) and leaves pages the kernel did not get to as
     /// they are. `addresses` and `status` have the same length.
@@ -140,6 +146,10 @@ impl MovePages for LinuxMovePages {
             // The pages come all the same, only the way is longer.
             tracing::debug!("not near node {}: {}", node.0, std::io::Error::last_os_error());
         }
+    }
+
+    fn program(&self, process: ProcessId) -> Option<ProgramId> {
+        ProgramId::read(Path::new("/proc"), process.0)
     }
 
     fn call(&self, process: ProcessId, addresses: &[u64], to: Option<NodeId>, status: &mut [i32]) -> Call {
@@ -256,6 +266,7 @@ mod tests {
     fn a_missing_process_is_gone_and_pid_0_is_not_the_caller() {
         for process in [0, 0x3fff_ffff, u32::MAX] {
             assert_eq!(call(process, &[PAGE_BYTES], None).0, Err(CallError::ProcessGone));
+            assert_eq!(LinuxMovePages::default().program(ProcessId(process)), None);
         }
     }
 
@@ -267,6 +278,10 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(call(child.id(), &[PAGE_BYTES], None).0, Err(CallError::ProcessGone));
+        let program = |process| LinuxMovePages::default().program(ProcessId(process)).expect("it has its number still");
+        let (its, own) = (program(child.id()), program(std::process::id()));
+        assert_eq!((its.code_start, its.stack_start), (0, 0), "it runs none");
+        assert!(own.code_start > 0 && own.stack_start > 0);
         child.wait().unwrap();
     }
 

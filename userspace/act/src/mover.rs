@@ -13,10 +13,11 @@ mod price;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::programs::{Told, how_left};
 use crate::ranges::Ranges;
 use crate::{
-    CallError, Cooldowns, Ended, Generation, MovePages, MovedPage, Outcome, PageMove, PageMover, PageStatus, Purpose,
-    Refused, Room, UndoLog,
+    CallError, Cooldowns, Ended, Generation, MovePages, MovedPage, Outcome, PageMove, PageMover, PageStatus, Programs,
+    Purpose, Refused, Room, UndoLog,
 };
 use batch::{Order, Settled};
 use bucket::Bucket;
@@ -89,6 +90,7 @@ pub struct Mover<S> {
     page_price: Price,
     huge_page_price: Price,
     log: UndoLog,
+    programs: Told,
     paused: bool,
     /// Of all nodes, as far as it is known.
     room: Option<Room>,
@@ -108,11 +110,22 @@ struct Taken {
 }
 
 impl<S: MovePages> PageMover for Mover<S> {
+    fn follow(&mut self, programs: &Programs) -> Vec<Outcome> {
+        let (before, gone) = self.programs.replace(programs);
+        self.log.forget(|process| gone.contains(&process));
+        let stopped = self.take(|job| gone.contains(&job.outcome.group.process));
+        let how = |job: &Job| how_left(&self.system, &before, job.outcome.group.process);
+        stopped.into_iter().map(|job| (how(&job), job)).map(|(how, job)| job.finish(how)).collect()
+    }
+
     fn enqueue(&mut self, wanted: PageMove, now_ns: u64, cooldowns: &Cooldowns) -> Result<(), Refused> {
         let PageMove { group, bytes, huge, to, generation, cooldown_ns } = wanted;
         let pages = wanted.pages()?;
         if self.queued_groups() >= self.config.queue_groups {
             return Err(Refused::QueueFull);
+        }
+        if !self.programs.may_move(group.process) {
+            return Err(Refused::ProcessGone);
         }
         if cooldowns.is_group_cooling(group, bytes, now_ns) {
             return Err(Refused::Cooldown);
@@ -264,6 +277,7 @@ impl<S: MovePages> Mover<S> {
             page_price: Price::new(PRICED_PAGES, PRICED_CALLS * BATCH_PAGES),
             huge_page_price: Price::new(1, PRICED_CALLS),
             log: UndoLog::new(config.undo_entries),
+            programs: Told::default(),
             paused: false,
             room: None,
         }
@@ -338,7 +352,7 @@ impl<S: MovePages> Mover<S> {
             if job.begin() {
                 self.begun.insert(start, end, ());
             }
-            let order = Order::of(&job, addresses);
+            let order = Order::of(&job, addresses, self.programs.get(job.outcome.group.process));
             return Some(Taken { job, order });
         }
     }
@@ -422,5 +436,7 @@ mod growth_tests;
 mod interrupted_tests;
 #[cfg(test)]
 mod memory_tests;
+#[cfg(test)]
+mod program_tests;
 #[cfg(test)]
 mod tests;

@@ -31,7 +31,7 @@ pub enum Ended {
     TargetFull,
     /// The target node's free memory is in pieces smaller than the huge page.
     TargetFragmented,
-    /// The process has ended.
+    /// The process has ended, or runs another program than the one whose pages were to move.
     ProcessGone,
     /// Not allowed to move this process's pages.
     NotPermitted,

@@ -4,7 +4,7 @@
 use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES};
 use thiserror::Error;
 
-use crate::{Cooldowns, Generation, Outcome, Room};
+use crate::{Cooldowns, Generation, Outcome, Programs, Room};
 
 /// A group to be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,9 @@ pub enum Refused {
     /// A move of it was undone recently.
     #[error("a move of it was undone recently")]
     Held,
+    /// Its process has ended since it was looked at.
+    #[error("its process has ended")]
+    ProcessGone,
     /// The queue is full.
     #[error("the queue of page moves is full")]
     QueueFull,
@@ -55,6 +58,10 @@ pub enum Refused {
 
 /// Has page-group moves executed. All times are CLOCK_MONOTONIC in ns, given by the caller.
 pub trait PageMover {
+    /// Says which programs the processes run whose pages may move: no others from now on. Of those that are gone from there, or
+    /// run another program than before, all moves that are queued end (returned), and nothing can be undone or is held any more.
+    fn follow(&mut self, programs: &Programs) -> Vec<Outcome>;
+
     /// Queues a move behind the others.
     ///
     /// # Errors

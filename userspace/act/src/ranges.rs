@@ -35,6 +35,11 @@ impl<V: Copy> Ranges<V> {
         (its_end > group.start).then_some((*id, its_end, value))
     }
 
+    /// Removes those that start elsewhere than a rule says.
+    pub(crate) fn retain(&mut self, stays: impl Fn(GroupId) -> bool) {
+        self.0.retain(|group, _| stays(*group));
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.0.len()

@@ -6,7 +6,7 @@
 //! than half of the pages that were tried and not there yet stayed for one of these reasons, or the kernel refused the call (the
 //! process may not use that node, or may not be touched), the group is kept out of plans.
 
-use tandem_policies::model::{GroupId, Unmovable};
+use tandem_policies::model::{GroupId, ProcessId, Unmovable};
 
 use crate::{Cooldowns, Ended, Outcome, Purpose};
 
@@ -35,6 +35,11 @@ impl Stuck {
             None => return,
         };
         reason.start_group(outcome.group, outcome.bytes, now_ns, self.hold_ns);
+    }
+
+    /// Forgets the groups of processes that are gone.
+    pub fn forget(&mut self, is_gone: impl Fn(ProcessId) -> bool) {
+        [&mut self.pinned, &mut self.shared, &mut self.refused].into_iter().for_each(|kept| kept.forget(&is_gone));
     }
 
     /// Why the kernel would not move the group's `bytes`.
@@ -78,7 +83,7 @@ fn why(outcome: &Outcome) -> Option<Unmovable> {
 
 #[cfg(test)]
 mod tests {
-    use tandem_policies::model::{NodeId, PAGE_BYTES, ProcessId};
+    use tandem_policies::model::{NodeId, PAGE_BYTES};
 
     use super::*;
     use crate::Generation;
@@ -134,6 +139,22 @@ mod tests {
         }
         let purpose = Purpose::Undo { from: NodeId(1) };
         assert_eq!(found(&Outcome { purpose, busy_pages: 8, ..outcome() }), None);
+    }
+
+    #[test]
+    fn groups_of_a_process_that_is_gone_are_not_kept_out() {
+        for outcome in [
+            Outcome { shared_pages: 8, ..outcome() },
+            Outcome { busy_pages: 8, ..outcome() },
+            Outcome { ended: Ended::NotPermitted, ..outcome() },
+        ] {
+            let mut stuck = Stuck::new(4, HOLD_NS);
+            stuck.note(&outcome, 100);
+            stuck.forget(|process| process != GROUP.process);
+            assert!(stuck.why(GROUP, PAGE_BYTES, 101).is_some(), "another one is gone");
+            stuck.forget(|process| process == GROUP.process);
+            assert_eq!(stuck.why(GROUP, PAGE_BYTES, 101), None);
+        }
     }
 
     #[test]

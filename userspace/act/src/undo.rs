@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES};
+use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES, ProcessId};
 
 use crate::{Cooldowns, Generation};
 
@@ -175,6 +175,12 @@ impl UndoLog {
         self.entries.retain(|entry| entry.generation >= generation);
     }
 
+    /// Forgets moves and held groups of processes that are gone: nothing of them is to go back.
+    pub fn forget(&mut self, is_gone: impl Fn(ProcessId) -> bool) {
+        self.entries.retain(|entry| !is_gone(entry.group.process));
+        self.holds.forget(is_gone);
+    }
+
     /// Whether a move of any of the group's `bytes` was undone so recently that it is not to be tried again.
     pub fn is_held(&self, group: GroupId, bytes: u64, now_ns: u64) -> bool {
         self.holds.is_group_cooling(group, bytes, now_ns)
@@ -198,8 +204,6 @@ impl UndoLog {
 
 #[cfg(test)]
 mod tests {
-    use tandem_policies::model::ProcessId;
-
     use super::*;
 
     const GROUP: GroupId = GroupId { process: ProcessId(9), start: 0 };
@@ -266,6 +270,21 @@ mod tests {
         assert!(log.take_and_hold(Generation(1), 0, 1).is_empty());
         log.forget_before(Generation(3));
         assert_eq!(log.len(), 1);
+    }
+
+    #[test]
+    fn of_a_process_that_is_gone_nothing_goes_back_and_nothing_is_held() {
+        let mut log = UndoLog::new(8);
+        let other = GroupId { process: ProcessId(10), ..GROUP };
+        for generation in [1, 2] {
+            log.record(Generation(generation), GROUP, page(0, 0), NodeId(1));
+            log.record(Generation(generation), other, page(0, 0), NodeId(1));
+        }
+        log.take_and_hold(Generation(1), 0, 100);
+        log.forget(|process| process == GROUP.process);
+        assert_eq!([GROUP, other].map(|group| log.is_held(group, PAGE_BYTES, 50)), [false, true]);
+        let left: Vec<_> = log.take_and_hold(Generation(2), 0, 1).iter().map(|entry| entry.group).collect();
+        assert_eq!(left, [other]);
     }
 
     #[test]

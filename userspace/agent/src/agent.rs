@@ -27,7 +27,7 @@ use tracing::debug;
 use crate::config::{AgentConfig, MoverKind};
 use crate::cost::Work;
 use crate::leases::{self, busy, just_began};
-use crate::managed::{ControlGroups, ProcessMemories};
+use crate::managed::{ControlGroups, ProcessMemories, ProgramWatch};
 use crate::pace::{Pace, Step};
 use crate::patience::Patience;
 use crate::reasons::Reasons;
@@ -103,6 +103,7 @@ pub struct Agent {
     tasks_made: u64,
     control_groups: ControlGroups,
     process_memories: ProcessMemories,
+    programs: ProgramWatch,
     trial: Option<Trial>,
     /// The plan before it, if it was kept when what was known of accesses was mostly of before it, and no other one came since.
     kept: Option<Trial>,
@@ -159,6 +160,7 @@ impl Agent {
             tasks_made: 0,
             control_groups: ControlGroups::default(),
             process_memories: ProcessMemories::new(Path::new("/proc")),
+            programs: ProgramWatch::new(Path::new("/proc")),
             trial: None,
             kept: None,
             talk: Talk::new(monotonic_ns()),
@@ -201,7 +203,7 @@ impl Agent {
             report.loaded_at_ns = monotonic_ns();
         }
         report.cost.begin();
-        self.observe_tasks()?;
+        self.observe_tasks(report)?;
         self.adopt_leases()?;
         // What an agent before this one assigned may end before the first interval does.
         self.renew_leases(report)?;
@@ -346,10 +348,10 @@ impl Agent {
         turned
     }
 
-    fn sense(&mut self, report: &Report) -> Result<Snapshot> {
+    fn sense(&mut self, report: &mut Report) -> Result<Snapshot> {
         // CPU times are since the last look, which was before the last decision and all that came of it.
         let start_ns = self.observed_ns;
-        let accounts = self.observe_tasks()?;
+        let accounts = self.observe_tasks(report)?;
         tandem_machine::refresh_free_memory(&mut self.topology, None)?;
         let now_ns = monotonic_ns();
         let (cooldowns, mover, stuck) = (&self.cooldowns, &self.mover, &self.stuck);

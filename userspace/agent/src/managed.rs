@@ -4,6 +4,7 @@
 mod control_groups;
 mod process_memory;
 mod processes;
+mod programs;
 
 use std::collections::BTreeSet;
 
@@ -13,6 +14,7 @@ use tandem_config::Selector;
 pub use control_groups::ControlGroups;
 pub use process_memory::ProcessMemories;
 use processes::Processes;
+pub use programs::ProgramWatch;
 
 /// Whose threads and pages the agent may place: what one list chooses, without what the other does.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tandem_act::Cooldowns;
-use tandem_policies::model::{Action, Plan, ThreadId};
+use tandem_policies::model::{Action, Plan, ProcessId, ThreadId};
 
 /// The first rest is this part of the longest.
 const FIRST_DIVISOR: u64 = 10;
@@ -66,6 +66,11 @@ impl Rest {
         self.rest_ns
     }
 
+    /// Forgets what moved of processes that are gone.
+    pub fn forget(&mut self, is_gone: impl Fn(ProcessId) -> bool) {
+        self.lately.forget(is_gone);
+    }
+
     fn remember(&mut self, plan: &Plan, now_ns: u64) {
         let lately_ns = self.rest_ns + self.rest_ns / 2;
         let mut moved = Vec::new();
@@ -86,7 +91,7 @@ impl Rest {
 
 #[cfg(test)]
 mod tests {
-    use tandem_policies::model::{GroupId, Move, NodeIndex, ProcessId};
+    use tandem_policies::model::{GroupId, Move, NodeIndex};
 
     use super::*;
     use crate::testing::id;
@@ -166,6 +171,14 @@ mod tests {
         assert_eq!(rest.of(&pages(&[0, 2 << 20, 3 << 20]), nobody_turned, S), S, "one of three moved lately");
         assert_eq!(rest.of(&pages(&[0, 4 << 20]), nobody_turned, 2 * S), 2 * S, "one of two");
         assert_eq!(rest.of(&Plan::default(), nobody_turned, 3 * S), 2 * S);
+    }
+
+    #[test]
+    fn pages_of_a_program_that_is_gone_did_not_move_lately() {
+        let mut rest = rest();
+        rest.of(&pages(&[0]), nobody_turned, 0);
+        rest.forget(|process| process == ProcessId(1));
+        assert_eq!(rest.of(&pages(&[0]), nobody_turned, S), S);
     }
 
     #[test]

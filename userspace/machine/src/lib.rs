@@ -17,7 +17,7 @@ pub use clock::{monotonic_ns, process_cpu_ns, thread_cpu_ns};
 pub use cpu_list::{CpuListError, format_cpu_list, parse_cpu_list};
 pub use machine_file::{Caches, Coherence, Core, MachineFile, MachineFileError, MemoryTiming};
 pub use needs::{forbidding_isolation, missing_functions};
-pub use process_text::{parent_of, process_text};
+pub use process_text::{ProgramId, parent_of, process_text};
 pub use rivals::{Rival, RivalChange, RivalKind, RivalWatch, kernel_balances, rivals};
 pub use sysfs::{RunningMachine, SysfsError, online_cpus, online_nodes, read_running, read_sysfs, refresh_free_memory};
 

@@ -196,6 +196,14 @@ impl Sensor {
         self.managed = managed;
     }
 
+    /// Drops what was seen of the memory of processes that have ended or run another program since.
+    pub fn forget(&mut self, gone: &BTreeSet<ProcessId>) {
+        let stays = |process| !gone.contains(&process);
+        self.pending.accesses.retain(|seen| stays(seen.access.process));
+        self.table.retain(stays, |_| true);
+        self.regions.retain(stays);
+    }
+
     /// Takes in what the sampler saw. Call every 10 to 50 ms with CLOCK_MONOTONIC. If the sampler was left to us and cannot go
     /// on, the next best takes its place.
     ///

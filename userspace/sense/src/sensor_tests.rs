@@ -454,6 +454,27 @@ fn groups_that_moved_are_asked_for_before_older_answers() {
 }
 
 #[test]
+fn of_the_memory_of_a_program_that_is_gone_nothing_is_known() {
+    let memory = FreshPages::small(1024).unwrap();
+    memory.touch();
+    let group = GroupId { process: process(), start: memory.start().next_multiple_of(GROUP_BYTES) };
+    let machine = topology(2);
+    let mut sensor = Sensor::over(Box::new(Scripted(batch(group.start + 4096))), SensorConfig::default(), &machine);
+    sensor.set_managed([process()].into());
+    let mut seen_without = |gone: u32| {
+        sensor.sample(SECOND).unwrap();
+        sensor.note_moved(group);
+        sensor.forget(&[ProcessId(gone)].into());
+        let regions = sensor.regions.find(group.process, group.start).is_some();
+        let snapshot = sensor.snapshot(&machine, vec![account()], SECOND, SECOND + SECOND / 2, |_, _| None);
+        (regions, snapshot.groups.len(), sensor.known_homes.get(group).is_some())
+    };
+    assert_eq!(seen_without(process().0 + 1), (false, 1, true), "another one is gone");
+    assert_eq!(seen_without(process().0 + 1), (true, 1, true));
+    assert_eq!(seen_without(process().0), (false, 0, false));
+}
+
+#[test]
 fn a_group_that_is_one_huge_page_is_told_from_one_of_small_pages() {
     let huge_bytes = GROUP_BYTES;
     let is_huge = |pages: &FreshPages| {

@@ -4,9 +4,11 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
+use tandem_machine::ProgramId;
 use tandem_policies::model::NodeId;
 
 use super::*;
+use crate::programs::tests::{program, programs};
 use crate::{Call, CallError};
 
 const PROCESS: ProcessId = ProcessId(42);
@@ -36,12 +38,18 @@ struct Kernel {
     tries: u32,
     /// Pages that were asked for.
     asked: u64,
+    /// Number of the program that the process runs.
+    program: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Shared(Arc<Mutex<Kernel>>);
 
 impl MovePages for Shared {
+    fn program(&self, _: ProcessId) -> Option<ProgramId> {
+        Some(program(self.0.lock().unwrap().program))
+    }
+
     fn call(&self, process: ProcessId, addresses: &[u64], to: Option<NodeId>, status: &mut [i32]) -> Call {
         assert_eq!((process, to), (PROCESS, None), "it only asks");
         let mut kernel = self.0.lock().unwrap();
@@ -311,4 +319,39 @@ fn under_memory_pressure_the_kernel_is_not_asked() {
     assert!(kernel.0.lock().unwrap().draws.is_empty());
     mover.set_paused(false);
     assert!(mover.is_ready(ROUND_NS));
+}
+
+#[test]
+fn a_process_that_runs_another_program_is_not_looked_at() {
+    let (kernel, mut cooldowns) = (kernel(), Cooldowns::new(16));
+    let mut mover = mover(&kernel);
+    assert!(mover.follow(&programs(&[(PROCESS.0, 0)])).is_empty());
+    mover.enqueue(wanted(), 0, &cooldowns).unwrap();
+    kernel.0.lock().unwrap().program = 2;
+    let ended = mover.run(0, &mut cooldowns);
+    assert_eq!(ended.iter().map(|one| one.ended).collect::<Vec<_>>(), [Ended::ProcessGone]);
+    let kernel = kernel.0.lock().unwrap();
+    assert_eq!((kernel.tries, kernel.asked, mover.queued_groups()), (0, 0, 0));
+}
+
+#[test]
+fn of_a_process_that_is_gone_or_left_alone_nothing_is_kept() {
+    for (told, program, expected) in
+        [(programs(&[(PROCESS.0, 2)]), 2, Ended::ProcessGone), (programs(&[]), 0, Ended::Cancelled)]
+    {
+        let (kernel, mut cooldowns) = (kernel(), Cooldowns::new(16));
+        let mut mover = mover(&kernel);
+        mover.follow(&programs(&[(PROCESS.0, 0)]));
+        mover.enqueue(wanted(), 0, &cooldowns).unwrap();
+        run_all(&mut mover, &mut cooldowns);
+        mover.undo(Generation(1), ROUND_NS, 60 * ROUND_NS);
+        assert_eq!(mover.queued_groups(), 1, "its way back");
+        kernel.0.lock().unwrap().program = program;
+        let stopped = mover.follow(&told);
+        assert_eq!(stopped.iter().map(|one| one.ended).collect::<Vec<_>>(), [expected]);
+        assert!(mover.queued_groups() == 0 && !mover.is_held(wanted().group, PAGE_BYTES, 2 * ROUND_NS));
+        let fresh = Cooldowns::new(1);
+        let said = mover.enqueue(wanted(), 2 * ROUND_NS, &fresh);
+        assert_eq!(said, if program == 2 { Ok(()) } else { Err(Refused::ProcessGone) });
+    }
 }

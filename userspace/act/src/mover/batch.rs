@@ -4,6 +4,7 @@
 use std::io;
 use std::thread::{self, ScopedJoinHandle};
 
+use tandem_machine::ProgramId;
 use tandem_policies::model::{NodeId, ProcessId};
 
 use super::job::{BATCH_PAGES, Job};
@@ -13,6 +14,8 @@ use crate::{CallError, MovePages, PageStatus, Purpose};
 /// Pages that shall be on a node.
 pub(super) struct Order {
     process: ProcessId,
+    /// The program that the pages are of, if that is known.
+    program: Option<ProgramId>,
     pub(super) addresses: Vec<u64>,
     to: NodeId,
     /// If set, only those that are on this node go.
@@ -58,18 +61,21 @@ pub(super) fn carry_out<S: MovePages>(system: &S, orders: &[&Order]) -> Vec<Sett
 }
 
 impl Order {
-    /// To send the pages of a job's batch.
-    pub(super) fn of(job: &Job, addresses: Vec<u64>) -> Self {
+    /// To send the pages of a job's batch, which are of this program.
+    pub(super) fn of(job: &Job, addresses: Vec<u64>, program: Option<ProgramId>) -> Self {
         let only_from = match job.outcome.purpose {
             Purpose::Undo { from } => Some(from),
             Purpose::Plan => None,
         };
-        Self { process: job.outcome.group.process, addresses, to: job.outcome.to, only_from }
+        Self { process: job.outcome.group.process, program, addresses, to: job.outcome.to, only_from }
     }
 
     /// Asks where the pages are and sends those that are elsewhere.
     fn carry_out<S: MovePages>(&self, system: &S) -> Settled {
         let (before, time_ns) = self.ask(system, &self.addresses);
+        // As late as can be: the answer too may be of another program, and asking takes its time.
+        let before =
+            before.and_then(|before| if self.is_meant(system) { Ok(before) } else { Err(CallError::ProcessGone) });
         let asked = before.as_ref().map(|_| ()).map_err(|&error| error);
         let mut settled = Settled { asked, unsent: Vec::new(), sent: Vec::new(), result: Ok(0), huge: false, time_ns };
         let goes = |node: NodeId| node != self.to && self.only_from.is_none_or(|from| node == from);
@@ -83,6 +89,11 @@ impl Order {
             self.send(system, &mut settled);
         }
         settled
+    }
+
+    /// Whether the process runs the program that the pages are of.
+    fn is_meant<S: MovePages>(&self, system: &S) -> bool {
+        self.program.is_none_or(|program| system.program(self.process) == Some(program))
     }
 
     fn ask<S: MovePages>(&self, system: &S, addresses: &[u64]) -> (Result<Vec<PageStatus>, CallError>, u64) {

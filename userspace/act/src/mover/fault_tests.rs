@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Mutex;
 
+use tandem_machine::ProgramId;
 use tandem_policies::model::{PAGE_BYTES, ProcessId};
 
 use super::tests::{S, one_by_one, wanted};
@@ -91,6 +92,10 @@ impl Kernel {
 }
 
 impl MovePages for Mutex<Kernel> {
+    fn program(&self, _: ProcessId) -> Option<ProgramId> {
+        None
+    }
+
     fn call(&self, process: ProcessId, addresses: &[u64], to: Option<NodeId>, status: &mut [i32]) -> Call {
         self.lock().unwrap().call(process, addresses, to, status)
     }

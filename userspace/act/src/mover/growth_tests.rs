@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use tandem_machine::ProgramId;
 use tandem_policies::model::ProcessId;
 
 use super::tests::{S, wanted};
@@ -20,6 +21,10 @@ const MOST_GROWTH: f64 = 1.5;
 struct BusyAtFirst(Mutex<BTreeMap<u64, i32>>);
 
 impl MovePages for BusyAtFirst {
+    fn program(&self, _: ProcessId) -> Option<ProgramId> {
+        None
+    }
+
     fn call(&self, _: ProcessId, addresses: &[u64], to: Option<NodeId>, status: &mut [i32]) -> Call {
         let mut sent = self.0.lock().unwrap();
         for (address, status) in addresses.iter().zip(status) {

@@ -4,6 +4,7 @@
 use std::sync::Mutex;
 use std::thread::{self, ThreadId};
 
+use tandem_machine::ProgramId;
 use tandem_policies::model::{PAGE_BYTES, ProcessId};
 
 use super::tests::{S, Script, group, one_by_one, resident, wanted, within};
@@ -99,6 +100,10 @@ struct Places {
 }
 
 impl MovePages for Places {
+    fn program(&self, _: ProcessId) -> Option<ProgramId> {
+        None
+    }
+
     fn go_near(&self, node: NodeId) {
         self.went.lock().unwrap().push((thread::current().id(), node));
     }

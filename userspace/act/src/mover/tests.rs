@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
+use tandem_machine::ProgramId;
 use tandem_policies::model::{PAGE_BYTES, ProcessId};
 
 use super::*;
+use crate::programs::tests::program;
 use crate::{Call, ZoneRooms};
 
 pub(super) const S: u64 = 1_000_000_000;
-const PROCESS: ProcessId = ProcessId(42);
+pub(super) const PROCESS: ProcessId = ProcessId(42);
 
 /// Pages with their raw status, what stops them, and what a call takes.
 #[derive(Default)]
@@ -27,6 +29,8 @@ pub(super) struct Script {
     ns_per_page: u64,
     pub(super) sent: Vec<u64>,
     pub(super) calls: u64,
+    /// Number of the program that the process runs, while there is one.
+    pub(super) program: Option<u64>,
 }
 
 /// What the kernel says of pages of a huge page that follow the first: of the second it is always that it is busy.
@@ -37,6 +41,10 @@ pub(super) enum Follower {
 }
 
 impl MovePages for Mutex<Script> {
+    fn program(&self, _: ProcessId) -> Option<ProgramId> {
+        self.lock().unwrap().program.map(program)
+    }
+
     fn call(&self, process: ProcessId, addresses: &[u64], to: Option<NodeId>, status: &mut [i32]) -> Call {
         self.lock().unwrap().call(process, addresses, to, status)
     }
@@ -185,6 +193,10 @@ fn saved_call_time_is_spent_at_once_but_no_run_takes_long() {
 struct Pairs(Mutex<u32>, Condvar);
 
 impl MovePages for Pairs {
+    fn program(&self, _: ProcessId) -> Option<ProgramId> {
+        None
+    }
+
     fn call(&self, _: ProcessId, addresses: &[u64], to: Option<NodeId>, status: &mut [i32]) -> Call {
         if to.is_none() {
             status.fill(0);
@@ -216,6 +228,10 @@ fn two_groups_go_at_the_same_time_to_two_nodes_and_to_one() {
 struct Together(Mutex<(u32, u32)>);
 
 impl MovePages for Together {
+    fn program(&self, _: ProcessId) -> Option<ProgramId> {
+        None
+    }
+
     fn call(&self, _: ProcessId, addresses: &[u64], to: Option<NodeId>, status: &mut [i32]) -> Call {
         status.fill(to.map_or(0, |to| to.0 as i32));
         if to.is_some() {

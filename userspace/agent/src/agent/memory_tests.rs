@@ -4,6 +4,7 @@
 use std::process::Command;
 
 use tandem_act::{Call, Cooldowns, MovePages, Mover, MoverConfig, PageMove};
+use tandem_machine::ProgramId;
 use tandem_policies::model::{NodeId, Plan};
 use tandem_policies::stall::locality_expected;
 use tandem_view::Board;
@@ -24,6 +25,10 @@ const MOST_BYTES: u64 = 64_000_000 - 12_400_000;
 struct Everywhere;
 
 impl MovePages for Everywhere {
+    fn program(&self, _: ProcessId) -> Option<ProgramId> {
+        None
+    }
+
     fn call(&self, _process: ProcessId, addresses: &[u64], to: Option<NodeId>, status: &mut [i32]) -> Call {
         status.fill(to.map_or(0, |node| node.0 as i32));
         Call { result: Ok(0), time_ns: 1000 * addresses.len() as u64 }

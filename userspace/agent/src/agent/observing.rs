@@ -4,11 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
+use tandem_act::{Cooldowns, Stuck};
 use tandem_bpf::TaskRecord;
 use tandem_policies::model::{CpuId, NodeId, NodeIndex, PerNode, ProcessId, ThreadId};
 use tandem_sense::{TaskAccount, monotonic_ns};
+use tracing::info;
 
 use super::Agent;
+use crate::report::Report;
+use crate::rest::Rest;
 
 /// No thread runs longer than time passes; what is accounted a little later than it ran may come on top.
 const MOST_OF_ELAPSED: u64 = 2;
@@ -24,13 +28,14 @@ impl Agent {
     }
 
     /// What every task did since the last call, and which processes are managed.
-    pub(super) fn observe_tasks(&mut self) -> Result<Vec<TaskAccount>> {
+    pub(super) fn observe_tasks(&mut self, report: &mut Report) -> Result<Vec<TaskAccount>> {
         self.tasks_made = self.scheduler.statistics()?.tasks_made();
         let tasks = self.scheduler.tasks()?;
         let now_ns = monotonic_ns();
         let elapsed_ns = now_ns - std::mem::replace(&mut self.observed_ns, now_ns);
         let managed = self.config.managed.select(&tasks, std::process::id());
         self.sensor.set_managed(managed.iter().copied().map(ProcessId).collect());
+        self.follow_programs(&tasks, &managed, report);
         let (mut ran_ns, mut partners) = (BTreeMap::new(), BTreeMap::new());
         let mut accounts = Vec::new();
         for task in &tasks {
@@ -49,6 +54,28 @@ impl Agent {
         self.control_groups.keep(|process| managed.contains(&process));
         self.process_memories.keep(managed.iter().copied().map(ProcessId), &self.topology, self.observed_ns);
         Ok(accounts)
+    }
+
+    /// Drops what is known of processes that are not managed any more, have ended or run another program, and gives up moves of
+    /// their pages.
+    fn follow_programs(&mut self, tasks: &[TaskRecord], managed: &BTreeSet<u32>, report: &mut Report) {
+        let ran_ns = &self.ran_ns;
+        let gone = self.programs.look(tasks, managed, |task| ran_ns.get(&id_of(task)) != Some(&task.run_ns));
+        let stopped = self.mover.follow(self.programs.known());
+        if !stopped.is_empty() {
+            info!(
+                "{} page moves are given up: their processes ended, run other programs or are not managed any more",
+                stopped.len()
+            );
+        }
+        self.note_outcomes(stopped, report);
+        if gone.is_empty() {
+            return;
+        }
+        forget(&gone, &mut self.cooldowns, &mut self.stuck, &mut self.rest);
+        self.sensor.forget(&gone);
+        self.control_groups.keep(|process| !gone.contains(&ProcessId(process)));
+        gone.into_iter().for_each(|process| self.process_memories.doubt(process));
     }
 
     fn account(&mut self, id: ThreadId, task: &TaskRecord, run_ns: PerNode<u64>) -> TaskAccount {
@@ -85,6 +112,14 @@ impl Agent {
     }
 }
 
+/// Pages of processes that are gone neither rest nor are stuck.
+fn forget(gone: &BTreeSet<ProcessId>, cooldowns: &mut Cooldowns, stuck: &mut Stuck, rest: &mut Rest) {
+    let is_gone = |process| gone.contains(&process);
+    cooldowns.forget(is_gone);
+    stuck.forget(is_gone);
+    rest.forget(is_gone);
+}
+
 fn id_of(task: &TaskRecord) -> ThreadId {
     ThreadId { tid: task.tid, start_boottime_ns: task.start_boottime_ns }
 }
@@ -101,8 +136,31 @@ fn ran_since(total_ns: &[u64], before: Option<&Vec<u64>>, elapsed_ns: u64) -> Ve
 
 #[cfg(test)]
 mod tests {
-    use super::ran_since;
-    use crate::testing::SECOND_NS;
+    use std::time::Duration;
+
+    use tandem_act::{Ended, Generation, Outcome, Purpose};
+    use tandem_policies::model::{Action, GroupId, Move, PAGE_BYTES, Plan};
+
+    use super::*;
+    use crate::testing::{SECOND_NS, outcome};
+
+    #[test]
+    fn what_kept_pages_of_a_program_where_they_are_keeps_those_of_the_next_one_no_longer() {
+        let group = GroupId { process: ProcessId(1), start: 0 };
+        let action = Action::MovePages { group, bytes: PAGE_BYTES, to: NodeIndex(1) };
+        let plan = Plan { moves: vec![Move { action, gain_ns_per_s: None, reason: String::new() }] };
+        let kept_after = |gone: u32| {
+            let (mut cooldowns, mut stuck) = (Cooldowns::new(4), Stuck::new(4, SECOND_NS));
+            let mut rest = Rest::new(Duration::from_secs(10), true, 4);
+            cooldowns.start_group(group, PAGE_BYTES, 0, SECOND_NS);
+            stuck.note(&Outcome { ended: Ended::NotPermitted, ..outcome(group, Generation(1), Purpose::Plan) }, 0);
+            let first_ns = rest.of(&plan, |_| None, 0);
+            forget(&[ProcessId(gone)].into(), &mut cooldowns, &mut stuck, &mut rest);
+            let is_kept = cooldowns.is_group_cooling(group, PAGE_BYTES, 1);
+            (is_kept, stuck.why(group, PAGE_BYTES, 1).is_some(), rest.of(&plan, |_| None, 1) > first_ns)
+        };
+        assert_eq!((kept_after(2), kept_after(1)), ((true, true, true), (false, false, false)));
+    }
 
     #[test]
     fn a_thread_ran_what_was_added_since_the_last_look_and_a_new_one_all() {
