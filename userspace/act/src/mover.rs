@@ -30,6 +30,9 @@ use tandem_policies::model::{GroupId, NodeId};
 const PRICED_PAGES: u64 = 64;
 const PRICED_CALLS: u64 = 8;
 
+/// How often pages are tried again that are busy.
+const RETRIES: usize = 3;
+
 /// Seconds for which unused call time is saved.
 const SAVED_S: u64 = 30;
 
@@ -47,8 +50,9 @@ pub struct MoverConfig {
     pub calls: usize,
     /// Of them to one node; default 2.
     pub calls_per_node: usize,
-    /// Time until busy pages are tried again; default 50 ms.
-    pub retry_after_ns: u64,
+    /// Times until pages that are busy at the first try are tried again, and again; default 50, 200 and 800 ms. Most I/O is over
+    /// soon, and what takes longer is not to be asked for all the time. A plan that ends ends their moves as well.
+    pub retry_after_ns: [u64; RETRIES],
     /// Groups queued at most; default 65536.
     pub queue_groups: usize,
     /// Entries in the undo log at most; default 131072, which is 256 GiB of memory of which each block was on one node.
@@ -65,7 +69,7 @@ impl Default for MoverConfig {
             run_ns: 20_000_000,
             calls: 8,
             calls_per_node: 2,
-            retry_after_ns: 50_000_000,
+            retry_after_ns: [50_000_000, 200_000_000, 800_000_000],
             queue_groups: 65536,
             undo_entries: 131_072,
             pressure_percent: 10,
@@ -340,7 +344,7 @@ impl<S: MovePages> Mover<S> {
                 continue;
             }
             if addresses.is_empty() {
-                lane.put_off(now_ns.saturating_add(self.config.retry_after_ns.max(1)));
+                lane.put_off(now_ns, self.config.retry_after_ns);
                 continue;
             }
             let fits = self.room.as_ref().is_none_or(|room| fits_beside(job, round, room));
@@ -438,5 +442,7 @@ mod interrupted_tests;
 mod memory_tests;
 #[cfg(test)]
 mod program_tests;
+#[cfg(test)]
+mod retry_tests;
 #[cfg(test)]
 mod tests;

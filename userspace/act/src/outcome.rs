@@ -87,7 +87,7 @@ pub struct Outcome {
     pub moved_pages: u64,
     /// On the target before.
     pub already_there_pages: u64,
-    /// Busy at the first try and at the second.
+    /// Busy at the first try and whenever they were tried again.
     pub busy_pages: u64,
     /// Not resident.
     pub absent_pages: u64,

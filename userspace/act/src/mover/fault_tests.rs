@@ -212,11 +212,14 @@ fn a_process_that_must_not_be_touched_is_asked_once_a_group() {
 #[test]
 fn a_call_that_ends_early_is_gone_on_with() {
     let mut kernel = Kernel::with(ProcessId(1), 512);
-    kernel.faults = [Fault::EndsAfter(10), Fault::EndsAfter(3)].into();
+    // The second try is in small calls, 32 of them: the first one ends after 3 of 16 pages. The third and the last try are of its
+    // others: 13, and then 11.
+    let others = std::iter::repeat_n(Fault::None, 31);
+    kernel.faults = [Fault::EndsAfter(10), Fault::EndsAfter(3)].into_iter().chain(others).collect();
+    kernel.faults.extend([Fault::EndsAfter(2), Fault::EndsAfter(1)]);
     let (mover, outcomes) = run_moves(kernel, &[of(1, 0, 512, 1)]);
-    // The second try is in small calls: the first of them ends after 3 of 16 pages, and its others are given up.
-    assert_eq!((outcomes[0].ended, outcomes[0].moved_pages, outcomes[0].busy_pages), (Ended::Done, 499, 13));
-    assert_eq!(moved_in_truth(&mover.system), 499);
+    assert_eq!((outcomes[0].ended, outcomes[0].moved_pages, outcomes[0].busy_pages), (Ended::Done, 502, 10));
+    assert_eq!(moved_in_truth(&mover.system), 502);
 }
 
 #[test]
@@ -275,7 +278,7 @@ fn ten_thousand_groups_at_once_all_end_and_every_page_is_counted_once() {
     assert!(
         sum(|one| one.moved_pages) > 30_000 && sum(|one| one.busy_pages) > 1000 && sum(|one| one.shared_pages) > 1000
     );
-    // Two calls a group, and four if its busy pages are tried again and asked after: all within budget.
+    // Two calls a group, and three more whenever its busy pages are tried again and asked after: all within budget.
     let calls = mover.system.lock().unwrap().calls;
     assert!(calls < 6 * moves.len() as u64, "{calls} calls");
     assert!(took_ns < 5 * S, "{took_ns} ns");

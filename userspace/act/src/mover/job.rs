@@ -3,6 +3,7 @@
 
 use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES};
 
+use super::RETRIES;
 use crate::undo::BLOCK_PAGES;
 use crate::{Cooldowns, Ended, Generation, Outcome, PageSet, PageStatus, Purpose, UndoEntry};
 
@@ -25,9 +26,13 @@ pub(super) struct Job {
     /// Whether any of it was tried.
     begun: bool,
     next: u64,
+    /// Pages that were busy at the last try and are still to be tried now.
     busy: Vec<u64>,
-    /// Set once the busy pages wait for their second try.
-    retry_at_ns: Option<u64>,
+    /// Those of which it is known already that they are to be tried once more.
+    again: Vec<u64>,
+    /// How often busy pages have been put off, and until when they wait.
+    retries: usize,
+    retry_at_ns: u64,
 }
 
 impl Job {
@@ -56,7 +61,9 @@ impl Job {
             begun: false,
             next,
             busy: Vec::new(),
-            retry_at_ns: None,
+            again: Vec::new(),
+            retries: 0,
+            retry_at_ns: 0,
         }
     }
 
@@ -76,17 +83,21 @@ impl Job {
 
     /// Whether it may be worked on now.
     pub(super) fn is_due(&self, now_ns: u64) -> bool {
-        self.retry_at_ns.is_none_or(|at_ns| now_ns >= at_ns)
+        now_ns >= self.retry_at_ns
     }
 
     /// Whether nothing is left to be tried, once there is no next batch.
     pub(super) fn is_done(&self) -> bool {
-        self.retry_at_ns.is_some() || self.busy.is_empty()
+        self.again.is_empty()
     }
 
-    /// Lets busy pages wait for their second try.
-    pub(super) fn wait(&mut self, until_ns: u64) {
-        self.retry_at_ns = Some(until_ns);
+    /// Lets busy pages wait for their next try; returns how often they have been put off before.
+    pub(super) fn wait(&mut self, now_ns: u64, after_ns: [u64; RETRIES]) -> usize {
+        let before = self.retries;
+        self.busy = std::mem::take(&mut self.again);
+        self.retry_at_ns = now_ns.saturating_add(after_ns[before].max(1));
+        self.retries += 1;
+        before
     }
 
     pub(super) fn is_stopped_by(&self, cooldowns: &Cooldowns, now_ns: u64) -> bool {
@@ -95,7 +106,7 @@ impl Job {
 
     /// The addresses to be dealt with next; empty when all were.
     pub(super) fn next_batch(&self) -> Vec<u64> {
-        if self.retry_at_ns.is_some() {
+        if self.retries > 0 {
             return self.busy.iter().take(RETRY_BATCH_PAGES).copied().collect();
         }
         let all = (self.next..self.batch_end()).step_by(PAGE_BYTES as usize);
@@ -112,7 +123,7 @@ impl Job {
 
     /// The next batch has been dealt with.
     pub(super) fn advance(&mut self) {
-        if self.retry_at_ns.is_some() {
+        if self.retries > 0 {
             self.busy.drain(..RETRY_BATCH_PAGES.min(self.busy.len()));
         } else {
             self.next = self.batch_end();
@@ -127,10 +138,10 @@ impl Job {
         }
     }
 
-    /// A page was busy: it is tried once more.
+    /// A page was busy: it is tried once more, unless that was done often enough.
     pub(super) fn meet_busy(&mut self, address: u64) {
-        if self.retry_at_ns.is_none() {
-            self.busy.push(address);
+        if self.retries < RETRIES {
+            self.again.push(address);
         } else {
             self.outcome.busy_pages += 1;
         }
@@ -161,7 +172,7 @@ impl Job {
 
     pub(super) fn finish(mut self, ended: Ended) -> Outcome {
         self.outcome.ended = ended;
-        self.outcome.busy_pages += self.busy.len() as u64;
+        self.outcome.busy_pages += (self.busy.len() + self.again.len()) as u64;
         self.outcome.not_tried_pages = self.outcome.requested_pages - self.outcome.counted_pages();
         self.outcome
     }

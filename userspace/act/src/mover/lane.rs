@@ -3,19 +3,20 @@
 
 use std::collections::VecDeque;
 
+use super::RETRIES;
 use super::job::Job;
 
 /// Jobs in order, and apart from them those that wait until busy pages are tried again.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     ready: VecDeque<Job>,
-    /// Each waits equally long, so that the first is due first.
-    waiting: VecDeque<Job>,
+    /// By how often they have waited before: those of one kind wait equally long, so that the first is due first.
+    waiting: [VecDeque<Job>; RETRIES],
 }
 
 impl Lane {
     pub(super) fn len(&self) -> usize {
-        self.ready.len() + self.waiting.len()
+        self.ready.len() + self.waiting.iter().map(VecDeque::len).sum::<usize>()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -24,18 +25,18 @@ impl Lane {
 
     /// All jobs.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Job> {
-        self.waiting.iter().chain(&self.ready)
+        self.waiting.iter().rev().flatten().chain(&self.ready)
     }
 
     /// The same, taken.
     pub(super) fn into_jobs(self) -> impl Iterator<Item = Job> {
-        self.waiting.into_iter().chain(self.ready)
+        self.waiting.into_iter().rev().flatten().chain(self.ready)
     }
 
     /// Takes those out that a rule names.
     pub(super) fn take(&mut self, is_meant: impl Fn(&Job) -> bool) -> Vec<Job> {
         let mut taken = Vec::new();
-        for jobs in [&mut self.waiting, &mut self.ready] {
+        for jobs in self.waiting.iter_mut().rev().chain([&mut self.ready]) {
             let (meant, others): (Vec<Job>, Vec<Job>) = std::mem::take(jobs).into_iter().partition(&is_meant);
             *jobs = others.into();
             taken.extend(meant);
@@ -53,24 +54,27 @@ impl Lane {
         self.ready.push_front(job);
     }
 
-    /// Lets the next one wait until then, which is no earlier than for those that wait already.
-    pub(super) fn put_off(&mut self, until_ns: u64) {
+    /// Lets the next one wait from now on, as long as is due after the times that it has waited before.
+    pub(super) fn put_off(&mut self, now_ns: u64, after_ns: [u64; RETRIES]) {
         if let Some(mut job) = self.ready.pop_front() {
-            job.wait(until_ns);
-            self.waiting.push_back(job);
+            let before = job.wait(now_ns, after_ns);
+            self.waiting[before].push_back(job);
         }
     }
 
-    /// The next one that may be worked on: those that waited long enough were there first.
+    /// The next one that may be worked on: those that waited long enough were there first, and of these who waited most often.
     pub(super) fn next(&mut self, now_ns: u64) -> Option<&mut Job> {
-        let due = self.waiting.iter().take_while(|job| job.is_due(now_ns)).count();
-        self.waiting.drain(..due).rev().for_each(|job| self.ready.push_front(job));
+        for waiting in &mut self.waiting {
+            let due = waiting.iter().take_while(|job| job.is_due(now_ns)).count();
+            waiting.drain(..due).rev().for_each(|job| self.ready.push_front(job));
+        }
         self.ready.front_mut()
     }
 
     /// The same, to look at only.
     pub(super) fn peek(&self, now_ns: u64) -> Option<&Job> {
-        self.waiting.front().filter(|job| job.is_due(now_ns)).or(self.ready.front())
+        let is_due = |job: &&Job| job.is_due(now_ns);
+        self.waiting.iter().rev().filter_map(VecDeque::front).find(is_due).or(self.ready.front())
     }
 
     /// Takes the one that [`Self::next`] found.
