@@ -34,6 +34,7 @@ mod split;
 #[cfg(test)]
 mod testing;
 mod thread_numbers;
+mod thread_policies;
 mod touches;
 mod turning;
 

@@ -11,9 +11,9 @@ use tandem_machine::process_text;
 use tandem_policies::model::{ProcessId, Unmovable};
 
 /// Reading numa_maps makes the kernel walk all page tables: not more often than this.
-const POLICY_INTERVAL_NS: u64 = 10_000_000_000;
+pub(crate) const POLICY_INTERVAL_NS: u64 = 10_000_000_000;
 /// It is read again after this time though no region changed: mbind(2) of a whole region leaves its bounds as they are.
-const POLICY_RENEWAL_NS: u64 = 60_000_000_000;
+pub(crate) const POLICY_RENEWAL_NS: u64 = 60_000_000_000;
 
 /// What kind of memory a region is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +122,11 @@ impl Regions {
         others.flat_map(|(_, layout)| layout.regions.iter().filter_map(|region| region.object)).collect()
     }
 
+    /// The region of `process` at the lowest address.
+    pub(crate) fn first(&self, process: ProcessId) -> Option<&Region> {
+        self.processes.get(&process)?.regions.first()
+    }
+
     /// The region of `process` that holds `address`.
     pub fn find(&self, process: ProcessId, address: u64) -> Option<&Region> {
         let regions = &self.processes.get(&process)?.regions;
@@ -164,13 +169,18 @@ fn read_maps(process: ProcessId) -> ProcResult<MemoryMaps> {
     MemoryMaps::from_read(told(process, "maps")?.as_bytes())
 }
 
+/// Whether a policy as numa_maps writes it, with anything behind it, names nodes.
+pub(crate) fn names_nodes(policy: &str) -> bool {
+    let named = ["bind", "prefer", "interleave", "weighted interleave"];
+    policy.contains(':') && named.iter().any(|name| policy.starts_with(name))
+}
+
 fn parse_policies(numa_maps: &str) -> Policies {
     let mut policies = Policies::default();
     for line in numa_maps.lines() {
         let Some((start, rest)) = line.split_once(' ') else { continue };
         let Ok(start) = u64::from_str_radix(start, 16) else { continue };
-        let named = ["bind", "prefer", "interleave", "weighted interleave"];
-        if rest.contains(':') && named.iter().any(|name| rest.starts_with(name)) {
+        if names_nodes(rest) {
             policies.bound.push(start);
         }
         if rest.split(' ').any(|word| word == "huge") {

@@ -30,6 +30,7 @@ use crate::regions::Regions;
 use crate::samplers::{self, SamplerChoice, SamplerCounters, SamplerError};
 use crate::snapshot::{Parts, TaskAccount};
 use crate::source::Level;
+use crate::thread_policies::ThreadPolicies;
 use crate::touches::{MOST_PAGES, Seen};
 use watch::Watch;
 
@@ -118,6 +119,7 @@ pub struct Sensor {
     frames: Option<FrameTable>,
     rates: RateTable,
     regions: Regions,
+    thread_policies: ThreadPolicies,
     homes: HomeQuery,
     known_homes: KnownHomes,
     /// Groups whose pages moved since they were asked for.
@@ -167,6 +169,7 @@ impl Sensor {
             table: AffinityTable::new(config.affinity),
             rates: RateTable::new(config.affinity.half_life_ns),
             regions: Regions::default(),
+            thread_policies: ThreadPolicies::default(),
             homes: HomeQuery::new(config.home_stride_pages),
             known_homes: KnownHomes::default(),
             moved: BTreeSet::new(),
@@ -282,6 +285,7 @@ impl Sensor {
         let alive: BTreeSet<ThreadId> = accounts.iter().map(|account| account.id).collect();
         self.table.retain(|process| self.managed.contains(&process), |thread| alive.contains(&thread));
         self.rates.retain(|thread| alive.contains(&thread));
+        self.thread_policies.retain(|thread| alive.contains(&thread));
         self.performance.prune(now_ns, |thread| alive.contains(&thread));
         self.table.age(now_ns);
         self.rates.age(now_ns);
@@ -307,6 +311,7 @@ impl Sensor {
             rates: &self.rates,
             access_rates: if self.measuring { AccessRates::Measured } else { AccessRates::Inferred },
             measures: &measures,
+            policies: &self.thread_policies,
             homes: &self.known_homes,
             turned_ns: &self.turned_ns,
             known: &self.known_ns,
@@ -364,6 +369,13 @@ impl Sensor {
     ) -> Measures {
         for process in batch.accesses.iter().map(|seen| seen.access.process).collect::<BTreeSet<_>>() {
             self.regions.refresh(process, now_ns);
+        }
+        for (process, tid) in
+            batch.accesses.iter().map(|seen| (seen.access.process, seen.access.tid)).collect::<BTreeSet<_>>()
+        {
+            if let Some(&thread) = threads.get(&tid) {
+                self.thread_policies.look(process, thread, self.regions.first(process), now_ns);
+            }
         }
         self.measuring |= !self.sampler.sees_faults()
             && (!batch.counts.is_empty() || batch.accesses.iter().any(|seen| seen.access.measured.is_some()));
@@ -467,6 +479,8 @@ fn frames_for(sampler: &dyn Sampler, config: &SensorConfig) -> Option<FrameTable
     sampler.sees_faults().then(|| FrameTable::new(max_pages, half_life_ns))
 }
 
+#[cfg(test)]
+mod policy_tests;
 #[cfg(test)]
 #[path = "sensor_tests.rs"]
 mod tests;

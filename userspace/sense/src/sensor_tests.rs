@@ -17,7 +17,7 @@ pub(super) const SECOND: u64 = 1_000_000_000;
 const TID: u32 = 5;
 
 /// Hands out the same batch at every call.
-struct Scripted(Batch);
+pub(super) struct Scripted(pub(super) Batch);
 
 impl Sampler for Scripted {
     fn traits(&self) -> SamplerTraits {

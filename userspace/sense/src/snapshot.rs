@@ -15,6 +15,7 @@ use crate::known_homes::{Home, KnownHomes};
 use crate::measures::Measures;
 use crate::performance::PerformanceMemory;
 use crate::rate::RateTable;
+use crate::thread_policies::ThreadPolicies;
 
 /// Users of a group that a snapshot names.
 const TOP_USERS: usize = 8;
@@ -62,6 +63,7 @@ pub(crate) struct Parts<'a> {
     /// What those rest on.
     pub(crate) access_rates: AccessRates,
     pub(crate) measures: &'a Measures,
+    pub(crate) policies: &'a ThreadPolicies,
     pub(crate) homes: &'a KnownHomes,
     /// When threads turned to other memory.
     pub(crate) turned_ns: &'a BTreeMap<ThreadId, u64>,
@@ -195,6 +197,8 @@ impl Parts<'_> {
         kept: Option<Unmovable>,
     ) -> PageGroup {
         let mut users: GroupUsers = group.users().map(|(user, weight)| (user, weight * scale(user))).collect();
+        // Nobody tells whose policy a page came by, so one user that has one suffices.
+        let bound = users.iter().any(|(user, _)| self.policies.binds(*user)).then_some(Unmovable::Bound);
         let mut accesses_per_s = PerNode::filled(self.topology.len(), 0.0);
         for (user, per_s) in &users {
             if let Some(&node) = nodes.get(user) {
@@ -214,7 +218,7 @@ impl Parts<'_> {
             users,
             samples: group.samples(),
             latency_ns: self.measures.group_latency_ns(id),
-            unmovable: group.unmovable().or(kept),
+            unmovable: group.unmovable().or(bound).or(kept),
         }
     }
 
