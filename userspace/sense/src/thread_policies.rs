@@ -134,7 +134,8 @@ pub(crate) mod tests {
         {
             assert!(binds(line) && binds(&line[..line.len().min(LINE_BYTES)]), "{line}");
         }
-        for line in ["", "400000", "400000 default file=/a:bind:0", "400000 local file=/usr"] {
+        for line in ["", "400000", "400000 default file=/a:bind:0", "400000 local file=/usr", "400000 prefer file=/usr"]
+        {
             assert!(!binds(line), "{line}");
         }
     }
