@@ -96,6 +96,8 @@ pub enum Unmovable {
     Bound,
     /// Huge pages that each node hands out of a pool of its own (hugetlbfs): another node may have none.
     HugeTlb,
+    /// The machine is short of memory: no pages move until it is not.
+    MemoryPressure,
 }
 
 /// Threads with accesses per second. There may be very many groups, and most have one user.

@@ -131,7 +131,7 @@ fn overlaps(groups: &[PageGroup], id: GroupId, bytes: u64) -> bool {
 
 /// Whether it stays for a while at most.
 fn may_move(group: &PageGroup) -> bool {
-    matches!(group.unmovable, None | Some(Unmovable::Cooldown))
+    matches!(group.unmovable, None | Some(Unmovable::Cooldown | Unmovable::MemoryPressure))
 }
 
 fn is_cold(group: &PageGroup) -> bool {

@@ -11,7 +11,7 @@ use super::residents::{EXCHANGES, Residents};
 use super::search::{Effort, State, solve};
 use super::*;
 use crate::anneal::below;
-use crate::model::{Action, PerNode, ProcessId, ProcessMemory, ThreadId, Topology, Transfers};
+use crate::model::{Action, PerNode, ProcessId, ProcessMemory, ThreadId, Topology, Transfers, Unmovable};
 use crate::registry::{self, Memory};
 use crate::testing::{SnapshotBuilder, decided, decided_with, machine, ring_of_four, two_nodes};
 
@@ -72,6 +72,20 @@ fn a_thread_with_a_gigabyte_elsewhere_goes_to_it() {
     assert_eq!(moves(&snapshot, &plan), (vec![(1, 1)], vec![]));
     assert_eq!(plan.moves[0].gain_ns_per_s, Some(1e6 * 110.0));
     assert!(plan.moves[0].reason.contains("100 % of its accesses go to node 1"), "{}", plan.moves[0].reason);
+}
+
+#[test]
+fn under_memory_pressure_plans_are_for_threads_alone() {
+    let after = |is_bound: bool, unmovable: Option<Unmovable>| {
+        let thread = SnapshotBuilder::new(two_nodes(2)).thread_with_memory_on(1, 0, 1);
+        let bound = thread.with_thread(|thread| thread.allowed[NodeIndex(1)] &= !is_bound);
+        let snapshot = bound.group_used_by(&[0, ALL], &[(1, 1e6)]).with_group(|group| group.unmovable = unmovable);
+        let snapshot = snapshot.build();
+        moves(&snapshot, &planned(&snapshot))
+    };
+    let pressed = Some(Unmovable::MemoryPressure);
+    assert_eq!(after(false, pressed), (vec![(1, 1)], vec![]));
+    assert_eq!((after(true, None), after(true, pressed)), ((vec![], vec![(0, 0)]), (vec![], vec![])));
 }
 
 #[test]

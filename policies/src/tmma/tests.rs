@@ -148,7 +148,8 @@ fn the_preload_is_a_parameter() {
 
 #[test]
 fn an_unmovable_group_stays_whatever_the_reason() {
-    for why in [Unmovable::Cooldown, Unmovable::Shared, Unmovable::Pinned, Unmovable::Bound, Unmovable::HugeTlb] {
+    use Unmovable::{Bound, Cooldown, HugeTlb, MemoryPressure, Pinned, Shared};
+    for why in [Cooldown, Shared, Pinned, Bound, HugeTlb, MemoryPressure] {
         let snapshot = remote().with_group(|group| group.unmovable = Some(why)).build();
         assert_eq!(moved(&snapshot), []);
     }

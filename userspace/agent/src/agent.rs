@@ -225,7 +225,8 @@ impl Agent {
                 return Ok(Ended::MachineChanged);
             }
             let before_ns = thread_cpu_ns();
-            let snapshot = match self.sense(report) {
+            let is_pressed = self.is_pressed(report);
+            let snapshot = match self.sense(is_pressed, report) {
                 Ok(snapshot) => snapshot,
                 // Since it was looked at above.
                 Err(_) if self.machine_changed()? => {
@@ -244,7 +245,7 @@ impl Agent {
             // What was undone is where it was only once it has gone back: a plan made before would bring it back again.
             let is_settled = !undone && self.trial.is_none() && !self.mover.is_returning();
             let may_decide = is_settled && knows_enough;
-            let decision = if may_decide { self.decide_and_act(&snapshot, report)? } else { None };
+            let decision = if may_decide { Some(self.decide_and_act(&snapshot, report)?) } else { None };
             self.renew_leases(report)?;
             let step = if may_decide && self.trial.is_none() { Step::Quiet } else { Step::Moving };
             let works: BTreeSet<ThreadId> = busy(&snapshot).map(|thread| thread.id).collect();
@@ -257,18 +258,15 @@ impl Agent {
         }
     }
 
-    /// Decides and carries out what was decided, unless memory pressure speaks against it.
-    fn decide_and_act(&mut self, snapshot: &Snapshot, report: &mut Report) -> Result<Option<Decision>> {
-        if self.is_pressed(report) {
-            return Ok(None);
-        }
+    /// Decides and carries out what was decided.
+    fn decide_and_act(&mut self, snapshot: &Snapshot, report: &mut Report) -> Result<Decision> {
         let mut decision = self.decide(snapshot);
         report.cost.charge(Work::Decide);
         // What is queued from now on is not what was given up.
         self.keep_leases(report)?;
         self.note_statements(report);
         decision.generation = self.carry_out(snapshot, &decision, report);
-        Ok(Some(decision))
+        Ok(decision)
     }
 
     /// Lets an interval pass, looking at samples and moving pages meanwhile, unless the run ends in it.
@@ -348,7 +346,8 @@ impl Agent {
         turned
     }
 
-    fn sense(&mut self, report: &mut Report) -> Result<Snapshot> {
+    /// What is known now; under memory pressure no pages can be moved.
+    fn sense(&mut self, is_pressed: bool, report: &mut Report) -> Result<Snapshot> {
         // CPU times are since the last look, which was before the last decision and all that came of it.
         let start_ns = self.observed_ns;
         let accounts = self.observe_tasks(report)?;
@@ -357,7 +356,8 @@ impl Agent {
         let (cooldowns, mover, stuck) = (&self.cooldowns, &self.mover, &self.stuck);
         let mut snapshot = self.sensor.snapshot(&self.topology, accounts, start_ns, now_ns, |group, bytes| {
             let cooling = mover.is_held(group, bytes, now_ns) || cooldowns.is_group_cooling(group, bytes, now_ns);
-            cooling.then_some(Unmovable::Cooldown).or_else(|| stuck.why(group, bytes, now_ns))
+            let resting = cooling.then_some(Unmovable::Cooldown).or_else(|| stuck.why(group, bytes, now_ns));
+            resting.or(is_pressed.then_some(Unmovable::MemoryPressure))
         });
         snapshot.page_move_ns = mover.cost_ns_per_page();
         snapshot.huge_page_move_ns = mover.cost_ns_per_huge_page();

@@ -169,6 +169,8 @@ pub struct ProcessView {
     pub hugetlb_mib: u64,
     #[stat(desc = "known memory that stays for a while because it was moved, or moved back, lately [MiB]")]
     pub resting_mib: u64,
+    #[stat(desc = "known memory that stays until the machine is not short of memory any more [MiB]")]
+    pub waiting_mib: u64,
     #[stat(desc = "busy threads by node")]
     pub busy_threads: Vec<u64>,
 }

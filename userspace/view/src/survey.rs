@@ -188,6 +188,7 @@ impl KnownPages {
                 Unmovable::Bound => &mut process.bound_mib,
                 Unmovable::HugeTlb => &mut process.hugetlb_mib,
                 Unmovable::Cooldown => &mut process.resting_mib,
+                Unmovable::MemoryPressure => &mut process.waiting_mib,
             } = mib(pages);
         }
     }
@@ -343,13 +344,14 @@ mod tests {
             because(Unmovable::Shared, [512, 256]),
             because(Unmovable::HugeTlb, [512, 0]),
             because(Unmovable::Cooldown, [0, 256]),
+            because(Unmovable::MemoryPressure, [0, 512]),
             PageGroup { id: GroupId { process: ProcessId(2), start: 0 }, ..because(Unmovable::Bound, [256, 0]) },
             group(1, [256, 0]),
         ];
         let survey = survey(&snapshot(vec![thread(1, 1, 0, None, &[])], groups));
         let process = &survey.processes[0];
-        assert_eq!((process.shared_mib, process.hugetlb_mib, process.resting_mib), (4, 2, 1));
-        assert_eq!((process.pinned_mib, process.bound_mib, process.known_mib.iter().sum::<u64>()), (0, 0, 8));
+        assert_eq!((process.shared_mib, process.hugetlb_mib, process.resting_mib, process.waiting_mib), (4, 2, 1, 2));
+        assert_eq!((process.pinned_mib, process.bound_mib, process.known_mib.iter().sum::<u64>()), (0, 0, 10));
     }
 
     #[test]

@@ -18,7 +18,7 @@ impl Agent {
         self.note_outcomes(outcomes, report);
     }
 
-    /// Whether no page would move now, for memory pressure: half of a plan would be left.
+    /// Whether no page would move now, for memory pressure: plans are for threads alone meanwhile.
     pub(super) fn is_pressed(&mut self, report: &mut Report) -> bool {
         let notices = self.memory.look_ahead(self.mover.as_mut(), monotonic_ns());
         tell(notices, report);

@@ -11,13 +11,14 @@ use crate::columns::Column;
 use crate::scales::{Scale, scales};
 
 /// In the order of their numbers in the file.
-const UNMOVABLE: [Option<Unmovable>; 6] = [
+const UNMOVABLE: [Option<Unmovable>; 7] = [
     None,
     Some(Unmovable::Cooldown),
     Some(Unmovable::Shared),
     Some(Unmovable::Pinned),
     Some(Unmovable::Bound),
     Some(Unmovable::HugeTlb),
+    Some(Unmovable::MemoryPressure),
 ];
 
 /// The rules that values of this interval follow.
