@@ -196,10 +196,17 @@ fn why(failed: io::Result<Lending>) -> Ended {
 impl<S: MovePages, A: Attention> PageMover for KernelMover<S, A> {
     fn follow(&mut self, programs: &Programs) -> Vec<Outcome> {
         let (before, gone) = self.programs.replace(programs);
+        if gone.is_empty() {
+            return Vec::new();
+        }
         self.log.forget(|process| gone.contains(&process));
         let stopped = self.take(|job| gone.contains(&job.outcome.group.process));
-        let how = |job: &Job| how_left(&self.system, &before, job.outcome.group.process);
-        stopped.into_iter().map(|job| (how(&job), job)).map(|(how, job)| job.finish(how, &self.system).0).collect()
+        let how = how_left(&self.system, &before, stopped.iter().map(|job| job.outcome.group.process));
+        stopped
+            .into_iter()
+            .map(|job| (how[&job.outcome.group.process], job))
+            .map(|(how, job)| job.finish(how, &self.system).0)
+            .collect()
     }
 
     fn enqueue(&mut self, wanted: PageMove, now_ns: u64, cooldowns: &Cooldowns) -> Result<(), Refused> {

@@ -116,10 +116,17 @@ struct Taken {
 impl<S: MovePages> PageMover for Mover<S> {
     fn follow(&mut self, programs: &Programs) -> Vec<Outcome> {
         let (before, gone) = self.programs.replace(programs);
+        if gone.is_empty() {
+            return Vec::new();
+        }
         self.log.forget(|process| gone.contains(&process));
         let stopped = self.take(|job| gone.contains(&job.outcome.group.process));
-        let how = |job: &Job| how_left(&self.system, &before, job.outcome.group.process);
-        stopped.into_iter().map(|job| (how(&job), job)).map(|(how, job)| job.finish(how)).collect()
+        let how = how_left(&self.system, &before, stopped.iter().map(|job| job.outcome.group.process));
+        stopped
+            .into_iter()
+            .map(|job| (how[&job.outcome.group.process], job))
+            .map(|(how, job)| job.finish(how))
+            .collect()
     }
 
     fn enqueue(&mut self, wanted: PageMove, now_ns: u64, cooldowns: &Cooldowns) -> Result<(), Refused> {
@@ -227,7 +234,8 @@ impl<S: MovePages> PageMover for Mover<S> {
     }
 
     fn queued_of(&self, generation: Generation) -> Vec<(GroupId, NodeId)> {
-        let its = self.lanes.values().flat_map(Lane::iter).filter(|job| job.is_of_plan(generation));
+        let its =
+            self.lanes.values().flat_map(Lane::iter).filter(|job| job.is_of_plan(generation) && !job.has_waited());
         its.map(|job| (job.outcome.group, job.outcome.to)).collect()
     }
 

@@ -104,7 +104,7 @@ pub trait PageMover {
     /// Whether anything is still on its way back, of plans that were undone.
     fn is_returning(&self) -> bool;
 
-    /// The groups of the plan `generation` that have not ended, with where they go.
+    /// The groups of the plan `generation` that have not ended, with where they go, but for those of which only busy pages are left.
     fn queued_of(&self, generation: Generation) -> Vec<(GroupId, NodeId)>;
 
     /// Call time per page that moved by itself, over those that moved lately; `None` until some did.

@@ -60,10 +60,16 @@ impl Told {
     }
 }
 
-/// How moves of a process end that runs no program any more which may be moved: it is gone, unless it runs the one of `before`.
-pub(crate) fn how_left(system: &impl MovePages, before: &Programs, process: ProcessId) -> Ended {
-    let still_runs = system.program(process).is_some_and(|program| before.get(process) == Some(program));
-    if still_runs { Ended::Cancelled } else { Ended::ProcessGone }
+/// How moves of processes end that run no program any more which may be moved: each is gone, unless it runs the one of `before`.
+pub(crate) fn how_left(
+    system: &impl MovePages,
+    before: &Programs,
+    processes: impl IntoIterator<Item = ProcessId>,
+) -> BTreeMap<ProcessId, Ended> {
+    let still_runs = |process| system.program(process).is_some_and(|program| before.get(process) == Some(program));
+    let how = |process| if still_runs(process) { Ended::Cancelled } else { Ended::ProcessGone };
+    let processes: BTreeSet<ProcessId> = processes.into_iter().collect();
+    processes.into_iter().map(|process| (process, how(process))).collect()
 }
 
 #[cfg(test)]

@@ -107,6 +107,8 @@ pub struct Agent {
     trial: Option<Trial>,
     /// The plan before it, if it was kept when what was known of accesses was mostly of before it, and no other one came since.
     kept: Option<Trial>,
+    /// When a plan was last undone.
+    undone_ns: u64,
     talk: Talk,
     pace: Pace,
     rest: Rest,
@@ -163,6 +165,7 @@ impl Agent {
             programs: ProgramWatch::new(Path::new("/proc")),
             trial: None,
             kept: None,
+            undone_ns: 0,
             talk: Talk::new(monotonic_ns()),
             pace: Pace::new(config.interval, is_quick),
             rest: Rest::new(config.cooldown, is_quick, COOLDOWNS),
@@ -243,7 +246,7 @@ impl Agent {
             let waits = self.pace.waits_for_more(hardly_seen, just_began(&snapshot));
             let knows_enough = self.patience.is_enough(&snapshot) && !waits;
             // What was undone is where it was only once it has gone back: a plan made before would bring it back again.
-            let is_settled = !undone && self.trial.is_none() && !self.mover.is_returning();
+            let is_settled = !undone && self.trial.is_none() && !self.is_going_back();
             let may_decide = is_settled && knows_enough;
             let decision = if may_decide { Some(self.decide_and_act(&snapshot, report)?) } else { None };
             self.renew_leases(report)?;

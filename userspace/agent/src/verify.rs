@@ -71,7 +71,7 @@ pub enum Moves {
 
 /// After so long page moves that are still under way are planned anew: nothing else is decided meanwhile, and what paid when the
 /// plan was made may not pay any more.
-const LONGEST_NS: u64 = 10_000_000_000;
+pub const LONGEST_NS: u64 = 10_000_000_000;
 
 impl Moves {
     /// Where so many groups are queued still, so long after the plan was made.

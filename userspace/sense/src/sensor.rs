@@ -199,7 +199,8 @@ impl Sensor {
         self.managed = managed;
     }
 
-    /// Drops what was seen of the memory of processes that have ended or run another program since.
+    /// Drops what was seen of the memory of processes that have ended or run another program since. What is known of their threads,
+    /// as how often they access memory, goes when these end.
     pub fn forget(&mut self, gone: &BTreeSet<ProcessId>) {
         let stays = |process| !gone.contains(&process);
         self.pending.accesses.retain(|seen| stays(seen.access.process));

@@ -2,9 +2,9 @@
 //! Which threads place memory by a policy of their own (set_mempolicy(2)), from /proc/PID/task/TID/numa_maps.
 //!
 //! Problem: of regions that have no policy, numa_maps of a process shows that of the main thread, but each thread's pages
-//! come by its own. Mechanism: that of a thread shows the thread's. A short read makes the kernel walk the first region only,
-//! which mostly is a small part of the program's file: some 8 us. Nothing is read where that one is large, or is bound itself
-//! and so tells nothing of the thread.
+//! come by its own. Mechanism: that of a thread shows the thread's. A read of no more than the first line makes the kernel walk the
+//! first region only, which mostly is a small part of the program's file: some 8 us. Nothing is read where that one is large, or
+//! is bound itself and so tells nothing of the thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -16,6 +16,8 @@ use crate::regions::{POLICY_INTERVAL_NS, POLICY_RENEWAL_NS, Region, names_nodes}
 
 /// A first region that is larger is not walked for a thread's sake: 4096 pages take about 0.1 ms.
 const MOST_BYTES: u64 = 16 << 20;
+/// No line is shorter: an address, a policy, and the end. A read that asks for more makes the kernel walk the next region too.
+const SHORTEST_LINE: usize = "00010000 local\n".len();
 /// The start of a line: an address, and a policy up to its nodes.
 const LINE_BYTES: usize = 64;
 
@@ -65,8 +67,16 @@ fn tells(first: &Region) -> bool {
 
 /// The start of the first line of a thread's numa_maps.
 fn line(process: ProcessId, thread: ThreadId) -> io::Result<String> {
+    let mut file = File::open(format!("/proc/{}/task/{}/numa_maps", process.0, thread.tid))?;
     let mut bytes = [0; LINE_BYTES];
-    let read = File::open(format!("/proc/{}/task/{}/numa_maps", process.0, thread.tid))?.read(&mut bytes)?;
+    let mut read = file.read(&mut bytes[..SHORTEST_LINE])?;
+    // What is left of the line is there already, however little is asked for at a time.
+    while (1..LINE_BYTES).contains(&read) && bytes[read - 1] != b'\n' {
+        match file.read(&mut bytes[read..=read])? {
+            0 => break,
+            one => read += one,
+        }
+    }
     Ok(String::from_utf8_lossy(&bytes[..read]).into_owned())
 }
 

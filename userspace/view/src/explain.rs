@@ -154,8 +154,8 @@ fn plan_in_words(plan: &PlanView) -> String {
         None => "did not say what it would save".to_owned(),
     };
     let saved = match plan.measured_gain_ns_per_s.0 {
-        Some(ns) if ns >= 0.0 => format!(" and saved {:.3}", ns / 1e9),
-        Some(ns) => format!(" and cost {:.3} more", -ns / 1e9),
+        Some(ns) if ns >= 0.0 => format!(" and saved {:.3} s", ns / 1e9),
+        Some(ns) => format!(" and cost {:.3} s more", -ns / 1e9),
         None => String::new(),
     };
     let many = if plan.moves == 1 { "1 move".to_owned() } else { format!("{} moves", plan.moves) };
@@ -270,13 +270,13 @@ mod tests {
         }];
         let text = said(&status, &moved);
         assert!(text.contains("It was moved 12 s ago from node 2 to node 0: memory is there."), "{text}");
-        let plan = "That plan (3 moves) should save 0.500 s of stall per second and saved 0.420; an access took 200 ns before and \
+        let plan = "That plan (3 moves) should save 0.500 s of stall per second and saved 0.420 s; an access took 200 ns before and \
                     150 ns after (-25 %), where 140 ns were expected, and it was kept.";
         assert!(text.ends_with(plan), "{text}");
         status.plans[0].verdict = "undone".to_owned();
         status.plans[0].measured_gain_ns_per_s = Maybe(Some(-1e8));
         let undone = said(&status, &moved);
-        assert!(undone.contains("per second and cost 0.100 more; an access"), "{undone}");
+        assert!(undone.contains("per second and cost 0.100 s more; an access"), "{undone}");
         assert!(undone.ends_with("140 ns were expected, and it was undone."), "{undone}");
         status.plans[0].verdict = "trial".to_owned();
         assert!(said(&status, &moved).ends_with("it is still on trial."));

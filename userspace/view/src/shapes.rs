@@ -269,6 +269,8 @@ pub enum Superseding {
     TookLong,
     /// Leases ran out.
     LeasesRanOut,
+    /// Processes whose pages were to move ended, ran other programs, or were not managed any more.
+    ProcessesGone,
     /// The agent began anew: other settings, or another machine by hotplug.
     BeganAnew,
 }
@@ -281,6 +283,9 @@ impl Superseding {
             Self::MemoryPressure => "memory pressure held its pages up",
             Self::TookLong => "its pages took long to move, so that what was left of them was planned anew",
             Self::LeasesRanOut => "leases ran out before it was judged",
+            Self::ProcessesGone => {
+                "processes whose pages were to move ended or ran other programs before it was judged"
+            }
             Self::BeganAnew => {
                 "scx_tandem began anew, for other settings or as CPUs or memory came or went, before it was judged"
             }

@@ -154,6 +154,11 @@ impl Job {
         }
     }
 
+    /// Whether nothing but busy pages is left of it, which were tried before.
+    pub(super) fn has_waited(&self) -> bool {
+        self.retries > 0
+    }
+
     /// Whether it takes back what a plan moved.
     pub(super) fn is_way_back(&self) -> bool {
         self.outcome.purpose != Purpose::Plan

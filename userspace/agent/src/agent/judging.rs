@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Whether the plan under trial paid, and taking it back if it made things worse.
 
-use tandem_act::{Generation, PageMover};
-use tandem_policies::model::{GroupId, NodeIndex, Snapshot};
+use std::collections::BTreeSet;
+
+use tandem_act::{Generation, Outcome, PageMover};
+use tandem_policies::model::{GroupId, NodeIndex, ProcessId, Snapshot};
 use tandem_policies::phases;
 use tandem_sense::monotonic_ns;
-use tandem_view::PlanVerdict;
+use tandem_view::{PlanVerdict, Superseding};
 use tracing::warn;
 
 use super::{Agent, HOLD_COOLDOWNS};
 use crate::leases::busy;
 use crate::reasons::UNDONE;
 use crate::report::{Report, ThreadMove};
-use crate::verify::{Moves, Seen, Trial, Verdict};
+use crate::verify::{LONGEST_NS, Moves, Seen, Trial, Verdict};
 
 impl Agent {
     /// Looks at the plan under trial, or once more at one that was kept, and undoes it if it made things worse; returns whether it
@@ -33,8 +35,10 @@ impl Agent {
         if self.end_trial(&trial, verdict, seen, report) {
             return true;
         }
-        let stopped = self.mover.stop(trial.generation, monotonic_ns(), &mut self.cooldowns);
-        self.note_outcomes(stopped, report);
+        if matches!(verdict, Verdict::Superseded(_)) {
+            let stopped = self.mover.stop(trial.generation, monotonic_ns(), &mut self.cooldowns);
+            self.note_outcomes(stopped, report);
+        }
         if matches!(verdict, Verdict::Keep { .. }) && !trial.is_known(monotonic_ns()) {
             self.kept = Some(trial);
         } else {
@@ -43,12 +47,33 @@ impl Agent {
         false
     }
 
+    /// What has the numbers and addresses of processes that are `gone` is not what plans moved. The one under trial is left without a
+    /// verdict if moves of it were `stopped`; the one that was kept is not judged again.
+    pub(super) fn leave_plans_of(&mut self, gone: &BTreeSet<ProcessId>, stopped: &[Outcome], report: &mut Report) {
+        self.kept.take_if(|kept| kept.changed.groups.keys().any(|group| gone.contains(&group.process)));
+        if let Some(trial) = &mut self.trial {
+            trial.changed.groups.retain(|group, _| !gone.contains(&group.process));
+        }
+        let was_stopped = |trial: &mut Trial| stopped.iter().any(|outcome| outcome.generation == trial.generation);
+        if let Some(trial) = self.trial.take_if(was_stopped) {
+            report.supersede(trial.generation.0, Superseding::ProcessesGone);
+        }
+    }
+
+    /// Whether what was undone is still going back, for as long as a plan may take to move. Then it is planned anew with what is
+    /// where by now, as it is while memory pressure holds all moves up.
+    pub(super) fn is_going_back(&self) -> bool {
+        let is_long = monotonic_ns().saturating_sub(self.undone_ns) >= LONGEST_NS;
+        self.mover.is_returning() && !self.mover.is_paused() && !is_long
+    }
+
     /// Looks once more at the plan that was kept, if there has been no other one since and enough is known by now. Where the program
     /// went on to another phase nothing more is to be learnt of it.
     fn verify_again(&mut self, snapshot: &Snapshot, new_phase: bool, report: &mut Report) -> bool {
         let Some(kept) = self.kept.take_if(|kept| new_phase || kept.is_known(monotonic_ns())) else { return false };
         let seen = Seen::of(snapshot, &kept.changed, &[]);
-        if !new_phase && self.end_trial(&kept, kept.judge_again(seen), seen, report) {
+        // Where nothing is known any more what was measured at first stands.
+        if !new_phase && seen.after.is_some() && self.end_trial(&kept, kept.judge_again(seen), seen, report) {
             return true;
         }
         self.mover.forget_before(Generation(kept.generation.0 + 1));
@@ -81,6 +106,7 @@ impl Agent {
     fn undo(&mut self, trial: &Trial, report: &mut Report) {
         warn!(event = "undo", "the last plan did not pay: undoing it");
         let now_ns = monotonic_ns();
+        self.undone_ns = now_ns;
         let hold_ns = self.config.cooldown.as_nanos() as u64 * HOLD_COOLDOWNS;
         let generation = self.generation.advance();
         for &(thread, node) in &trial.changed.threads {

@@ -27,6 +27,7 @@ impl Agent {
 
     /// Gives up what is queued, and the plan that it belongs to: leases ran out, so threads are elsewhere than it counts on.
     pub(super) fn give_up_moves(&mut self, report: &mut Report) {
+        self.kept = None;
         // What is on its way back is better off there wherever its threads are.
         let cancelled = self.mover.stop_plans(monotonic_ns(), &mut self.cooldowns);
         let queued = cancelled.len();

@@ -68,10 +68,11 @@ impl Agent {
                 stopped.len()
             );
         }
-        self.note_outcomes(stopped, report);
         if gone.is_empty() {
             return;
         }
+        self.leave_plans_of(&gone, &stopped, report);
+        self.note_outcomes(stopped, report);
         forget(&gone, &mut self.cooldowns, &mut self.stuck, &mut self.rest);
         self.sensor.forget(&gone);
         self.control_groups.keep(|process| !gone.contains(&ProcessId(process)));
