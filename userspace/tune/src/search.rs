@@ -77,7 +77,12 @@ pub struct Runs {
 impl Runs {
     /// Its runs, if each one ended.
     pub fn sample(&self) -> Option<Sample> {
-        if self.failure.is_some() || self.slower_than.is_some() { None } else { Sample::new(&self.seconds) }
+        if self.has_ended_badly() { None } else { Sample::new(&self.seconds) }
+    }
+
+    /// Whether it runs no more.
+    fn has_ended_badly(&self) -> bool {
+        self.failure.is_some() || self.slower_than.is_some()
     }
 
     /// Median in s, if each run ended.
@@ -102,7 +107,7 @@ pub enum End {
 /// What the search found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
-    /// The candidate with the least median, among those with the most runs.
+    /// The candidate with the least median, among those that were left in the end.
     pub best: Option<usize>,
     /// By candidate.
     pub runs: Vec<Runs>,
@@ -146,34 +151,31 @@ pub fn search(
 ) -> Result<Found> {
     let mut race = Race { runs: vec![Runs::default(); candidates], settings: *settings, reference };
     let mut survivors: Vec<usize> = (0..candidates).collect();
-    let (mut had, mut goal) = (0, if settings.exhaustive { settings.repeats } else { 1 });
+    let mut goal = if settings.exhaustive { settings.repeats } else { 1 };
     loop {
-        readings.ahead(&race.runs_to(&survivors, goal), race.limit_s())?;
-        for &candidate in &survivors {
-            if !race.bring_to(candidate, goal, &mut readings)? {
-                // Where nobody is dropped, who had its turn in this round was no better than the others.
-                return Ok(race.found(End::Stopped, (candidates <= settings.few).then_some(had)));
-            }
-        }
+        let is_through = race.bring_to(&survivors, goal, &mut readings)?;
         survivors.retain(|&candidate| race.runs[candidate].sample().is_some());
-        let Some(best) = race.best(&survivors) else { return Ok(race.found(End::NoneWorks, None)) };
+        if !is_through {
+            return Ok(race.found(End::Stopped, &survivors));
+        }
+        let Some(best) = race.best(&survivors) else { return Ok(race.found(End::NoneWorks, &[])) };
         if settings.exhaustive {
-            return Ok(race.found(End::Decided, None));
+            return Ok(race.found(End::Decided, &survivors));
         }
         if goal >= FEWEST {
             survivors = race.not_worse(&survivors, best);
         }
         let rivals = survivors.iter().filter(|&&one| one != best).count();
         if goal >= settings.repeats || (rivals == 0 && goal >= FEWEST) {
-            return Ok(race.found(End::Decided, None));
+            return Ok(race.found(End::Decided, &survivors));
         }
         if goal >= FEWEST && race.all_near(&survivors, best) {
-            return Ok(race.found(End::Near, None));
+            return Ok(race.found(End::Near, &survivors));
         }
         if candidates > settings.few {
             survivors = race.best_of(survivors);
         }
-        (had, goal) = (goal, (goal * 2).min(settings.repeats));
+        goal = (goal * 2).min(settings.repeats);
     }
 }
 
@@ -200,11 +202,20 @@ struct Race {
 }
 
 impl Race {
-    /// Runs a candidate until it has `goal` runs or fails; false if a reading says to stop.
-    fn bring_to(&mut self, candidate: usize, goal: usize, readings: &mut impl Readings) -> Result<bool> {
-        while self.runs[candidate].seconds.len() < goal {
+    /// Runs candidates until each has `goal` runs or fails; false if a reading says to stop. They take turns: a slow minute of the
+    /// machine slows runs of all of them, not all runs of one.
+    fn bring_to(&mut self, candidates: &[usize], goal: usize, readings: &mut impl Readings) -> Result<bool> {
+        let lacks = |runs: &Runs, attempt: usize| runs.seconds.len() <= attempt;
+        let turns: Vec<(usize, usize)> = (0..goal)
+            .flat_map(|attempt| candidates.iter().map(move |&candidate| (candidate, attempt)))
+            .filter(|&(candidate, attempt)| lacks(&self.runs[candidate], attempt))
+            .collect();
+        readings.ahead(&turns, self.limit_s())?;
+        for (candidate, attempt) in turns {
+            if self.runs[candidate].has_ended_badly() {
+                continue;
+            }
             let limit = if Some(candidate) == self.reference { None } else { self.limit_s() };
-            let attempt = self.runs[candidate].seconds.len();
             let runs = &mut self.runs[candidate];
             match readings.read(candidate, attempt, limit)? {
                 Reading::Seconds(seconds) => runs.seconds.push(seconds),
@@ -214,18 +225,8 @@ impl Race {
                 Reading::Failed(why) => runs.failure = Some(why),
                 Reading::Stop => return Ok(false),
             }
-            if self.runs[candidate].sample().is_none() {
-                break;
-            }
         }
         Ok(true)
-    }
-
-    /// What brings these candidates to `goal` runs each.
-    fn runs_to(&self, candidates: &[usize], goal: usize) -> Vec<(usize, usize)> {
-        let of =
-            |&candidate: &usize| (self.runs[candidate].seconds.len()..goal).map(move |attempt| (candidate, attempt));
-        candidates.iter().flat_map(of).collect()
     }
 
     /// When a run is stopped, in s.
@@ -279,16 +280,9 @@ impl Race {
         survivors
     }
 
-    /// The best of those that went furthest, or that have so many runs at `least`.
-    fn found(self, end: End, least: Option<usize>) -> Found {
-        let known: Vec<usize> = (0..self.runs.len()).filter(|&one| self.runs[one].sample().is_some()).collect();
-        // Few runs claim more than they know: whoever went further was better when both had as many.
-        let most =
-            known.iter().filter(|&&one| Some(one) != self.reference).map(|&one| self.runs[one].seconds.len()).max();
-        let least = least.or(most);
-        let far = |one: &&usize| Some(self.runs[**one].seconds.len()) >= least;
-        let finalists: Vec<usize> = known.iter().filter(far).copied().collect();
-        Found { best: self.best(&finalists), runs: self.runs, end }
+    /// The best of those that are left: few runs claim more than they know, and who went further was better when both had as many.
+    fn found(self, end: End, survivors: &[usize]) -> Found {
+        Found { best: self.best(survivors), runs: self.runs, end }
     }
 }
 

@@ -111,6 +111,23 @@ fn an_exhaustive_search_runs_everybody_to_the_end() {
     assert_eq!((found.end, expected_runs(10, &settings)), (End::Decided, 50));
 }
 
+/// Where all are equal, and for ten runs in a row, whenever these begin, the machine is a third slower.
+#[test]
+fn a_slow_spell_of_the_machine_makes_no_candidate_better_than_another() {
+    for (begin, exhaustive) in (0..40).flat_map(|begin| [(begin, false), (begin, true)]) {
+        let settings = Settings { exhaustive, ..Settings::default() };
+        let mut runs = 0;
+        let found = search(4, Some(0), &settings, |_: usize, _: usize, _: Option<f64>| {
+            runs += 1;
+            Ok(Reading::Seconds(if (begin..begin + 10).contains(&(runs - 1)) { 1.3 } else { 1.0 }))
+        });
+        let samples: Vec<Sample> = found.unwrap().runs.iter().map(|runs| runs.sample().unwrap()).collect();
+        let is_better =
+            |one: &Sample| Comparison::of(one, &samples[0]).verdict(Better::Lower) == Verdict::Better;
+        assert!(!samples.iter().any(is_better), "from run {begin} on, exhaustive: {exhaustive}: {samples:?}");
+    }
+}
+
 #[test]
 fn equal_candidates_end_before_they_have_all_their_runs() {
     let table = Table::around(&[1.0; 6], 0.005, 1);
