@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use tandem_ab::statistics::{Better, Comparison, Verdict, median};
+use tandem_ab::statistics::{Better, Verdict, median};
 
 use crate::apart::{self, RegionResult};
 use crate::plan::{ENOUGH, MEASURED, Plan, RegionSeats, Turns, WARM_UP};
@@ -409,8 +409,7 @@ impl Tuning<'_> {
         let race = self.race(&plans, usual_s, &mut regions);
         let found = search::search(plans.len(), Some(0), &self.session.settings, race)?;
         let is_better = |&one: &usize| {
-            let samples = found.runs[one].sample().zip(found.runs[0].sample());
-            samples.is_some_and(|(one, single)| Comparison::of(&one, &single).verdict(Better::Lower) == Verdict::Better)
+            found.compared(one, 0).is_some_and(|known| known.verdict(Better::Lower) == Verdict::Better)
         };
         let chosen = found.best.filter(|&best| best != 0).filter(is_better);
         let one_by_one = OneByOne { contenders, found, regions, chosen };

@@ -198,7 +198,7 @@ mod tests {
         let single = Contender { plan: None, predicted_s: None, way: String::new() };
         let contenders = vec![single, Contender { plan: Some(plan), predicted_s: Some(2.5), way: "in place".into() }];
         let of_plans = vec![runs[best].clone(), testing::runs(&[2.25, 2.75])];
-        let found = Found { best: Some(0), runs: of_plans, end: End::Decided };
+        let found = Found { best: Some(0), runs: of_plans, end: End::Decided, choice: testing::CHOICE };
         let outcome = Outcome {
             notes: vec!["a note with <i>".into()],
             one_by_one: Some(OneByOne { contenders, found, regions: vec![], chosen: None }),

@@ -7,11 +7,16 @@
 //! From four runs on intervals decide too: who is worse than the best with 95 % confidence runs no more, and when all that
 //! are left are within [`Settings::near`] of the best, with confidence, it is over. Few configurations
 //! ([`Settings::few`]) are searched exhaustively: only intervals end their runs. The same readings give the same search.
+//! Which runs tell how much faster the best one is than the reference, and are made for that: `evidence`.
 //!
 //! Terms: *candidate*: index of a configuration; *reading*: one run's result; *survivor*: still in the race.
 
+mod evidence;
+
 use anyhow::Result;
 use tandem_ab::statistics::{Better, Comparison, Sample, Verdict};
+
+pub use evidence::Choice;
 
 /// One of so many goes on to the next round.
 const ONE_OF: usize = 5;
@@ -113,6 +118,8 @@ pub struct Found {
     pub runs: Vec<Runs>,
     /// How it ended.
     pub end: End,
+    /// By what it is the best.
+    pub choice: Choice,
 }
 
 /// Who runs candidates.
@@ -149,8 +156,9 @@ pub fn search(
     settings: &Settings,
     mut readings: impl Readings,
 ) -> Result<Found> {
-    let mut race = Race { runs: vec![Runs::default(); candidates], settings: *settings, reference };
     let mut survivors: Vec<usize> = (0..candidates).collect();
+    let choice = Choice::of(0, &survivors, reference);
+    let mut race = Race { runs: vec![Runs::default(); candidates], settings: *settings, reference, choice };
     let mut goal = if settings.exhaustive { settings.repeats } else { 1 };
     loop {
         let is_through = race.bring_to(&survivors, goal, &mut readings)?;
@@ -167,13 +175,14 @@ pub fn search(
         }
         let rivals = survivors.iter().filter(|&&one| one != best).count();
         if goal >= settings.repeats || (rivals == 0 && goal >= FEWEST) {
-            return Ok(race.found(End::Decided, &survivors));
+            return race.confirmed(End::Decided, survivors, &mut readings);
         }
         if goal >= FEWEST && race.all_near(&survivors, best) {
-            return Ok(race.found(End::Near, &survivors));
+            return race.confirmed(End::Near, survivors, &mut readings);
         }
         if candidates > settings.few {
             survivors = race.best_of(survivors);
+            race.choice = race.choice.or(Choice::of(goal, &survivors, reference));
         }
         goal = (goal * 2).min(settings.repeats);
     }
@@ -196,9 +205,11 @@ pub fn expected_runs(candidates: usize, settings: &Settings) -> usize {
 }
 
 struct Race {
+    /// By candidate.
     runs: Vec<Runs>,
     settings: Settings,
     reference: Option<usize>,
+    choice: Choice,
 }
 
 impl Race {
@@ -282,7 +293,7 @@ impl Race {
 
     /// The best of those that are left: few runs claim more than they know, and who went further was better when both had as many.
     fn found(self, end: End, survivors: &[usize]) -> Found {
-        Found { best: self.best(survivors), runs: self.runs, end }
+        Found { best: self.best(survivors), runs: self.runs, end, choice: self.choice }
     }
 }
 

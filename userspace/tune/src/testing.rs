@@ -8,7 +8,7 @@ use tandem_machine::MachineFile;
 use tandem_policies::model::Topology;
 
 use crate::launch::Seen;
-use crate::search::{End, Found, Runs, Settings};
+use crate::search::{Choice, End, Found, Runs, Settings};
 use crate::session::{AT_BIRTH, Outcome, Runner, Session, Trial};
 use crate::space::{Configuration, PagePlacement, ThreadPlacement};
 use crate::store::Store;
@@ -62,6 +62,9 @@ pub fn trial(seen: Seen) -> Trial {
     Trial { seen, last_words: String::new(), moved_pages: None }
 }
 
+/// That all runs are evidence, of one candidate besides the reference.
+pub const CHOICE: Choice = Choice { runs: 0, among: 1 };
+
 /// Runs that took so long.
 pub fn runs(seconds: &[f64]) -> Runs {
     Runs { seconds: seconds.to_vec(), ..Runs::default() }
@@ -71,7 +74,7 @@ pub fn runs(seconds: &[f64]) -> Runs {
 pub fn outcome(configurations: &[Configuration], best: usize, runs: Vec<Runs>) -> Outcome {
     Outcome {
         candidates: std::iter::once(None).chain(configurations.iter().copied().map(Some)).collect(),
-        found: Found { best: Some(best), runs, end: End::Decided },
+        found: Found { best: Some(best), runs, end: End::Decided, choice: CHOICE },
         pages_alike: vec![],
         regions: vec![],
         notes: vec![],

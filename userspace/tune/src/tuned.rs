@@ -10,7 +10,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
-use tandem_ab::statistics::{Better, Comparison, Verdict};
+use tandem_ab::statistics::{Better, Comparison, Sample, Verdict};
 
 use crate::apart::{self, RegionResult, regions};
 use crate::first_touch::{Bimodal, Remedy};
@@ -53,7 +53,7 @@ pub struct Measured {
     pub failure: Option<String>,
 }
 
-/// How much faster the best configuration is.
+/// How much faster the best configuration is, by runs that did not choose it (`search/evidence.rs`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Evidence {
@@ -72,6 +72,27 @@ pub struct Evidence {
     /// After how many entries of its parallel regions each run was ended, if runs were not whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_entries: Option<u64>,
+}
+
+impl Evidence {
+    /// That of what is best of all; `None` where that is the program as it is, or this gave no time.
+    fn of(outcome: &Outcome) -> Option<Self> {
+        let by_region = outcome.one_by_one.as_ref().and_then(|all| Some((&all.found, all.chosen?)));
+        let (found, best) = by_region.or_else(|| Some((&outcome.found, outcome.best()?.1)))?;
+        let seconds = [outcome.found.evidence(0)?, found.evidence(best)?];
+        let [as_it_is, tuned] = seconds.map(Sample::new);
+        let (as_it_is, tuned) = (as_it_is?, tuned?);
+        let known = Comparison::among(&as_it_is, &tuned, found.choice.among);
+        Some(Self {
+            as_it_is_s: as_it_is.median(),
+            tuned_s: tuned.median(),
+            speed_up: known.ratio,
+            interval: known.interval.into(),
+            runs: seconds.map(<[f64]>::len),
+            complete: matches!(outcome.found.end, crate::search::End::Decided | crate::search::End::Near),
+            first_entries: outcome.first_entries,
+        })
+    }
 }
 
 /// A result.
@@ -113,19 +134,6 @@ impl Tuned {
     pub fn new(subject: Subject, outcome: &Outcome) -> Self {
         let runs = &outcome.found.runs;
         let best = outcome.plan();
-        let evidence = best.as_ref().and_then(|(_, best)| {
-            let (as_it_is, tuned) = (runs[0].sample()?, best.sample()?);
-            let known = Comparison::of(&as_it_is, &tuned);
-            Some(Evidence {
-                as_it_is_s: as_it_is.median(),
-                tuned_s: tuned.median(),
-                speed_up: known.ratio,
-                interval: known.interval.into(),
-                runs: [&runs[0], best].map(|runs| runs.seconds.len()),
-                complete: matches!(outcome.found.end, crate::search::End::Decided | crate::search::End::Near),
-                first_entries: outcome.first_entries,
-            })
-        });
         let ran = outcome.candidates.iter().zip(runs).filter(|(_, runs)| **runs != crate::search::Runs::default());
         let mut measured: Vec<Measured> = ran.map(|(one, runs)| measured(name(one.as_ref()), runs)).collect();
         measured.extend(outcome.one_by_one.iter().flat_map(measured_plans));
@@ -139,7 +147,7 @@ impl Tuned {
             configuration: best.as_ref().map(|(plan, _)| plan.base),
             seats: best.map(|(plan, _)| plan.regions).unwrap_or_default(),
             page_map: outcome.page_map.clone(),
-            evidence,
+            evidence: Evidence::of(outcome),
             notes: outcome.notes.clone(),
             first_touch: outcome.bimodal.clone(),
             regions: regions(outcome),

@@ -51,7 +51,7 @@ fn a_plan_for_single_regions_is_read_back_with_its_evidence_and_predictions() {
     let contenders = vec![contender(&base.into(), None), contender(&plan, Some(1.05))];
     let seconds = vec![1.0, 1.1, 1.025];
     let runs = vec![outcome.found.runs[1].clone(), runs(&seconds)];
-    let found = Found { best: Some(1), runs, end: End::Decided };
+    let found = Found { best: Some(1), runs, end: End::Decided, choice: testing::CHOICE };
     outcome.one_by_one = Some(OneByOne { contenders, found, regions: vec![], chosen: Some(1) });
     let tuned = Tuned::new(subject(), &outcome);
     fs::write(&path, tuned.text().unwrap()).unwrap();
