@@ -181,10 +181,11 @@ impl Tuning<'_> {
     /// # Errors
     /// The program cannot be run, or the store not be used.
     pub fn tune(&mut self) -> Result<Option<OneByOne>> {
-        let regions = self.long_enough(apart::regions(self.outcome));
-        if regions.len() < 2 {
+        let all = apart::regions(self.outcome);
+        if all.len() < 2 {
             return Ok(None);
         }
+        let regions = self.long_enough(all);
         let mut plans = Vec::new();
         for (base, candidate) in self.bases(&regions).into_iter().enumerate() {
             let Some(base_of) = self.base(candidate) else { continue };
@@ -197,10 +198,13 @@ impl Tuning<'_> {
                 }
                 tables.extend(self.measure(region, &base_of)?);
             }
-            let all = predicted(&base_of, &tables);
-            // Of a base in conflict the best plan is run, whatever was predicted of it.
-            let must = usize::from(base > 0);
-            plans.extend(all.into_iter().enumerate().map(|(place, one)| (place < must, one)));
+            // Of a base in conflict the best plan with seats of its own is run, whatever was predicted of it.
+            let mut must = base > 0;
+            plans.extend(predicted(&base_of, &tables).into_iter().map(|one| {
+                let is_run = must && one.plan.as_ref().is_some_and(Plan::is_by_region);
+                must &= !is_run;
+                (is_run, one)
+            }));
         }
         if self.session.stop.wished() {
             return Ok(None);
@@ -408,9 +412,8 @@ impl Tuning<'_> {
         let mut regions = vec![Vec::new(); plans.len()];
         let race = self.race(&plans, usual_s, &mut regions);
         let found = search::search(plans.len(), Some(0), &self.session.settings, race)?;
-        let is_better = |&one: &usize| {
-            found.compared(one, 0).is_some_and(|known| known.verdict(Better::Lower) == Verdict::Better)
-        };
+        let is_better =
+            |&one: &usize| found.compared(one, 0).is_some_and(|known| known.verdict(Better::Lower) == Verdict::Better);
         let chosen = found.best.filter(|&best| best != 0).filter(is_better);
         let one_by_one = OneByOne { contenders, found, regions, chosen };
         self.notes.extend(accuracy(&one_by_one.predictions()));

@@ -344,6 +344,38 @@ fn turns_end_with_the_budget() {
     noted("there was no time to tune all regions one by one");
 }
 
+/// Of `a` an entry takes a third of a millisecond, whatever its seats.
+#[test]
+fn one_long_region_beside_a_short_one_gets_seats_of_its_own() {
+    let seconds = table(1);
+    let short = |name: &str, seats: &RegionSeats, base: &Configuration, entry: usize| {
+        if name == "a" { 3e-4 } else { seconds(name, seats, base, entry) }
+    };
+    let tuned = tuned(&Made::of(&short));
+    assert!(tuned.has_noted("a takes less than 0.5 ms an entry"), "{:?}", tuned.outcome().notes);
+    assert!(tuned.has_noted("b was measured in place"), "{:?}", tuned.outcome().notes);
+}
+
+/// Under a further base no seats gain anything, so that base itself is what is predicted first of it.
+#[test]
+fn of_a_further_base_a_plan_with_seats_runs_though_none_gains() {
+    let bases = [all_threads(2, PagePlacement::Interleave), all_threads(1, PagePlacement::Interleave)];
+    // On one node seats lose more than where `a` wants its pages.
+    let seconds = |name: &str, seats: &RegionSeats, base: &Configuration, _: usize| {
+        let pages = if (base.page_nodes == 2) == (name == "a") { 1.0 } else { 1.3 };
+        let own = if *seats == RegionSeats::from(bases[0]) { 1.0 } else { [1.6, 1.2][base.page_nodes - 1] };
+        1e-3 * pages * own * if base.page_placement == PagePlacement::Interleave { 1.0 } else { 1.1 }
+    };
+    let tuned = tuned(&Made::of(&seconds));
+    assert!(tuned.has_noted("with its pages elsewhere"), "{:?}", tuned.outcome().notes);
+    let plans = tuned.one_by_one().contenders.iter().filter_map(|one| one.plan.as_ref());
+    let by_base = |base: &Configuration| plans.clone().filter(|plan| plan.is_by_region() && plan.base == *base).count();
+    let further = bases.iter().filter(|&&base| Some(base) != tuned.outcome().best().map(|(one, _)| one));
+    for base in further {
+        assert!(by_base(base) > 0, "{:?}", tuned.one_by_one().predictions());
+    }
+}
+
 /// Notes of conflicts in a program of which `a` is fastest under one configuration and `b` under the other one, whatever their seats.
 fn conflicts(a: Configuration, b: Configuration) -> usize {
     let seconds = |name: &str, _: &RegionSeats, base: &Configuration, _: usize| {
