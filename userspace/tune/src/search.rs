@@ -109,6 +109,13 @@ pub enum End {
     NoneWorks,
 }
 
+impl End {
+    /// Whether more runs would not have changed what was found.
+    pub fn is_decision(self) -> bool {
+        matches!(self, Self::Decided | Self::Near)
+    }
+}
+
 /// What the search found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {

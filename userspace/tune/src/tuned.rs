@@ -89,7 +89,7 @@ impl Evidence {
             speed_up: known.ratio,
             interval: known.interval.into(),
             runs: seconds.map(<[f64]>::len),
-            complete: matches!(outcome.found.end, crate::search::End::Decided | crate::search::End::Near),
+            complete: outcome.found.end.is_decision(),
             first_entries: outcome.first_entries,
         })
     }
@@ -100,6 +100,9 @@ impl Evidence {
 #[serde(deny_unknown_fields)]
 pub struct Tuned {
     version: u32,
+    /// Whether the search came to its end; older files say it of their evidence only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    complete: Option<bool>,
     /// What was tuned, and where.
     pub subject: Subject,
     /// The best one; the program as it is when there is none.
@@ -143,6 +146,7 @@ impl Tuned {
         measured.sort_by(|one, other| key(one).total_cmp(&key(other)));
         Self {
             version: VERSION,
+            complete: Some(outcome.found.end.is_decision()),
             subject,
             configuration: best.as_ref().map(|(plan, _)| plan.base),
             seats: best.map(|(plan, _)| plan.regions).unwrap_or_default(),
@@ -174,7 +178,8 @@ impl Tuned {
 
     /// Whether it is what a search came to at its end, as far as that is known.
     pub fn is_finished(&self) -> bool {
-        self.evidence.as_ref().is_none_or(|evidence| evidence.complete)
+        let of_evidence = || self.evidence.as_ref().is_none_or(|evidence| evidence.complete);
+        self.complete.unwrap_or_else(of_evidence)
     }
 
     /// What was found, in one sentence.

@@ -102,6 +102,25 @@ fn without_a_better_configuration_the_program_as_it_is_is_the_result() {
 }
 
 #[test]
+fn what_a_search_found_that_was_cut_off_is_not_finished_though_it_is_the_program_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.toml");
+    for (best, end, is_finished) in
+        [(0, End::Stopped, false), (1, End::Stopped, false), (0, End::Near, true), (1, End::Decided, true)]
+    {
+        let mut outcome = outcome();
+        (outcome.found.best, outcome.found.end) = (Some(best), end);
+        let tuned = Tuned::new(subject(), &outcome);
+        fs::write(&path, tuned.text().unwrap()).unwrap();
+        assert_eq!(Tuned::read(&path).unwrap().is_finished(), is_finished, "{best} {end:?}");
+        // What was written before there was that word.
+        let old = tuned.text().unwrap().replacen("\ncomplete = false\n", "\n", 1);
+        fs::write(&path, old).unwrap();
+        assert_eq!(Tuned::read(&path).unwrap().is_finished(), is_finished || best == 0, "{best} {end:?}");
+    }
+}
+
+#[test]
 fn a_configuration_is_the_result_though_the_program_failed_as_it_is_in_the_end() {
     let mut outcome = outcome();
     outcome.found.runs[0].failure = Some("exit code 9".into());
