@@ -94,7 +94,7 @@ impl Session<'_> {
         let limit_s = self.settings.limit_s(usual_s);
         let limit = Limit { time: Some(Duration::from_secs_f64(limit_s)), entries: self.first_entries };
         match (self.run)(None, &places, limit)? {
-            Ok(trial) => self.keep(name, attempt, Some(limit_s), trial),
+            Ok(trial) => self.keep(name, attempt, Some(limit_s), trial, ""),
             Err(why) => {
                 (self.say)(&format!("{name}: it could not be run: {why}"));
                 Ok(None)

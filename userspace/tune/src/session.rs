@@ -6,6 +6,7 @@
 //! Every run is looked up in the store first and kept there as soon as it has ended. The program as it is takes part in
 //! the search as its reference, so that the result is compared with it by enough runs to be sure.
 
+mod notes;
 mod rows;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -197,7 +198,7 @@ impl Session<'_> {
         let (regions_of, not_set_up) = (&mut regions[..], BTreeMap::new());
         let race = RaceOf { session: self, candidates: &plans, usual_s, deadline, regions: regions_of, not_set_up };
         let found = search::search(candidates.len(), Some(0), &self.settings, race)?;
-        notes.extend(self.notes_of(&candidates, &found));
+        notes.extend(self.notes_of(&candidates, &found)?);
         let pages_alike = self.pages_alike(&candidates, &found.runs)?;
         let (one_by_one, bimodal, page_map) = (None, None, None);
         let first_entries = self.first_entries;
@@ -220,8 +221,7 @@ impl Session<'_> {
 
     /// The same with what came of tuning its regions one by one.
     fn with_regions(&self, outcome: Outcome, space: &Space, deadline: Option<Instant>) -> Result<Outcome> {
-        let is_over = matches!(outcome.found.end, search::End::Decided | search::End::Near);
-        if !self.one_by_one || !is_over {
+        if !self.one_by_one || !outcome.found.end.is_decision() {
             return Ok(outcome);
         }
         let mut tuning = Tuning { session: self, outcome: &outcome, space, deadline, notes: Vec::new() };
@@ -328,37 +328,6 @@ impl Session<'_> {
         } else if let Some(sentence) = self.left_out {
             (self.say)(sentence);
         }
-    }
-
-    /// What is to be said when runs of the program as it is differ much.
-    pub(crate) fn note_of_chance(&self, found: &Found) -> Option<String> {
-        let varies = |(least, greatest): (f64, f64)| greatest > tandem_ab::statistics::BAD_BOOT_FACTOR * least;
-        let (least, greatest) = found.runs[0].sample()?.range();
-        if !varies((least, greatest)) {
-            return None;
-        }
-        let as_it_is = format!("as it is, its runs take {least:.3} to {greatest:.3} s");
-        let best =
-            found.best.filter(|&best| best != 0).and_then(|best| found.runs[best].sample()).map(|best| best.range());
-        Some(match best.filter(|&best| self.topology.len() > 1 && !varies(best)) {
-            Some((least, greatest)) => format!(
-                "{as_it_is}, with every thread in its place before the program initialises {least:.3} to {greatest:.3} s: \
-                 placement by chance is what differs"
-            ),
-            None => format!("{as_it_is}: more of them (--repeats), or a machine with less other work, would tell more"),
-        })
-    }
-
-    fn notes_of(&self, candidates: &[Option<Configuration>], found: &Found) -> Vec<String> {
-        let mut notes = Vec::new();
-        for (one, runs) in candidates.iter().zip(&found.runs) {
-            notes.extend(runs.failure.as_ref().map(|why| format!("{}: it failed: {why}", name(one.as_ref()))));
-        }
-        let waiting = found.runs.iter().filter(|runs| **runs == search::Runs::default()).count();
-        if waiting > 0 {
-            notes.push(format!("{waiting} configurations were not measured yet: the same command goes on"));
-        }
-        notes
     }
 }
 

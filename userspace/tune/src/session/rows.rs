@@ -20,6 +20,13 @@ impl Trial {
         Self { seen: Seen::of(End::Stopped, 0.0), last_words: String::new(), moved_pages: None }
     }
 
+    /// How many threads it had, if it came to its end with fewer than it was asked to have.
+    fn threads_in_words(&self, asked: usize) -> String {
+        let Seen { end, threads, .. } = &self.seen;
+        let has_ended = matches!(end, End::Code(0) | End::Measured);
+        if has_ended && *threads < asked { format!(", {threads} threads") } else { String::new() }
+    }
+
     /// What it gave; `None` when the user stopped it.
     fn reading(&self, limit_s: Option<f64>) -> Option<Reading> {
         let failed = |end: &str| Reading::Failed(failure(end, &self.last_words));
@@ -73,7 +80,11 @@ impl Session<'_> {
         ran: Ran,
     ) -> Result<Option<Row>> {
         match ran {
-            Ok(trial) => self.keep(&self.key(one), attempt, limit_s, trial),
+            Ok(trial) => {
+                let asked = one.filter(|one| !one.is_by_region() && one.turns.is_none()).map(|one| one.base.threads);
+                let fewer = asked.map(|asked| trial.threads_in_words(asked)).unwrap_or_default();
+                self.keep(&self.key(one), attempt, limit_s, trial, &fewer)
+            }
             Err(why) if one.is_some() => Ok(Some(self.not_run(one, &format!("it could not be run: {why}")))),
             Err(why) => bail!("{why}"),
         }
@@ -99,16 +110,23 @@ impl Session<'_> {
         plan_name(one) + if by_map { BY_A_MAP } else { "" } + &part
     }
 
-    /// Says what a run gave and keeps it; `None` if the user stopped it.
-    pub(crate) fn keep(&self, name: &str, attempt: usize, limit_s: Option<f64>, trial: Trial) -> Result<Option<Row>> {
+    /// Says what a run gave, with these words after its time, and keeps it; `None` if the user stopped it.
+    pub(crate) fn keep(
+        &self,
+        name: &str,
+        attempt: usize,
+        limit_s: Option<f64>,
+        trial: Trial,
+        words: &str,
+    ) -> Result<Option<Row>> {
         let Some(reading) = trial.reading(limit_s) else { return Ok(None) };
         let Trial { seen, moved_pages, .. } = trial;
         let misfit = seen.map_use.as_ref().and_then(MapUse::in_words).map(|words| format!("; {words}"));
         let misfit = misfit.filter(|_| !matches!(reading, Reading::Failed(_)));
         let moved = moved_pages.and_then(Result::ok).map(|pages| format!(", {pages} pages moved"));
         let disturbed = (seen.stops_too_often && name.starts_with(AS_IT_IS) && attempt == 0).then(without_regions);
-        let words = [moved, misfit, disturbed].into_iter().flatten().collect::<String>();
-        (self.say)(&format!("{name}: {}{words}", reading_in_words(&reading)));
+        let others = [moved, misfit, disturbed].into_iter().flatten().collect::<String>();
+        (self.say)(&format!("{name}: {}{words}{others}", reading_in_words(&reading)));
         // One that was stopped is known to take longer than its limit, whenever it was found to be dead.
         let seconds = if let Reading::SlowerThan(limit) = reading { limit } else { seen.seconds };
         let Seen { threads, processes, regions, first_touch, .. } = seen;

@@ -194,6 +194,64 @@ fn a_run_that_did_not_end_well_does_not_fix_the_number_of_threads() {
     }
 }
 
+/// Each run takes a while, so that the budget ends in a later round than the first.
+#[test]
+fn a_search_that_the_budget_cuts_off_says_so_in_whatever_round() {
+    let directory = tempfile::tempdir().unwrap();
+    let of = |store: &str, budget_s: f64, runs: u32| {
+        let left = Cell::new(runs);
+        let program = |one: Option<&Configuration>| {
+            left.set(left.get().saturating_sub(1));
+            if left.get() == 0 {
+                std::thread::sleep(Duration::from_secs_f64(budget_s));
+            }
+            let (end, seconds, threads) = four_are_best(one);
+            (end, seconds * 0.1, threads)
+        };
+        BUDGET.set(Some(Duration::from_secs_f64(budget_s)));
+        ENTRIES.set(Some((3000, true)));
+        let run = session(&directory.path().join(store), &program, 10_000);
+        BUDGET.set(None);
+        ENTRIES.set(None);
+        run.outcome.unwrap().unwrap()
+    };
+    for (store, runs, waiting) in [("first", 9, true), ("later", 31, false)] {
+        let outcome = of(store, 4.0, runs);
+        let notes = &outcome.notes;
+        assert_eq!(outcome.found.end, search::End::Stopped, "{store}: {notes:?}");
+        assert_eq!(notes.iter().any(|note| note.contains("were not measured yet")), waiting, "{store}: {notes:?}");
+        let cut_off = |note: &String| note.starts_with("the search was cut off before its end");
+        assert_eq!(notes.iter().filter(|note| cut_off(note)).count(), 1, "{store}: {notes:?}");
+    }
+    assert!(of("whole", 1000.0, u32::MAX).notes.iter().all(|note| !note.contains("cut off")));
+}
+
+/// It has as many threads as it is told to, but never more than four.
+#[test]
+fn a_program_that_caps_its_threads_is_not_said_to_have_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = |one: Option<&Configuration>| {
+        let (end, seconds, threads) = four_are_best(one);
+        (end, if one.is_some_and(|one| one.threads == 8) { 1.0 } else { seconds }, threads.min(4))
+    };
+    let run = session(&directory.path().join("s"), &program, 10_000);
+    let outcome = run.outcome.unwrap().unwrap();
+    assert_eq!(outcome.best().unwrap().0.threads, 8);
+    let said = |words: &str| run.said.iter().filter(|said| said.contains(words)).count();
+    assert!(said("8 threads") > 1 && said("8 threads") == said(", 4 threads"), "{:?}", run.said);
+    let note = "asked for 8 threads the program has 4 at a time: what is said of 8 threads is of these";
+    assert!(outcome.notes.iter().any(|note_of| note_of == note), "{:?}", outcome.notes);
+    assert!(
+        session(&directory.path().join("t"), &four_are_best, 10_000)
+            .outcome
+            .unwrap()
+            .unwrap()
+            .notes
+            .iter()
+            .all(|note| !note.contains("asked for"))
+    );
+}
+
 #[test]
 fn the_first_run_takes_no_longer_than_the_budget() {
     let directory = tempfile::tempdir().unwrap();
