@@ -31,6 +31,7 @@ impl Session<'_> {
             let Some(node) = self.first_node(&row) else { break };
             runs.push((seconds, node));
         }
+        choose_again(&mut outcome);
         outcome.bimodal = Bimodal::of(&runs);
         if let Some(mut bimodal) = outcome.bimodal.take() {
             self.remedy(&mut bimodal, &outcome, &late)?;
@@ -101,6 +102,25 @@ impl Session<'_> {
             }
         }
     }
+}
+
+/// Of the program as it is, of which more may be known now, and what is best besides, the one with the lesser median.
+fn choose_again(outcome: &mut Outcome) {
+    let found = &outcome.found;
+    let Some(as_it_is_s) = found.runs[0].median() else { return };
+    if let Some(best_s) = outcome.plan().and_then(|(_, runs)| runs.median()) {
+        if as_it_is_s < best_s {
+            outcome.found.best = Some(0);
+            outcome.one_by_one.iter_mut().for_each(|all| all.chosen = None);
+        }
+        return;
+    }
+    let known = (1..found.runs.len()).filter_map(|one| Some((one, found.runs[one].median()?)));
+    // Who went further was better when both had as many.
+    let many = |one: usize| found.runs[one].seconds.len();
+    let most = known.clone().map(|(one, _)| many(one)).max();
+    let other = known.filter(|&(one, _)| Some(many(one)) == most).min_by(|one, other| one.1.total_cmp(&other.1));
+    outcome.found.best = other.filter(|&(_, seconds)| seconds < as_it_is_s).map(|(one, _)| one).or(found.best);
 }
 
 /// The CPUs of the node with this id; `None` if it is not there, or has none that may be used.

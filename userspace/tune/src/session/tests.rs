@@ -252,6 +252,28 @@ fn a_program_that_caps_its_threads_is_not_said_to_have_more() {
     );
 }
 
+/// The first three runs as they are begin on the node where the program is fast, and all later ones elsewhere.
+#[test]
+fn what_more_runs_as_they_are_show_decides_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = Cell::new(0);
+    let program = |one: Option<&Configuration>| {
+        let (end, _, threads) = four_are_best(one);
+        if one.is_none() {
+            runs.set(runs.get() + 1);
+            DRAWS.set(Some((u32::from(runs.get() <= 3), 2.0)));
+        }
+        (end, if one.is_none() { 2.49 } else { 2.5 }, threads)
+    };
+    DRAWS.set(Some((1, 2.0)));
+    let outcome = session(&directory.path().join("s"), &program, 10_000).outcome.unwrap().unwrap();
+    DRAWS.set(None);
+    let (as_it_is, best) = (&outcome.found.runs[0], outcome.best().map(|(_, best)| &outcome.found.runs[best]));
+    assert_eq!((as_it_is.seconds.len(), as_it_is.median()), (10, Some(4.98)));
+    assert_eq!(best.and_then(search::Runs::median), Some(2.5), "{:?}", outcome.notes);
+    assert_eq!(outcome.bimodal.unwrap().remedy, Remedy::Configuration);
+}
+
 #[test]
 fn the_first_run_takes_no_longer_than_the_budget() {
     let directory = tempfile::tempdir().unwrap();
