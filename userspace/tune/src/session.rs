@@ -160,6 +160,10 @@ impl Session<'_> {
     /// # Errors
     /// One sentence: the program cannot be run, fails as it is or is too short, or the store cannot be used.
     pub fn tune(&self) -> Result<Option<Outcome>> {
+        if self.store.is_empty()? {
+            let bounded = if self.budget.is_none() { "; --budget TIME bounds all runs" } else { "" };
+            (self.say)(&format!("the program runs once as it is, to see how long it takes{bounded}"));
+        }
         match self.within_budget()? {
             Some(session) => session.search(),
             None => Ok(None),

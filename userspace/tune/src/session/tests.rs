@@ -275,6 +275,16 @@ fn what_more_runs_as_they_are_show_decides_again() {
 }
 
 #[test]
+fn before_the_first_run_it_is_said_that_there_is_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let words = "the program runs once as it is, to see how long it takes";
+    let run = session(&directory.path().join("s"), &four_are_best, 10_000);
+    assert!(run.said[0].starts_with(words) && run.said[0].contains("--budget TIME"), "{:?}", run.said);
+    let again = session(&directory.path().join("s"), &four_are_best, 10_000);
+    assert!(again.said.iter().all(|said| !said.starts_with(words)), "it is known: {:?}", again.said);
+}
+
+#[test]
 fn the_first_run_takes_no_longer_than_the_budget() {
     let directory = tempfile::tempdir().unwrap();
     BUDGET.set(Some(Duration::from_secs(2)));
