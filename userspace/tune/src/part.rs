@@ -7,6 +7,7 @@
 //! at the entry it came to then, and its time until there counts. A program without regions, or with few entries by then,
 //! is run to its end.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -18,6 +19,10 @@ use crate::space::Space;
 
 /// Starting a program would be much of less.
 const SHORTEST: Duration = Duration::from_millis(250);
+
+/// What a number of entries is between in names of runs.
+const FIRST: &str = ", first ";
+const ENTRIES: &str = " entries";
 
 /// One entry more or less should not matter.
 const FEWEST_ENTRIES: u64 = 20;
@@ -40,6 +45,7 @@ impl<'a> Session<'a> {
             Reading::SlowerThan(_) if entries >= FEWEST_ENTRIES => {
                 let session = Session { first_entries: Some(entries), ..*self };
                 session.note_of_part().iter().for_each(|note| (self.say)(note));
+                session.say_other_parts(entries)?;
                 Ok(Some(session))
             }
             Reading::SlowerThan(seconds) => {
@@ -61,6 +67,26 @@ impl<'a> Session<'a> {
             "whole runs would not fit --budget: each is ended after {entries} entries of its parallel regions, and times are \
              those until then"
         ))
+    }
+
+    /// Says how many runs are known that were ended after other numbers of entries, for another budget.
+    fn say_other_parts(&self, entries: u64) -> Result<()> {
+        let mut runs: BTreeMap<u64, usize> = BTreeMap::new();
+        for name in self.store.names()? {
+            let words = name.rsplit_once(FIRST).and_then(|(_, words)| words.strip_suffix(ENTRIES));
+            *runs.entry(words.and_then(|number| number.parse().ok()).unwrap_or(entries)).or_default() += 1;
+        }
+        for (others, runs) in runs.into_iter().filter(|&(others, _)| others != entries) {
+            (self.say)(&format!(
+                "{runs} runs of the first {others} entries, of another --budget, are known and say nothing of these"
+            ));
+        }
+        Ok(())
+    }
+
+    /// What names in the store have besides if runs are ended after so many entries.
+    pub(crate) fn name_of_part(&self, plan: Option<&Plan>) -> String {
+        self.entries_of(plan).map_or(String::new(), |entries| format!("{FIRST}{entries}{ENTRIES}"))
     }
 
     /// After how many entries of regions a run is ended.

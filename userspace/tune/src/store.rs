@@ -212,6 +212,19 @@ impl Store {
         moved().context("the store of runs cannot be written")
     }
 
+    /// The names of what ran, one a run.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn names(&self) -> Result<Vec<String>> {
+        let all = || {
+            let mut query = self.connection.prepare("SELECT configuration FROM run WHERE experiment = ?1")?;
+            query.query_map([&*self.experiment.borrow()], |record| record.get(0))?.collect()
+        };
+        let all: rusqlite::Result<Vec<String>> = all();
+        all.context("the store of runs cannot be read")
+    }
+
     /// A run, if it is there.
     ///
     /// # Errors

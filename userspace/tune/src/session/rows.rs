@@ -106,8 +106,7 @@ impl Session<'_> {
     /// beginning of a run.
     pub(crate) fn key(&self, one: Option<&Plan>) -> String {
         let by_map = one.is_some_and(|one| self.is_mapped(one));
-        let part = self.entries_of(one).map_or(String::new(), |entries| format!(", first {entries} entries"));
-        plan_name(one) + if by_map { BY_A_MAP } else { "" } + &part
+        plan_name(one) + if by_map { BY_A_MAP } else { "" } + &self.name_of_part(one)
     }
 
     /// Says what a run gave, with these words after its time, and keeps it; `None` if the user stopped it.
