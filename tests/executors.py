@@ -131,7 +131,8 @@ class Slurm:
         key = folder / "munge.key"
         key.write_bytes(os.urandom(1024))
         key.chmod(0o600)
-        self.environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
+        # The file system of one machine shows a reply at once.
+        self.environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf"), "TANDEM_SLURM_LOST_AFTER": "6"}
         munge = [f"--{name}={folder}/munge.{kind}" for name, kind in
                  (("key-file", "key"), ("socket", "socket"), ("pid-file", "pid"), ("log-file", "log"), ("seed-file", "seed"))]
         self.start("munged", "--foreground", "--force", *munge)

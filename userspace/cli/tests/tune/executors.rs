@@ -220,6 +220,35 @@ fn a_submission_that_slurm_refuses_after_another_one_is_tried_again() {
 }
 
 #[test]
+fn an_array_that_is_too_large_is_submitted_in_smaller_ones() {
+    let bench = Bench::new("sleep 0.04");
+    write_slurm(&bench, "(( last >= 3 )) && { echo 'Invalid job array specification' >&2; exit 1; }\nrun_tasks");
+    let output = tune_with_slurm(&bench, &["--budget", "10m"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let submitted = fs::read_to_string(bench.path("submissions")).unwrap();
+    let tasks: Vec<usize> = submitted.lines().map(|tasks| tasks.parse().unwrap()).collect();
+    assert!(tasks.iter().any(|&tasks| tasks > 3) && said.contains("sbatch refused: Invalid job array"), "{tasks:?}");
+    assert_eq!(tasks.iter().filter(|&&tasks| tasks <= 3).sum::<usize>(), bench.runs() + 1, "{tasks:?}");
+}
+
+#[test]
+fn a_reply_that_cannot_be_read_costs_no_other_one() {
+    let bench = Bench::new("sleep 0.04");
+    // The first two are what the machine is, and the program as it is.
+    let spoil = "for reply in tandem-jobs/*/0.reply; do echo spoilt > $reply; done";
+    write_slurm(&bench, &format!("run_tasks\n(( last < 2 )) || {{ [[ -e spoilt ]] || {spoil}; touch spoilt; }}"));
+    let output = tune_with_slurm(&bench, &[]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.lines().last().unwrap().contains("0.reply: is no reply"), "{said}");
+    let runs = bench.runs();
+    assert!(runs > 3, "{said}");
+    let again = tune_with_slurm(&bench, &[]);
+    assert_eq!((known(&again), again.status.code()), (runs - 1, Some(0)), "{}", text(&again.stderr));
+}
+
+#[test]
 fn a_first_submission_that_slurm_refuses_ends_the_session() {
     let bench = Bench::new("sleep 0.04");
     let output = tune_with_slurm_that_refuses(&bench, "1");

@@ -148,3 +148,22 @@ fn a_session_that_is_interrupted_does_not_replace_what_a_whole_one_found() {
     assert!(said.contains(words), "{said}");
     assert!(fs::read(bench.path("prog.tandem.toml")).unwrap() == before);
 }
+
+/// As it is it is the fastest, for which there is no evidence.
+#[test]
+fn a_result_of_an_interrupted_session_is_replaced_by_the_next_one_though_it_is_the_program_as_it_is() {
+    let bench =
+        Bench::new("[ $(wc -l < runs) -lt 4 ] || exec sleep 1000\n[ -z $OMP_NUM_THREADS ] || sleep 0.05\nsleep 0.04");
+    for store in ["first", "second"] {
+        let tune = bench.start(&["tune", "--repeats", "4", "--store", store, "--", "./prog"]);
+        bench.wait_for_runs(4);
+        assert!(Command::new("kill").args(["-INT", &tune.id().to_string()]).status().unwrap().success());
+        let output = tune.wait_with_output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(130), "{said}");
+        assert!(!said.contains("stays what a whole search found"), "{said}");
+        let result = fs::read_to_string(bench.path("prog.tandem.toml")).unwrap();
+        assert!(result.contains("\ncomplete = false\n") && !result.contains("[configuration]"), "{result}");
+        fs::remove_file(bench.path("runs")).unwrap();
+    }
+}

@@ -213,7 +213,8 @@ fn ctrl_c_keeps_what_is_done_and_leaves_no_process() {
     stopped.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(status.code(), Some(130), "{said}");
     assert!(said.contains("interrupted: every finished run is kept"), "{said}");
-    let finished = said.lines().filter(|line| line.ends_with(" s") && !line.contains("configurations")).count();
+    let is_run = |line: &&str| line.trim_end_matches(", 1 thread").ends_with(" s") && !line.contains("configurations");
+    let finished = said.lines().filter(is_run).count();
     assert_eq!(finished, bench.runs() - 1, "{said}");
     assert!(bench.path("prog.tandem.toml").exists());
     // Who has ended but was not waited for yet has no directory.
@@ -255,6 +256,8 @@ fn the_budget_ends_the_search_and_the_rest_is_told() {
     assert!((2..=5).contains(&bench.runs()), "{} runs", bench.runs());
     let said = text(&output.stderr);
     assert!(said.contains("1 s at most"), "{said}");
+    let note = "note: the search was cut off before its end: more runs may find another one the best";
+    assert!(text(&output.stdout).contains(note), "{output:?}");
 }
 
 #[test]

@@ -3,18 +3,20 @@
 //!
 //! A submission is a directory below one that all machines see, with a request file for each task; a worker writes its
 //! reply beside its request, under another name until it is whole. Tasks whose reply is missing though Slurm does not know
-//! them any more are lost, and submitted again.
+//! them any more are lost, and submitted again: not at once, as file systems of a network may hide what is there for a while.
 //!
 //! Its job has the name of its directory, which no other one has. So whatever kills a session, and even if that is while it submits, the
 //! next one finds what is under way and what is done, and takes it over (`left.rs`).
 //!
 //! What Slurm refuses at first it will refuse for ever; once it has taken something, it may be its controller that is away. So
-//! later submissions are tried again, eight times in a row, ever more seldom.
+//! later submissions are tried again, eight times in a row, ever more seldom, and as often as it takes while others are under way. It may
+//! be the number of tasks, too, so each array is half as large as the one that was refused.
 
 mod left;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -37,8 +39,11 @@ const MOST_TASKS: usize = 1000;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How often Slurm is asked what it still knows of.
 const ASK_EVERY: Duration = Duration::from_secs(2);
-/// So often in a row Slurm must not know of a task until it is lost: file systems of a network show a reply late.
-const UNKNOWN_TIMES: u32 = 3;
+/// So long Slurm must not know of a task whose reply is not in the directory until it is lost: NFS shows for up to a minute what a
+/// directory was.
+const LOST_AFTER: Duration = Duration::from_secs(90);
+/// In the environment, seconds instead of that, for file systems that show everything at once.
+const LOST_AFTER_VARIABLE: &str = "TANDEM_SLURM_LOST_AFTER";
 /// How often in a row a submission may be refused after an earlier one was not: four minutes, with the waits between.
 const SUBMIT_TRIES: u32 = 8;
 /// How long is waited after the first refusal; after each other one twice as long as before it.
@@ -61,6 +66,8 @@ pub struct Slurm {
     worker: PathBuf,
     /// For sbatch.
     options: Vec<String>,
+    /// How long a task is waited for that Slurm does not know.
+    lost_after: Duration,
     /// Whether Slurm has taken anything yet.
     has_taken: Cell<bool>,
     /// What earlier sessions submitted, as far as nobody asked for it yet.
@@ -92,8 +99,8 @@ struct Submission {
     directory: PathBuf,
     /// Index of the request by task; `None` once there is a reply.
     tasks: Vec<Option<usize>>,
-    /// By task, how often in a row Slurm did not know of it.
-    unknown_times: Vec<u32>,
+    /// By task, since when Slurm does not know of it.
+    unknown_since: Vec<Option<Instant>>,
 }
 
 impl Slurm {
@@ -117,7 +124,8 @@ impl Slurm {
             left.extend(Left::of(there.with_context(in_words)?.path()));
         }
         let (has_taken, has_asked, left) = (Cell::new(false), Cell::new(false), RefCell::new(left));
-        Ok(Self { _lock: lock, directory: directory_of_all, worker, options, has_taken, left, has_asked })
+        let (directory, lost_after) = (directory_of_all, lost_after()?);
+        Ok(Self { _lock: lock, directory, worker, options, lost_after, has_taken, left, has_asked })
     }
 
     /// A submission of these requests, or why Slurm refuses it.
@@ -199,16 +207,15 @@ impl Slurm {
     /// Indices of requests of which no reply will come.
     fn lost(&self, submission: &mut Submission) -> Vec<usize> {
         let Some(known) = self.known_tasks(&submission.directory) else { return Vec::new() };
-        let mut lost = Vec::new();
-        for (task, times) in submission.unknown_times.iter_mut().enumerate() {
-            let is_unknown = submission.tasks[task].is_some() && !known.contains_key(&task);
-            *times = if is_unknown { *times + 1 } else { 0 };
-            if *times >= UNKNOWN_TIMES {
-                lost.extend(submission.tasks[task].take());
-            }
-        }
-        lost
+        submission.lost(&known, Instant::now(), self.lost_after)
     }
+}
+
+/// How long a task is waited for that Slurm does not know.
+fn lost_after() -> Result<Duration> {
+    let Some(given) = std::env::var_os(LOST_AFTER_VARIABLE) else { return Ok(LOST_AFTER) };
+    let seconds = given.to_str().and_then(|text| text.parse().ok());
+    seconds.map(Duration::from_secs).with_context(|| format!("{LOST_AFTER_VARIABLE}: is no number of seconds"))
 }
 
 /// Has Slurm cancel what these arguments name, or tells why not.
@@ -232,7 +239,24 @@ impl Drop for Slurm {
 
 impl Submission {
     fn new(directory: PathBuf, tasks: Vec<Option<usize>>) -> Self {
-        Self { directory, unknown_times: vec![0; tasks.len()], tasks }
+        Self { directory, unknown_since: vec![None; tasks.len()], tasks }
+    }
+
+    /// Indices of requests whose tasks are not among the `known` ones for so long, and have no reply.
+    fn lost(&mut self, known: &BTreeMap<usize, String>, now: Instant, after: Duration) -> Vec<usize> {
+        // A list of the directory is newer than what is known of single names.
+        let there = fs::read_dir(&self.directory).into_iter().flatten().flatten().map(|entry| entry.file_name());
+        let there: BTreeSet<OsString> = there.collect();
+        let mut lost = Vec::new();
+        for (task, since) in self.unknown_since.iter_mut().enumerate() {
+            let has_replied = there.contains(OsStr::new(&format!("{task}.reply")));
+            let is_unknown = self.tasks[task].is_some() && !known.contains_key(&task) && !has_replied;
+            *since = is_unknown.then(|| since.unwrap_or(now));
+            if since.is_some_and(|since| now.duration_since(since) >= after) {
+                lost.extend(self.tasks[task].take());
+            }
+        }
+        lost
     }
 
     /// The reply to a task, if it is there.
@@ -245,20 +269,19 @@ impl Submission {
         serde_json::from_slice(&text).with_context(|| format!("{}: is no reply", path.display())).map(Some)
     }
 
-    /// Replies that have come since the last time.
-    fn replies(&mut self) -> Result<Vec<(usize, Reply)>> {
-        let mut replies = Vec::new();
-        for task in 0..self.tasks.len() {
-            let Some(index) = self.tasks[task] else { continue };
-            if let Some(reply) = self.reply(task)? {
-                // A session that is killed before it has kept it runs it again, rather than that two count it.
-                let request = self.directory.join(format!("{task}.request"));
-                fs::remove_file(&request).with_context(|| format!("{}: cannot be removed", request.display()))?;
-                replies.push((index, reply));
-                self.tasks[task] = None;
-            }
+    /// Takes the reply to a task, if it has come since the last time, with the index of its request.
+    fn take_reply(&mut self, task: usize) -> Result<Option<(usize, Reply)>> {
+        let Some(index) = self.tasks[task] else { return Ok(None) };
+        let reply = self.reply(task);
+        if !matches!(reply, Ok(None)) {
+            // One that cannot be read will not be better the next time.
+            self.tasks[task] = None;
         }
-        Ok(replies)
+        let Some(reply) = reply? else { return Ok(None) };
+        // A session that is killed before it has kept it runs it again, rather than that two count it.
+        let request = self.directory.join(format!("{task}.request"));
+        fs::remove_file(&request).with_context(|| format!("{}: cannot be removed", request.display()))?;
+        Ok(Some((index, reply)))
     }
 
     fn is_done(&self) -> bool {
@@ -289,6 +312,8 @@ impl Executor for Slurm {
             losses: vec![0; requests.len()],
             submissions,
             refusals: Refusals::default(),
+            most_tasks: MOST_TASKS,
+            unreadable: None,
             asked: Instant::now(),
         };
         let result = loop {
@@ -299,8 +324,9 @@ impl Executor for Slurm {
         };
         // What came since the last look is a finished trial, too.
         let last = result.and_then(|()| round.hand_over(replied));
+        let unreadable = round.unreadable.take();
         round.end();
-        last
+        last.and(unreadable.map_or(Ok(()), Err))
     }
 }
 
@@ -314,6 +340,10 @@ struct Round<'a> {
     losses: Vec<u32>,
     submissions: Vec<Submission>,
     refusals: Refusals,
+    /// Tasks of an array, at most: half of what was refused.
+    most_tasks: usize,
+    /// Why a reply could not be read; the others are handed over before that ends the session.
+    unreadable: Option<anyhow::Error>,
     /// When Slurm was asked last.
     asked: Instant,
 }
@@ -342,14 +372,20 @@ impl Round<'_> {
     /// Hands over replies that have come.
     fn hand_over(&mut self, replied: &mut dyn FnMut(usize, Reply) -> Result<()>) -> Result<()> {
         for submission in &mut self.submissions {
-            submission.replies()?.into_iter().try_for_each(|(at, reply)| replied(at, reply))?;
+            for task in 0..submission.tasks.len() {
+                match submission.take_reply(task) {
+                    Ok(None) => {}
+                    Ok(Some((at, reply))) => replied(at, reply)?,
+                    Err(error) => _ = self.unreadable.get_or_insert(error),
+                }
+            }
         }
         Ok(())
     }
 
     fn submit(&mut self) -> Result<()> {
         while !self.waiting.is_empty() && self.refusals.are_over(Instant::now()) {
-            let of = &self.waiting[..self.waiting.len().min(MOST_TASKS)];
+            let of = &self.waiting[..self.waiting.len().min(self.most_tasks)];
             match self.slurm.submit(self.requests, of)? {
                 Ok(submission) => {
                     self.waiting.drain(..submission.tasks.len());
@@ -357,7 +393,12 @@ impl Round<'_> {
                     self.refusals = Refusals::default();
                 }
                 Err(why) if !self.slurm.has_taken.get() => bail!("sbatch refused: {why}"),
-                Err(why) => self.refusals.add(&why, Instant::now())?,
+                Err(why) => {
+                    self.most_tasks = of.len().div_ceil(2);
+                    // Those that are under way may be as many as Slurm takes.
+                    let ends = self.submissions.iter().all(Submission::is_done);
+                    self.refusals.add(&why, Instant::now(), ends)?;
+                }
             }
         }
         Ok(())
@@ -391,9 +432,9 @@ impl Refusals {
     /// One more.
     ///
     /// # Errors
-    /// It was the last one.
-    fn add(&mut self, why: &str, now: Instant) -> Result<()> {
-        self.many += 1;
+    /// It was the last one, and `ends` the session.
+    fn add(&mut self, why: &str, now: Instant, ends: bool) -> Result<()> {
+        self.many = if ends { self.many + 1 } else { (self.many + 1).min(SUBMIT_TRIES - 1) };
         match self.many {
             SUBMIT_TRIES => bail!("sbatch refused {SUBMIT_TRIES} times in a row, the last time: {why}"),
             1 => say_line(format_args!(
@@ -433,17 +474,29 @@ mod tests {
     }
 
     #[test]
+    fn a_task_is_lost_when_slurm_has_not_known_it_for_long_and_its_reply_is_not_in_the_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut submission = Submission::new(directory.path().to_owned(), vec![Some(7), Some(8), Some(9)]);
+        let (begin, known) = (Instant::now(), BTreeMap::from([(1, "5_1".to_owned())]));
+        let mut lost_at = |seconds| submission.lost(&known, begin + Duration::from_secs(seconds), LOST_AFTER);
+        assert_eq!((lost_at(0), lost_at(6), lost_at(89)), (vec![], vec![], vec![]));
+        fs::write(directory.path().join("2.reply"), "").unwrap();
+        assert_eq!((lost_at(90), lost_at(1000)), (vec![7], vec![]), "one is known, one has replied, one is lost");
+    }
+
+    #[test]
     fn refusals_are_waited_for_ever_longer_and_not_for_ever() {
         let (mut refusals, mut now, mut waited) = (Refusals::default(), Instant::now(), Duration::ZERO);
         let begin = now;
         for many in 0..SUBMIT_TRIES - 1 {
-            refusals.add("away", now).unwrap();
+            refusals.add("away", now, true).unwrap();
             let wait = FIRST_WAIT * 2_u32.pow(many);
             assert!(!refusals.are_over(now + wait / 2) && refusals.are_over(now + wait));
             (now, waited) = (now + wait, waited + wait);
         }
         assert!(waited < Duration::from_secs(240) && now == begin + waited, "{waited:?}");
-        let said = refusals.add("away", now).unwrap_err().to_string();
+        assert!((0..9).all(|_| refusals.add("too many", now, false).is_ok()), "others are under way");
+        let said = refusals.add("away", now, true).unwrap_err().to_string();
         assert_eq!(said, "sbatch refused 8 times in a row, the last time: away");
     }
 }

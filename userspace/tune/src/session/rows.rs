@@ -24,7 +24,11 @@ impl Trial {
     fn threads_in_words(&self, asked: usize) -> String {
         let Seen { end, threads, .. } = &self.seen;
         let has_ended = matches!(end, End::Code(0) | End::Measured);
-        if has_ended && *threads < asked { format!(", {threads} threads") } else { String::new() }
+        match *threads {
+            1 if has_ended && asked > 1 => ", 1 thread".to_owned(),
+            threads if has_ended && threads < asked => format!(", {threads} threads"),
+            _ => String::new(),
+        }
     }
 
     /// What it gave; `None` when the user stopped it.

@@ -54,7 +54,8 @@ impl Left {
         // Before replies are looked at: what ends in between has one.
         let running = slurm.known_tasks(&self.directory);
         for (&task, old) in &self.requests {
-            let reply = submission.reply(task)?;
+            // One that cannot be read answers nothing.
+            let reply = submission.reply(task).unwrap_or_default();
             // If Slurm cannot be asked, it is waited for.
             let goes_on = running.as_ref().is_none_or(|running| running.contains_key(&task));
             let is_wanted = |&at: &usize| match &reply {
