@@ -3,7 +3,7 @@
 //!
 //! Problem: a search needs tens of runs, and has minutes. Mechanism: most such programs do the same again and again, and how
 //! far one is, the number of entries of its parallel regions tells, whatever it is run under. So if the runs that the
-//! search is expected to need do not fit the budget, the program as it is runs for its share of that once; each trial ends
+//! search is expected to need one after the other (with several machines fewer) do not fit the budget, the program as it is runs for its share of that once; each trial ends
 //! at the entry it came to then, and its time until there counts. A program without regions, or with few entries by then,
 //! is run to its end.
 
@@ -38,7 +38,8 @@ impl<'a> Session<'a> {
             return Ok(whole);
         };
         let all = Space::of(self.topology, self.cores, self.page_placements).configurations(self.topology).len();
-        let share = budget.div_f64(expected_runs(all + 1, &self.settings) as f64).max(SHORTEST).min(budget);
+        let share =
+            budget.div_f64(expected_runs(all + 1, &self.settings, self.machines) as f64).max(SHORTEST).min(budget);
         let Some(row) = self.row(None, 0, Some(share.as_secs_f64()))? else { return Ok(None) };
         let entries: u64 = row.regions.iter().map(|region| region.entries).sum();
         match row.reading {

@@ -72,7 +72,7 @@ impl search::Readings for RaceOf<'_> {
             (self.candidates[candidate].clone(), limit)
         };
         let plans: Vec<_> = missing.iter().map(plan).collect();
-        run_many(&plans, &mut |at, ran| {
+        run_many(&plans, self.deadline, &mut |at, ran| {
             let ((candidate, attempt, limit_s), was_set_up) = (missing[at], ran.is_ok());
             let row = self.session.take(self.candidates[candidate].as_ref(), attempt, limit_s, ran)?;
             if let Some(row) = row.filter(|_| !was_set_up) {

@@ -195,14 +195,16 @@ pub fn search(
     }
 }
 
-/// About how many runs a search takes: every round as far as halving lets it come.
-pub fn expected_runs(candidates: usize, settings: &Settings) -> usize {
+/// About how many runs a search takes one after the other, if so many machines run those of a round: every round as far as
+/// halving lets it come.
+pub fn expected_runs(candidates: usize, settings: &Settings, machines: usize) -> usize {
+    let machines = machines.max(1);
     if settings.exhaustive {
-        return candidates * settings.repeats;
+        return (candidates * settings.repeats).div_ceil(machines);
     }
     let (mut survivors, mut had, mut goal, mut runs) = (candidates, 0, 1, 0);
     while had < settings.repeats {
-        runs += survivors * (goal - had);
+        runs += (survivors * (goal - had)).div_ceil(machines);
         if candidates > settings.few {
             survivors = survivors.div_ceil(ONE_OF).max(2).min(survivors);
         }

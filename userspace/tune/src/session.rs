@@ -68,8 +68,9 @@ pub type Ran = Result<Trial, String>;
 pub type Runner<'a> = dyn Fn(Option<&Plan>, &Places, Limit) -> Result<Ran> + 'a;
 
 /// Runs the program under many plans, each to its limit at most, on as many machines as there are, and hands over what
-/// each gave with its index as soon as it has ended. When the user stops it, some may be missing.
-pub type ManyRunner<'a> = dyn Fn(&[(Option<Plan>, Limit)], &mut dyn FnMut(usize, Ran) -> Result<()>) -> Result<()> + 'a;
+/// each gave with its index as soon as it has ended. When the user stops it, or from that time on, some may be missing.
+pub type ManyRunner<'a> =
+    dyn Fn(&[(Option<Plan>, Limit)], Option<Instant>, &mut dyn FnMut(usize, Ran) -> Result<()>) -> Result<()> + 'a;
 
 /// What a session needs.
 #[derive(Clone, Copy)]
@@ -112,6 +113,8 @@ pub struct Session<'a> {
     pub mapping: Option<&'a Mapping<'a>>,
     /// Runs it many times at once, if there are other machines for that.
     pub run_many: Option<&'a ManyRunner<'a>>,
+    /// How many times at once.
+    pub machines: usize,
 }
 
 /// What a session found.
@@ -319,8 +322,8 @@ impl Session<'_> {
         let (different, combinations) = (configurations.len(), space.combinations(self.topology));
         let mapped = configurations.iter().filter(|one| self.mapping.is_some() && one.needs_moving());
         let profiles: BTreeSet<usize> = mapped.map(|one| one.threads).collect();
-        let runs = search::expected_runs(different + 1, &self.settings) + profiles.len();
-        let expected = in_words(runs as f64 * usual_s);
+        let of = |machines| search::expected_runs(different + 1, &self.settings, machines) + profiles.len();
+        let (runs, expected) = (of(1), in_words(of(self.machines) as f64 * usual_s));
         let besides = if self.one_by_one { ", besides what single regions take" } else { "" };
         (self.say)(&format!(
             "{different} configurations ({combinations} combinations, less duplicates and what does not fit); about {runs} \

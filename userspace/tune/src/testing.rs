@@ -54,6 +54,7 @@ pub fn session<'a>(topology: &'a Topology, store: &'a Store, stop: &'a Stop, run
         kept: &|| Ok(()),
         mapping: None,
         run_many: None,
+        machines: 1,
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -104,7 +105,7 @@ impl Arguments {
 /// No worker tells.
 pub fn describe(executor: &dyn Executor, stop: &Stop) -> Result<Option<Description>> {
     let mut machine = None;
-    executor.carry_out(&[Request::Describe], stop, &mut |_, reply| match reply {
+    executor.carry_out(&[Request::Describe], stop, None, &mut |_, reply| match reply {
         Reply::Machine(description) => {
             machine = Some(*description);
             Ok(())
@@ -169,13 +170,18 @@ impl<'a> Far<'a> {
         job.files.clone_from(&subject.files);
     }
 
-    fn run(&self, plans: &[(Option<Plan>, Limit)], ended: &mut dyn FnMut(usize, Ran) -> Result<()>) -> Result<()> {
+    fn run(
+        &self,
+        plans: &[(Option<Plan>, Limit)],
+        deadline: Option<Instant>,
+        ended: &mut dyn FnMut(usize, Ran) -> Result<()>,
+    ) -> Result<()> {
         let request = |(plan, limit): &(Option<Plan>, Limit)| {
             let (limit_s, last_entry) = (limit.time.map(|time| time.as_secs_f64()), limit.entries);
             Request::Run(Box::new(Job { plan: plan.clone(), limit_s, last_entry, ..self.job.borrow().clone() }))
         };
         let requests: Vec<Request> = plans.iter().map(request).collect();
-        self.executor.carry_out(&requests, self.stop, &mut |at, reply| match reply {
+        self.executor.carry_out(&requests, self.stop, deadline, &mut |at, reply| match reply {
             Reply::Trial(trial) => ended(at, Ok(*trial)),
             Reply::NotSetUp(why) => ended(at, Err(why)),
             // The session ends with what was measured until now.
@@ -194,7 +200,7 @@ impl<'a> Far<'a> {
     /// No machine runs it.
     pub fn one(&self, one: Option<&Plan>, limit: Limit) -> Result<Ran> {
         let mut ended = None;
-        self.run(&[(one.cloned(), limit)], &mut |_, ran| {
+        self.run(&[(one.cloned(), limit)], None, &mut |_, ran| {
             ended = Some(ran);
             Ok(())
         })?;
@@ -216,6 +222,11 @@ impl<'a> Far<'a> {
 
     /// Many trials.
     pub fn many(&self) -> Box<ManyRunner<'_>> {
-        Box::new(|plans, ended| self.run(plans, ended))
+        Box::new(|plans, deadline, ended| self.run(plans, deadline, ended))
+    }
+
+    /// How many of them are run at a time.
+    pub fn machines(&self) -> usize {
+        self.executor.machines()
     }
 }

@@ -137,6 +137,7 @@ impl<'a> Work<'a> {
             kept: &|| if self.has_run.replace(true) { Ok(()) } else { self.leave_out() },
             mapping: self.can_map.then_some(&mapping),
             run_many: self.far.as_ref().map(Far::many).as_deref(),
+            machines: self.far.as_ref().map_or(1, Far::machines),
         }
         .tune()
     }

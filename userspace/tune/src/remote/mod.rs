@@ -11,6 +11,7 @@ pub mod slurm;
 pub mod ssh;
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -105,7 +106,7 @@ impl Description {
 /// Hands requests to workers.
 pub trait Executor {
     /// Carries out all of `requests`, and calls `replied` with the index and the reply of each as soon as it is there. When
-    /// a stop is wished, what is under way is given up.
+    /// a stop is wished, what is under way is given up. From `deadline` on nothing is handed out any more, and what came until then is kept.
     ///
     /// # Errors
     /// There is nobody to hand them to, one was lost [`TRIES`] times, or `replied` failed; in one sentence.
@@ -113,8 +114,14 @@ pub trait Executor {
         &self,
         requests: &[Request],
         stop: &Stop,
+        deadline: Option<Instant>,
         replied: &mut dyn FnMut(usize, Reply) -> Result<()>,
     ) -> Result<()>;
+
+    /// How many requests it carries out at a time, as far as that is known; else 1.
+    fn machines(&self) -> usize {
+        1
+    }
 }
 
 /// The last line of a text, cut if it is long.

@@ -301,6 +301,7 @@ impl Executor for Slurm {
         &self,
         requests: &[Request],
         stop: &Stop,
+        deadline: Option<Instant>,
         replied: &mut dyn FnMut(usize, Reply) -> Result<()>,
     ) -> Result<()> {
         let mut waiting = (0..requests.len()).collect();
@@ -316,9 +317,10 @@ impl Executor for Slurm {
             unreadable: None,
             asked: Instant::now(),
         };
+        let goes_on = || !stop.wished() && deadline.is_none_or(|deadline| Instant::now() < deadline);
         let result = loop {
             match round.go_on(replied) {
-                Ok(()) if !round.is_done() && !stop.wished() => std::thread::sleep(LOOK_EVERY),
+                Ok(()) if !round.is_done() && goes_on() => std::thread::sleep(LOOK_EVERY),
                 result => break result,
             }
         };

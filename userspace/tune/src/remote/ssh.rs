@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use tandem_ab::say::say_line;
@@ -62,6 +62,11 @@ fn locked(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether there is no time left.
+fn is_over(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| Instant::now() >= deadline)
+}
+
 impl SshHosts {
     /// Machines of these names, the command that reaches one with its arguments, and `tandem` on these machines.
     pub fn new(names: Vec<String>, ssh: Vec<String>, worker: PathBuf) -> Self {
@@ -75,10 +80,10 @@ impl SshHosts {
         host: &Host,
         requests: &[Request],
         queue: &Mutex<Queue>,
-        stop: &Stop,
+        (stop, deadline): (&Stop, Option<Instant>),
         replies: &Sender<(usize, Reply)>,
     ) {
-        while host.failures.load(Relaxed) < FAILURES && !stop.wished() {
+        while host.failures.load(Relaxed) < FAILURES && !stop.wished() && !is_over(deadline) {
             let next = {
                 let mut queue = locked(queue);
                 if queue.failure.is_some() || (queue.waiting.is_empty() && queue.under_way == 0) {
@@ -168,6 +173,7 @@ impl Executor for SshHosts {
         &self,
         requests: &[Request],
         stop: &Stop,
+        deadline: Option<Instant>,
         replied: &mut dyn FnMut(usize, Reply) -> Result<()>,
     ) -> Result<()> {
         let waiting = (0..requests.len()).map(|index| (index, 0)).collect();
@@ -176,7 +182,7 @@ impl Executor for SshHosts {
         std::thread::scope(|scope| {
             for host in &self.hosts {
                 let (replies, queue) = (replies.clone(), &queue);
-                scope.spawn(move || self.serve(host, requests, queue, stop, &replies));
+                scope.spawn(move || self.serve(host, requests, queue, (stop, deadline), &replies));
             }
             drop(replies);
             let handed = came.iter().try_for_each(|(index, reply)| replied(index, reply));
@@ -188,12 +194,16 @@ impl Executor for SshHosts {
         let queue = locked(&queue);
         match &queue.failure {
             Some(failure) => bail!("{failure}"),
-            None if !queue.waiting.is_empty() && !stop.wished() => {
+            None if !queue.waiting.is_empty() && !stop.wished() && !is_over(deadline) => {
                 let names: Vec<&str> = self.hosts.iter().map(|host| host.name.as_str()).collect();
                 bail!("no host is left: each of {} failed {FAILURES} times in a row", names.join(", "))
             }
             None => Ok(()),
         }
+    }
+
+    fn machines(&self) -> usize {
+        self.hosts.len()
     }
 }
 
@@ -207,6 +217,19 @@ mod tests {
             ["sh", "-c", "echo \"$@\" >&2; exit 255"].iter().chain(ssh).map(|word| (*word).to_owned()).collect();
         let hosts = SshHosts::new(vec!["far".into()], words, "/bin/tandem".into());
         hosts.ask("far", &Request::Describe, &Stop::default()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn from_the_deadline_on_nothing_is_handed_out_and_what_came_is_kept() {
+        let words = ["sh", "-c", "sleep 0.4; echo '{\"not-set-up\":\"x\"}'"].map(str::to_owned).to_vec();
+        let hosts = SshHosts::new(vec!["far".into()], words, "/bin/tandem".into());
+        let (requests, deadline) = (vec![Request::Describe; 9], Instant::now() + Duration::from_millis(500));
+        let mut came = 0;
+        let carried_out = hosts.carry_out(&requests, &Stop::default(), Some(deadline), &mut |_, _| {
+            came += 1;
+            Ok(())
+        });
+        assert!(carried_out.is_ok() && (1..=2).contains(&came), "{carried_out:?}, {came}");
     }
 
     #[test]

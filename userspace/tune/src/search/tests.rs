@@ -108,7 +108,7 @@ fn an_exhaustive_search_runs_everybody_to_the_end() {
     });
     let found = found.unwrap();
     assert!(found.runs.iter().all(|runs| runs.seconds.len() == 5), "{found:?}");
-    assert_eq!((found.end, expected_runs(10, &settings)), (End::Decided, 50));
+    assert_eq!((found.end, expected_runs(10, &settings, 1)), (End::Decided, 50));
 }
 
 /// Where all are equal, and for ten runs in a row, whenever these begin, the machine is a third slower.
@@ -122,8 +122,7 @@ fn a_slow_spell_of_the_machine_makes_no_candidate_better_than_another() {
             Ok(Reading::Seconds(if (begin..begin + 10).contains(&(runs - 1)) { 1.3 } else { 1.0 }))
         });
         let samples: Vec<Sample> = found.unwrap().runs.iter().map(|runs| runs.sample().unwrap()).collect();
-        let is_better =
-            |one: &Sample| Comparison::of(one, &samples[0]).verdict(Better::Lower) == Verdict::Better;
+        let is_better = |one: &Sample| Comparison::of(one, &samples[0]).verdict(Better::Lower) == Verdict::Better;
         assert!(!samples.iter().any(is_better), "from run {begin} on, exhaustive: {exhaustive}: {samples:?}");
     }
 }
@@ -239,7 +238,8 @@ fn the_expected_number_of_runs_is_about_what_it_takes() {
     let table = Table::around(&medians(true), 0.03, 4);
     let (found, _) = table.search(None);
     let took: usize = found.runs.iter().map(|runs| runs.seconds.len() + usize::from(runs.slower_than.is_some())).sum();
-    let expected = expected_runs(table.0.len(), &Settings::default());
+    let expected = expected_runs(table.0.len(), &Settings::default(), 1);
     assert!((0.7..=1.3).contains(&(took as f64 / expected as f64)), "{took} runs, {expected} expected");
-    assert_eq!(expected_runs(4, &Settings::default()), 40, "few candidates run as often as the last survivors");
+    assert_eq!(expected_runs(4, &Settings::default(), 1), 40, "few candidates run as often as the last survivors");
+    assert_eq!([1, 4, 100].map(|machines| expected_runs(27, &Settings::default(), machines)), [49, 13, 5], "by rounds");
 }

@@ -168,7 +168,7 @@ pub fn session_on(
     };
     let many = rounds.map(|rounds| {
         let runner = &runner;
-        move |plans: &[(Option<Plan>, Limit)], ended: &mut dyn FnMut(usize, Ran) -> Result<()>| {
+        move |plans: &[(Option<Plan>, Limit)], _: Option<Instant>, ended: &mut dyn FnMut(usize, Ran) -> Result<()>| {
             rounds.borrow_mut().push(plans.len());
             runner.run_round(plans, ended)
         }
