@@ -8,6 +8,7 @@
 //! Terms: *threads only*: pages are where they are touched first; *pages only*: as many threads as CPUs, round robin over all
 //! nodes; *exhaustive*: one run to warm up and ten measured ones of each, as the source does it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -16,6 +17,7 @@ use tandem_ab::statistics::median;
 use tandem_machine::MachineFile;
 use tandem_policies::model::Topology;
 
+use crate::plan::RegionSeats;
 use crate::search::{Reading, Settings, search};
 use crate::session::{AS_IT_IS, BY_A_MAP};
 use crate::space::{ALL, Configuration, PagePlacement, Space, ThreadPlacement};
@@ -70,7 +72,7 @@ pub struct Judged {
     pub best: Timed,
     /// What the search chose.
     pub chosen: Timed,
-    /// Time of the search's runs, as a share of the exhaustive time.
+    /// Time of the search's runs and of those that tell who uses which page, as a share of the exhaustive time.
     pub share: f64,
     /// The same if every run took a hundred times as long: runs that are worse than others can be stopped then.
     pub share_of_long_runs: f64,
@@ -117,8 +119,9 @@ impl Table {
             let round_robin = one.thread_placement == ThreadPlacement::Scatter || cpus == nodes;
             one.threads == cpus && one.thread_nodes == nodes && round_robin
         };
-        let (chosen, share) = self.replay(as_it_is, 1.0, settings)?;
-        let (_, share_of_long_runs) = self.replay(as_it_is, 100.0, settings)?;
+        let profiles_s = self.profiles_s(&rows, rows[as_it_is].1);
+        let (chosen, share) = self.replay(as_it_is, 1.0, profiles_s, settings)?;
+        let (_, share_of_long_runs) = self.replay(as_it_is, 100.0, profiles_s, settings)?;
         Ok(Judged {
             program: self.program.clone(),
             machine: self.machine.clone(),
@@ -153,10 +156,25 @@ impl Table {
         self.rows.iter().map(find).collect()
     }
 
-    /// Searches it with all times multiplied by `factor`: the row that is chosen, and what that took of the exhaustive time.
-    /// Who is asked to run more often than he did does so again from the first.
-    fn replay(&self, reference: usize, factor: f64, settings: &Settings) -> Result<(usize, f64)> {
-        let mut spent_s = 0.0;
+    /// Time of the runs that tell who uses which page, one for each number of threads that has a map: each is under the seats of the
+    /// first one that needs it, with pages where they are touched first. Where that did not run it counts as the program as it is.
+    fn profiles_s(&self, rows: &[(Option<Configuration>, f64)], as_it_is_s: f64) -> f64 {
+        let mapped = self.rows.iter().zip(rows).filter(|(row, _)| row.configuration.ends_with(BY_A_MAP));
+        let mut first: BTreeMap<usize, RegionSeats> = BTreeMap::new();
+        for one in mapped.filter_map(|(_, (one, _))| *one) {
+            first.entry(one.threads).or_insert(one.into());
+        }
+        let is_with = |one: &Configuration, seats: RegionSeats| {
+            one.page_placement == PagePlacement::FirstTouch && RegionSeats::from(*one) == seats
+        };
+        let time_s = |seats: RegionSeats| rows.iter().find(|(one, _)| one.is_some_and(|one| is_with(&one, seats)));
+        first.into_values().map(|seats| time_s(seats).map_or(as_it_is_s, |(_, seconds)| *seconds)).sum()
+    }
+
+    /// Searches it with all times multiplied by `factor`: the row that is chosen, and what that took of the exhaustive time, with
+    /// `profiles_s` besides. Who is asked to run more often than he did does so again from the first.
+    fn replay(&self, reference: usize, factor: f64, profiles_s: f64, settings: &Settings) -> Result<(usize, f64)> {
+        let mut spent_s = factor * profiles_s;
         let read = |candidate: usize, attempt: usize, limit_s: Option<f64>| {
             let runs = &self.rows[candidate].seconds;
             let seconds = factor * runs[attempt % runs.len()];
@@ -200,12 +218,15 @@ mod tests {
     }
 
     #[test]
-    fn on_every_recorded_table_the_search_is_within_two_percent_of_the_best() {
+    fn on_every_recorded_table_the_search_is_within_two_percent_of_the_best_in_about_an_eighth_of_the_time() {
         let tables = recorded();
         assert!(!tables.is_empty());
         for table in tables {
             let judged = table.judge(&machines(), &Settings::default()).unwrap();
             assert!(judged.chosen.seconds <= judged.best.seconds * (1.0 + EQUAL), "{judged:?}");
+            // A program of few configurations has to bear the runs that tell how much is gained all the same.
+            let most = if table.machine == "2node" { 0.135 } else { 0.125 };
+            assert!(judged.share <= most && judged.share_of_long_runs <= most, "{judged:?}");
         }
     }
 
