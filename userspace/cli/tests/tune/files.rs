@@ -153,7 +153,7 @@ fn a_session_that_is_interrupted_does_not_replace_what_a_whole_one_found() {
 #[test]
 fn a_result_of_an_interrupted_session_is_replaced_by_the_next_one_though_it_is_the_program_as_it_is() {
     let bench =
-        Bench::new("[ $(wc -l < runs) -lt 4 ] || exec sleep 1000\n[ -z $OMP_NUM_THREADS ] || sleep 0.05\nsleep 0.04");
+        Bench::new("[ $(wc -l < runs) -lt 4 ] || exec sleep 1000\n[ -z $OMP_NUM_THREADS ] || sleep 0.3\nsleep 0.04");
     for store in ["first", "second"] {
         let tune = bench.start(&["tune", "--repeats", "4", "--store", store, "--", "./prog"]);
         bench.wait_for_runs(4);

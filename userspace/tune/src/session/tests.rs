@@ -13,6 +13,7 @@ use crate::page_use::{Name, PageUse, Used};
 use crate::space::ALL;
 use crate::testing::machine;
 
+mod budget;
 mod made_up;
 mod refused;
 
@@ -194,38 +195,6 @@ fn a_run_that_did_not_end_well_does_not_fix_the_number_of_threads() {
     }
 }
 
-/// Each run takes a while, so that the budget ends in a later round than the first.
-#[test]
-fn a_search_that_the_budget_cuts_off_says_so_in_whatever_round() {
-    let directory = tempfile::tempdir().unwrap();
-    let of = |store: &str, budget_s: f64, runs: u32| {
-        let left = Cell::new(runs);
-        let program = |one: Option<&Configuration>| {
-            left.set(left.get().saturating_sub(1));
-            if left.get() == 0 {
-                std::thread::sleep(Duration::from_secs_f64(budget_s));
-            }
-            let (end, seconds, threads) = four_are_best(one);
-            (end, seconds * 0.1, threads)
-        };
-        BUDGET.set(Some(Duration::from_secs_f64(budget_s)));
-        ENTRIES.set(Some((3000, true)));
-        let run = session(&directory.path().join(store), &program, 10_000);
-        BUDGET.set(None);
-        ENTRIES.set(None);
-        run.outcome.unwrap().unwrap()
-    };
-    for (store, runs, waiting) in [("first", 9, true), ("later", 31, false)] {
-        let outcome = of(store, 4.0, runs);
-        let notes = &outcome.notes;
-        assert_eq!(outcome.found.end, search::End::Stopped, "{store}: {notes:?}");
-        assert_eq!(notes.iter().any(|note| note.contains("were not measured yet")), waiting, "{store}: {notes:?}");
-        let cut_off = |note: &String| note.starts_with("the search was cut off before its end");
-        assert_eq!(notes.iter().filter(|note| cut_off(note)).count(), 1, "{store}: {notes:?}");
-    }
-    assert!(of("whole", 1000.0, u32::MAX).notes.iter().all(|note| !note.contains("cut off")));
-}
-
 /// It has as many threads as it is told to, but never more than four.
 #[test]
 fn a_program_that_caps_its_threads_is_not_said_to_have_more() {
@@ -282,88 +251,6 @@ fn before_the_first_run_it_is_said_that_there_is_one() {
     assert!(run.said[0].starts_with(words) && run.said[0].contains("--budget TIME"), "{:?}", run.said);
     let again = session(&directory.path().join("s"), &four_are_best, 10_000);
     assert!(again.said.iter().all(|said| !said.starts_with(words)), "it is known: {:?}", again.said);
-}
-
-#[test]
-fn the_first_run_takes_no_longer_than_the_budget() {
-    let directory = tempfile::tempdir().unwrap();
-    BUDGET.set(Some(Duration::from_secs(2)));
-    let said = session(&directory.path().join("s"), &four_are_best, 10_000)
-        .outcome
-        .map(|_| ())
-        .map_err(|said| said.to_string());
-    BUDGET.set(None);
-    let said = said.unwrap_err();
-    assert!(said.starts_with("one run of the program takes longer than --budget"), "{said}");
-    assert!(
-        session(&directory.path().join("s"), &four_are_best, 10_000).outcome.unwrap().is_some(),
-        "without a budget"
-    );
-}
-
-/// Of a run of three seconds one of 47 has a share of 100 seconds.
-#[test]
-fn of_runs_that_do_not_fit_the_budget_the_beginning_is_measured() {
-    let directory = tempfile::tempdir().unwrap();
-    let of = |store: &str, entries: u64, only_whole_runs: bool| {
-        BUDGET.set(Some(Duration::from_secs(100)));
-        ENTRIES.set(Some((entries, only_whole_runs)));
-        let run = session(&directory.path().join(store), &four_are_best, 10_000);
-        BUDGET.set(None);
-        ENTRIES.set(None);
-        run
-    };
-    let run = of("part", 3000, false);
-    let outcome = run.outcome.unwrap().unwrap();
-    let entries = outcome.first_entries.unwrap();
-    assert!((2000..2400).contains(&entries), "{entries}");
-    let as_it_is_s = outcome.found.runs[0].median().unwrap();
-    assert!((as_it_is_s - 3.0 * entries as f64 / 3000.0).abs() < 1e-9, "{as_it_is_s}");
-    assert_eq!(outcome.best().unwrap().0.threads, 4);
-    let note = format!("each is ended after {entries} entries of its parallel regions");
-    assert!(outcome.notes.iter().chain(&run.said).filter(|words| words.contains(&note)).count() == 2, "said and noted");
-    let tuned = crate::tuned::Tuned::new(crate::subject::tests::subject(), &outcome);
-    assert_eq!(tuned.evidence.as_ref().unwrap().first_entries, Some(entries));
-    assert!(tuned.in_words().contains(&format!(" s until its regions were entered {entries} times, as it is ")));
-    let again = of("part", 3000, false);
-    assert_eq!(
-        (again.ran.len(), again.outcome.unwrap().unwrap().found),
-        (0, outcome.found),
-        "nothing is measured twice"
-    );
-    BUDGET.set(Some(Duration::from_secs(120)));
-    ENTRIES.set(Some((3000, false)));
-    let longer = session(&directory.path().join("part"), &four_are_best, 10_000);
-    BUDGET.set(None);
-    ENTRIES.set(None);
-    let known = format!("runs of the first {entries} entries, of another --budget, are known and say nothing of these");
-    assert_eq!(longer.said.iter().filter(|said| said.ends_with(&known)).count(), 1, "{:?}", longer.said);
-    for (store, entries, only_whole_runs) in [("seldom", 10, false), ("whole", 3000, true)] {
-        let run = of(store, entries, only_whole_runs);
-        let outcome = run.outcome.unwrap().unwrap();
-        assert_eq!((outcome.first_entries, outcome.found.runs[0].median()), (None, Some(3.0)), "{store}");
-        assert_eq!(run.said.iter().any(|said| said.contains("too seldom to tell")), store == "seldom");
-    }
-}
-
-/// As it is, its third run would take for ever.
-#[test]
-fn a_run_that_does_not_come_to_the_last_entry_ends_with_the_budget() {
-    let directory = tempfile::tempdir().unwrap();
-    let runs = Cell::new(0);
-    let program = |one: Option<&Configuration>| {
-        runs.set(runs.get() + u32::from(one.is_none()));
-        let is_stuck = one.is_none() && runs.get() == 3;
-        ENTRIES.set(Some((if is_stuck { 10 } else { 3000 }, false)));
-        let (end, seconds, threads) = four_are_best(one);
-        (end, if is_stuck { 1e6 } else { seconds }, threads)
-    };
-    BUDGET.set(Some(Duration::from_secs(100)));
-    let run = session(&directory.path().join("s"), &program, 10_000);
-    BUDGET.set(None);
-    ENTRIES.set(None);
-    let seconds = &run.outcome.unwrap().unwrap().found.runs[0].seconds;
-    assert!(runs.get() > 3 && seconds.iter().all(|&seconds| seconds <= 100.0), "{seconds:?}");
 }
 
 #[test]
