@@ -21,6 +21,7 @@ impl Session<'_> {
     /// The same with whether the main thread is placed by chance, and what helps.
     pub(crate) fn with_chance(&self, mut outcome: Outcome, deadline: Option<Instant>) -> Result<Outcome> {
         let mut runs = self.first_nodes(&outcome)?;
+        let known = runs.len();
         let late = |seconds: f64| deadline.is_some_and(|end| Instant::now() + Duration::from_secs_f64(seconds) > end);
         // How many more is not decided by what they show, or chance would be taken for a rule more often.
         while runs.len() < self.settings.repeats && is_doubtful(&runs) && !late(runs[0].0) {
@@ -31,7 +32,9 @@ impl Session<'_> {
             let Some(node) = self.first_node(&row) else { break };
             runs.push((seconds, node));
         }
-        choose_again(&mut outcome);
+        if runs.len() > known {
+            choose_again(&mut outcome);
+        }
         outcome.bimodal = Bimodal::of(&runs);
         if let Some(mut bimodal) = outcome.bimodal.take() {
             self.remedy(&mut bimodal, &outcome, &late)?;
@@ -104,14 +107,17 @@ impl Session<'_> {
     }
 }
 
-/// Of the program as it is, of which more may be known now, and what is best besides, the one with the lesser median.
+/// Of the program as it is, of which more is known now, and what is best besides, the one with the lesser median. A plan for single
+/// regions was compared with what is best besides when it ran: runs of another time say nothing of it.
 fn choose_again(outcome: &mut Outcome) {
+    if outcome.one_by_one.as_ref().is_some_and(|all| all.chosen.is_some()) {
+        return;
+    }
     let found = &outcome.found;
     let Some(as_it_is_s) = found.runs[0].median() else { return };
     if let Some(best_s) = outcome.plan().and_then(|(_, runs)| runs.median()) {
         if as_it_is_s < best_s {
             outcome.found.best = Some(0);
-            outcome.one_by_one.iter_mut().for_each(|all| all.chosen = None);
         }
         return;
     }

@@ -41,23 +41,26 @@ impl<'a> Session<'a> {
         let share =
             budget.div_f64(expected_runs(all + 1, &self.settings, self.machines) as f64).max(SHORTEST).min(budget);
         let Some(row) = self.row(None, 0, Some(share.as_secs_f64()))? else { return Ok(None) };
-        let entries: u64 = row.regions.iter().map(|region| region.entries).sum();
+        let (share_s, entered): (_, u64) = (share.as_secs_f64(), row.regions.iter().map(|region| region.entries).sum());
+        // The store may have a run of a larger share, or a whole one.
+        let (Reading::SlowerThan(seconds) | Reading::Seconds(seconds)) = row.reading else { return Ok(whole) };
+        let entries = if seconds > share_s { (entered as f64 * share_s / seconds) as u64 } else { entered };
         match row.reading {
-            Reading::SlowerThan(_) if entries >= FEWEST_ENTRIES => {
+            Reading::Seconds(_) if seconds <= share_s => Ok(whole),
+            _ if entries >= FEWEST_ENTRIES => {
                 let session = Session { first_entries: Some(entries), ..*self };
                 session.note_of_part().iter().for_each(|note| (self.say)(note));
                 session.say_other_parts(entries)?;
                 Ok(Some(session))
             }
-            Reading::SlowerThan(seconds) => {
+            _ => {
                 (self.say)(&format!(
-                    "it entered parallel regions {entries} times in {}, too seldom to tell by that how far it is: each run \
+                    "it entered parallel regions {entered} times in {}, too seldom to tell by that how far it is: each run \
                      is a whole one",
                     in_words(seconds)
                 ));
                 Ok(whole)
             }
-            _ => Ok(whole),
         }
     }
 
@@ -79,7 +82,7 @@ impl<'a> Session<'a> {
         }
         for (others, runs) in runs.into_iter().filter(|&(others, _)| others != entries) {
             (self.say)(&format!(
-                "{runs} runs of the first {others} entries, of another --budget, are known and say nothing of these"
+                "{runs} runs of the first {others} entries, of another --budget or other --hosts, are known and say nothing of these"
             ));
         }
         Ok(())

@@ -45,7 +45,7 @@ impl search::Readings for RaceOf<'_> {
             return Ok(reading.clone());
         }
         let (one, limit_s) = (self.candidates[candidate].as_ref(), self.limit_s(candidate, limit_s));
-        if self.is_late() && self.session.store.run(&self.session.key(one), attempt)?.is_none() {
+        if self.is_late() && self.session.known(one, attempt, limit_s)?.is_none() {
             return Ok(Reading::Stop);
         }
         let Some(row) = self.session.row(one, attempt, limit_s)? else { return Ok(Reading::Stop) };
@@ -68,12 +68,14 @@ impl search::Readings for RaceOf<'_> {
             return Ok(());
         }
         let plan = |&(candidate, _, limit_s): &(usize, usize, Option<f64>)| {
+            let limit_s = self.session.longest_s(limit_s);
             let limit = Limit { time: limit_s.map(Duration::from_secs_f64), entries: self.session.first_entries };
             (self.candidates[candidate].clone(), limit)
         };
         let plans: Vec<_> = missing.iter().map(plan).collect();
         run_many(&plans, self.deadline, &mut |at, ran| {
             let ((candidate, attempt, limit_s), was_set_up) = (missing[at], ran.is_ok());
+            let limit_s = self.session.longest_s(limit_s);
             let row = self.session.take(self.candidates[candidate].as_ref(), attempt, limit_s, ran)?;
             if let Some(row) = row.filter(|_| !was_set_up) {
                 self.not_set_up.insert((candidate, attempt), row.reading);

@@ -67,6 +67,9 @@ pub struct Evidence {
     pub interval: [f64; 2],
     /// Runs as it is and under the configuration.
     pub runs: [usize; 2],
+    /// How many of each it takes to tell the difference from chance, if that is more than ever is needed.
+    #[serde(default)]
+    pub needed_runs: usize,
     /// Whether the search came to its end.
     pub complete: bool,
     /// After how many entries of its parallel regions each run was ended, if runs were not whole.
@@ -89,6 +92,7 @@ impl Evidence {
             speed_up: known.ratio,
             interval: known.interval.into(),
             runs: seconds.map(<[f64]>::len),
+            needed_runs: found.choice.needed(),
             complete: outcome.found.end.is_decision(),
             first_entries: outcome.first_entries,
         })
@@ -191,6 +195,7 @@ impl Tuned {
         let Some(evidence) = &self.evidence else { return self.alone_in_words(&plan) };
         let [low, high] = evidence.interval;
         let runs = evidence.runs[0].min(evidence.runs[1]);
+        let runs = if runs < evidence.needed_runs { 0 } else { runs };
         let sure = Comparison { ratio: evidence.speed_up, interval: (low, high), runs }.verdict(Better::Higher);
         let so = match sure {
             Verdict::NoDifference => ": no difference that can be told from chance",

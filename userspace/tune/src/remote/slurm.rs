@@ -13,11 +13,13 @@
 //! be the number of tasks, too, so each array is half as large as the one that was refused.
 
 mod left;
+mod refusals;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -28,6 +30,7 @@ use tandem_ab::say::say_line;
 use tandem_ab::stop::Stop;
 
 use left::Left;
+use refusals::Refusals;
 
 use super::{Executor, Reply, Request, TRIES, last_line};
 use crate::lock::Lock;
@@ -44,10 +47,6 @@ const ASK_EVERY: Duration = Duration::from_secs(2);
 const LOST_AFTER: Duration = Duration::from_secs(90);
 /// In the environment, seconds instead of that, for file systems that show everything at once.
 const LOST_AFTER_VARIABLE: &str = "TANDEM_SLURM_LOST_AFTER";
-/// How often in a row a submission may be refused after an earlier one was not: four minutes, with the waits between.
-const SUBMIT_TRIES: u32 = 8;
-/// How long is waited after the first refusal; after each other one twice as long as before it.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// What the names of submissions begin with, and how many characters that chance chooses follow.
 const PREFIX: &str = "tandem-tune-";
 const CHANCE_CHARACTERS: usize = 16;
@@ -245,8 +244,10 @@ impl Submission {
     /// Indices of requests whose tasks are not among the `known` ones for so long, and have no reply.
     fn lost(&mut self, known: &BTreeMap<usize, String>, now: Instant, after: Duration) -> Vec<usize> {
         // A list of the directory is newer than what is known of single names.
-        let there = fs::read_dir(&self.directory).into_iter().flatten().flatten().map(|entry| entry.file_name());
-        let there: BTreeSet<OsString> = there.collect();
+        let names = fs::read_dir(&self.directory)
+            .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.file_name())).collect::<io::Result<_>>());
+        // It may be so for a moment, and says nothing of any reply.
+        let Ok(there): io::Result<BTreeSet<OsString>> = names else { return Vec::new() };
         let mut lost = Vec::new();
         for (task, since) in self.unknown_since.iter_mut().enumerate() {
             let has_replied = there.contains(OsStr::new(&format!("{task}.reply")));
@@ -325,10 +326,10 @@ impl Executor for Slurm {
             }
         };
         // What came since the last look is a finished trial, too.
-        let last = result.and_then(|()| round.hand_over(replied));
+        let last = round.hand_over(replied);
         let unreadable = round.unreadable.take();
         round.end();
-        last.and(unreadable.map_or(Ok(()), Err))
+        result.and(last).and(unreadable.map_or(Ok(()), Err))
     }
 }
 
@@ -359,7 +360,7 @@ impl Round<'_> {
             return Ok(());
         }
         self.asked = Instant::now();
-        for submission in &mut self.submissions {
+        for submission in self.submissions.iter_mut().filter(|submission| !submission.is_done()) {
             let lost = self.slurm.lost(submission);
             lost.iter().for_each(|&request| self.losses[request] += 1);
             if lost.iter().any(|&request| self.losses[request] >= TRIES) {
@@ -422,38 +423,6 @@ impl Round<'_> {
     }
 }
 
-/// Refusals in a row.
-#[derive(Debug, Default)]
-struct Refusals {
-    many: u32,
-    /// When it is tried again.
-    again: Option<Instant>,
-}
-
-impl Refusals {
-    /// One more.
-    ///
-    /// # Errors
-    /// It was the last one, and `ends` the session.
-    fn add(&mut self, why: &str, now: Instant, ends: bool) -> Result<()> {
-        self.many = if ends { self.many + 1 } else { (self.many + 1).min(SUBMIT_TRIES - 1) };
-        match self.many {
-            SUBMIT_TRIES => bail!("sbatch refused {SUBMIT_TRIES} times in a row, the last time: {why}"),
-            1 => say_line(format_args!(
-                "tandem: sbatch refused: {why}; it is tried again, {} times at most",
-                SUBMIT_TRIES - 1
-            )),
-            _ => {}
-        }
-        self.again = Some(now + FIRST_WAIT * 2_u32.pow(self.many - 1));
-        Ok(())
-    }
-
-    fn are_over(&self, now: Instant) -> bool {
-        self.again.is_none_or(|again| now >= again)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -484,21 +453,5 @@ mod tests {
         assert_eq!((lost_at(0), lost_at(6), lost_at(89)), (vec![], vec![], vec![]));
         fs::write(directory.path().join("2.reply"), "").unwrap();
         assert_eq!((lost_at(90), lost_at(1000)), (vec![7], vec![]), "one is known, one has replied, one is lost");
-    }
-
-    #[test]
-    fn refusals_are_waited_for_ever_longer_and_not_for_ever() {
-        let (mut refusals, mut now, mut waited) = (Refusals::default(), Instant::now(), Duration::ZERO);
-        let begin = now;
-        for many in 0..SUBMIT_TRIES - 1 {
-            refusals.add("away", now, true).unwrap();
-            let wait = FIRST_WAIT * 2_u32.pow(many);
-            assert!(!refusals.are_over(now + wait / 2) && refusals.are_over(now + wait));
-            (now, waited) = (now + wait, waited + wait);
-        }
-        assert!(waited < Duration::from_secs(240) && now == begin + waited, "{waited:?}");
-        assert!((0..9).all(|_| refusals.add("too many", now, false).is_ok()), "others are under way");
-        let said = refusals.add("away", now, true).unwrap_err().to_string();
-        assert_eq!(said, "sbatch refused 8 times in a row, the last time: away");
     }
 }

@@ -39,7 +39,7 @@ impl Choice {
 
     /// Runs of the best one and of the reference that are evidence, at least: with fewer, chance puts all of one of the
     /// candidates' runs before all of the reference's too often, whatever an interval says.
-    pub(super) fn needed(&self) -> usize {
+    pub fn needed(&self) -> usize {
         // So many ways there are to choose whose runs are the least.
         let ways = |runs: usize| (1..=runs).map(|one| (runs + one) as f64 / one as f64).product::<f64>();
         (FEWEST..).find(|&runs| self.among as f64 <= BY_CHANCE * ways(runs)).unwrap_or(FEWEST)
@@ -54,10 +54,11 @@ impl Found {
         Some(&all.seconds[self.choice.runs.min(all.seconds.len() - 1)..])
     }
 
-    /// The best one's times as parts of the reference's.
+    /// The best one's times as parts of the reference's, if there are runs enough of both.
     pub fn compared(&self, best: usize, reference: usize) -> Option<Comparison> {
         let [best, reference] = [best, reference].map(|one| self.evidence(one).and_then(Sample::new));
-        Some(Comparison::among(&best?, &reference?, self.choice.among))
+        let known = Comparison::among(&best?, &reference?, self.choice.among);
+        (known.runs >= self.choice.needed()).then_some(known)
     }
 }
 
@@ -78,7 +79,10 @@ impl Race {
                 return Ok(self.found(end, &survivors));
             };
             let is_through = self.bring_to(&[reference, best], goal, readings)?;
-            if self.runs[best].sample().is_some() {
+            // More runs may show that another one is ahead of the reference, and this one is not.
+            let is_better = |one: usize| self.runs[one].median() < self.runs[reference].median();
+            let has_rivals = || survivors.iter().any(|&one| one != best && is_better(one));
+            if self.runs[best].sample().is_some() && (is_better(best) || !is_through || !has_rivals()) {
                 let end = if is_through { end } else { End::Stopped };
                 return Ok(self.found(end, &[reference, best]));
             }

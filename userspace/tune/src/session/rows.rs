@@ -65,11 +65,16 @@ impl Session<'_> {
             Some(Some(Err(why))) => return Ok(Some(self.not_run(one, &why))),
             Some(None) => return Ok(None),
         };
-        // One that does not come so far this time would run for hours.
-        let limit_s = limit_s.or_else(|| self.first_entries.and(self.left()).map(|left| left.as_secs_f64()));
+        let limit_s = self.longest_s(limit_s);
         let limit = Limit { time: limit_s.map(Duration::from_secs_f64), entries: self.entries_of(one) };
         let ran = (self.run)(one, &places, limit)?;
         self.take(one, attempt, limit_s, ran)
+    }
+
+    /// When a run is stopped, in s, if the search says `limit_s`: one that does not come as far as its entries this time would run
+    /// for hours.
+    pub(crate) fn longest_s(&self, limit_s: Option<f64>) -> Option<f64> {
+        limit_s.or_else(|| self.first_entries.and(self.left()).map(|left| left.as_secs_f64()))
     }
 
     /// Keeps a run, or says why there was none; `None` if the user stopped it.

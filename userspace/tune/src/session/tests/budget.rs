@@ -82,13 +82,19 @@ fn of_runs_that_do_not_fit_the_budget_the_beginning_is_measured() {
         (0, outcome.found),
         "nothing is measured twice"
     );
-    BUDGET.set(Some(Duration::from_secs(120)));
-    ENTRIES.set(Some((3000, false)));
-    let longer = session(&directory.path().join("part"), &four_are_best, 10_000);
-    BUDGET.set(None);
-    ENTRIES.set(None);
-    let known = format!("runs of the first {entries} entries, of another --budget, are known and say nothing of these");
-    assert_eq!(longer.said.iter().filter(|said| said.ends_with(&known)).count(), 1, "{:?}", longer.said);
+    let known = format!(
+        "runs of the first {entries} entries, of another --budget or other --hosts, are known and say nothing of these"
+    );
+    for (budget_s, expected) in [(120, 2400..2900), (50, 1000..1200)] {
+        BUDGET.set(Some(Duration::from_secs(budget_s)));
+        ENTRIES.set(Some((3000, false)));
+        let other = session(&directory.path().join("part"), &four_are_best, 10_000);
+        BUDGET.set(None);
+        ENTRIES.set(None);
+        assert_eq!(other.said.iter().filter(|said| said.ends_with(&known)).count(), 1, "{:?}", other.said);
+        let entries = other.outcome.unwrap().unwrap().first_entries.unwrap();
+        assert!(expected.contains(&entries), "{budget_s} s: {entries}");
+    }
     for (store, entries, only_whole_runs) in [("seldom", 10, false), ("whole", 3000, true)] {
         let run = of(store, entries, only_whole_runs);
         let outcome = run.outcome.unwrap().unwrap();
