@@ -203,7 +203,7 @@ impl Sensor {
     /// as how often they access memory, goes when these end.
     pub fn forget(&mut self, gone: &BTreeSet<ProcessId>) {
         let stays = |process| !gone.contains(&process);
-        self.pending.accesses.retain(|seen| stays(seen.access.process));
+        self.drop_pending(stays);
         self.table.retain(stays, |_| true);
         self.regions.retain(stays);
     }

@@ -173,6 +173,13 @@ impl Sensor {
         turned
     }
 
+    /// Drops accesses of other processes that are pending, also of those that were looked at.
+    pub(super) fn drop_pending(&mut self, stays: impl Fn(ProcessId) -> bool) {
+        let is_kept = |seen: &PageAccess| stays(seen.access.process);
+        self.watch.from = self.pending.accesses[..self.watch.from].iter().filter(|seen| is_kept(seen)).count();
+        self.pending.accesses.retain(is_kept);
+    }
+
     /// Whether a thread of this one's process turned in the interval of the last snapshot, and too few looks at this one since tell
     /// what it does now: one interval more shows it.
     pub fn is_hardly_seen_since_turn(&self, thread: ThreadId) -> bool {

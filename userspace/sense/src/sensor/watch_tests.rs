@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use tandem_policies::model::{GroupId, NodeId, NodeIndex, PerNode, Snapshot, ThreadId, Topology};
+use tandem_policies::model::{GroupId, NodeId, NodeIndex, PerNode, ProcessId, Snapshot, ThreadId, Topology};
 
 use super::super::Sensor;
 use super::super::tests::{SECOND, account_of, batch_on, process, told_sensor};
@@ -112,6 +112,22 @@ fn an_entry_weighs_as_much_as_all_that_it_stands_for() {
     assert_eq!(program.sensor.pending.accesses.len(), 1);
     program.sensor.sees_turn(now_ns);
     assert!((weight(&program) - before - ACCESSES as f64).abs() < 1e-9, "{before}, {}", weight(&program));
+}
+
+#[test]
+fn what_is_dropped_after_it_was_looked_at_is_not_looked_for_and_the_rest_is() {
+    let mut program = Program::new();
+    let now_ns = program.at_home(1);
+    program.look(TIDS[0], 0, now_ns);
+    program.sensor.sees_turn(now_ns);
+    program.look(TIDS[1], 0, now_ns);
+    let pending = |program: &Program| program.sensor.pending.accesses.len();
+    let (all, looked_at) = (pending(&program), program.sensor.watch.from);
+    program.sensor.forget(&[ProcessId(1)].into());
+    assert_eq!((pending(&program), program.sensor.watch.from), (all, looked_at), "another one is gone");
+    program.sensor.forget(&[process()].into());
+    assert_eq!((pending(&program), program.sensor.watch.from), (0, 0));
+    program.sensor.sees_turn(now_ns);
 }
 
 #[test]
