@@ -39,6 +39,9 @@ use crate::verify::Trial;
 
 /// Time between two looks at the samples: what is behind a sample must be read while it is fresh.
 const TICK: Duration = Duration::from_millis(20);
+/// The same while more is waited for: threads came or turned to other memory, and too little is known of them to decide. Of each
+/// the newest sample counts alone, so that looks are no more than the times that samples are looked at.
+const LEARNING_TICK: Duration = Duration::from_millis(10);
 /// CPU time after which a thread that was not there before counts as one that works.
 const WORKS_NS: u64 = 5_000_000;
 /// Time between two signs of life.
@@ -128,6 +131,8 @@ pub struct Agent {
     /// Plans made so far.
     plans: u64,
     patience: Patience,
+    /// Time to the next look at the samples.
+    tick: Duration,
     /// When it was made.
     started_ns: u64,
     /// When it last gave a sign of life.
@@ -178,6 +183,7 @@ impl Agent {
             notes: Notes::new(config.recorder.clone()),
             plans: 0,
             patience: Patience::new(config.interval),
+            tick: TICK,
             started_ns: monotonic_ns(),
             alive_ns: 0,
             config,
@@ -244,7 +250,9 @@ impl Agent {
             report.cost.charge(Work::Verify);
             let hardly_seen = busy(&snapshot).any(|thread| self.sensor.is_hardly_seen_since_turn(thread.id));
             let waits = self.pace.waits_for_more(hardly_seen, just_began(&snapshot));
-            let knows_enough = self.patience.is_enough(&snapshot) && !waits;
+            let is_enough = self.patience.is_enough(&snapshot);
+            self.tick = if waits || self.patience.is_new(snapshot.time_ns) { LEARNING_TICK } else { TICK };
+            let knows_enough = is_enough && !waits;
             // What was undone is where it was only once it has gone back: a plan made before would bring it back again.
             let is_settled = !undone && self.trial.is_none() && !self.is_going_back();
             let may_decide = is_settled && knows_enough;
@@ -305,7 +313,7 @@ impl Agent {
                 (self.config.alive)();
             }
             // Samples are looked at between two runs of the mover, however much there is to move.
-            let pause = if self.mover.is_ready(now_ns) { Duration::ZERO } else { TICK };
+            let pause = if self.mover.is_ready(now_ns) { Duration::ZERO } else { self.tick };
             match orders.recv_timeout(pause.min(Duration::from_nanos(end_ns - now_ns))) {
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(Some(Ended::Stopped)),
                 Ok(Order::Reload) => return Ok(Some(Ended::Reload)),

@@ -35,6 +35,11 @@ impl Patience {
         let since_ns = *self.since_ns.get_or_insert(snapshot.time_ns);
         snapshot.time_ns.saturating_sub(since_ns) >= self.limit_ns
     }
+
+    /// Whether too little is known, and has not been for long: what gives no signal within an interval is in no hurry.
+    pub fn is_new(&self, now_ns: u64) -> bool {
+        self.since_ns.is_some_and(|since_ns| now_ns.saturating_sub(since_ns) < self.limit_ns / u64::from(INTERVALS))
+    }
 }
 
 #[cfg(test)]
@@ -60,6 +65,18 @@ mod tests {
         assert!(patience.is_enough(&known(2, 0)));
         let waited = [5, 14, 15, 20].map(|at_s| patience.is_enough(&known(1, at_s * SECOND_NS)));
         assert_eq!(waited, [false, false, true, true]);
+    }
+
+    #[test]
+    fn what_is_not_known_is_new_for_an_interval() {
+        let mut patience = Patience::new(Duration::from_secs(1));
+        assert!(patience.is_enough(&known(2, 0)) && !patience.is_new(0), "all is known");
+        let mut is_new = |at_ns| {
+            patience.is_enough(&known(1, at_ns));
+            patience.is_new(at_ns)
+        };
+        assert_eq!([5, 6].map(|at_s| is_new(at_s * SECOND_NS)), [true, false]);
+        assert!(!is_new(16 * SECOND_NS), "nor does it become so again once it was waited for long enough");
     }
 
     #[test]
