@@ -4,10 +4,12 @@
 //! Problem: hundreds of configurations, each run takes as long as the program, and runs differ by chance. Mechanism:
 //! successive halving. Everybody runs once; the best fifth runs again, the best fifth of these as often again, and so on,
 //! up to [`Settings::repeats`] runs each. A run is stopped when it takes [`Settings::patience`] times the best median.
-//! From four runs on intervals decide too: who is worse than the best with 95 % confidence runs no more, and when all that
-//! are left are within [`Settings::near`] of the best, with confidence, it is over. Few configurations
+//! After two runs who is further behind than runs of anybody are apart is out; from four on intervals decide: who is worse than
+//! the best with 95 % confidence runs no more, and when, with confidence, nobody that is left is better than the best by more than
+//! [`Settings::near`], it is over. Few configurations
 //! ([`Settings::few`]) are searched exhaustively: only intervals end their runs. The same readings give the same search.
-//! Which runs tell how much faster the best one is than the reference, and are made for that: `evidence`.
+//! The reference is compared, not ranked: it takes nobody's place, and does not run where ranks alone decide.
+//! Which runs tell how much faster the best one is than it, and are made for that: `evidence`.
 //!
 //! Terms: *candidate*: index of a configuration; *reading*: one run's result; *survivor*: still in the race.
 
@@ -24,6 +26,9 @@ const ONE_OF: usize = 5;
 /// Runs of each side from which on an interval decides: of two and two equal ones, every third pair is disjoint.
 const FEWEST: usize = 4;
 
+/// So many candidates tell by two runs each how far runs are apart.
+const KNOWN: usize = 5;
+
 /// Stopping a run that takes less than this too long saves nothing, and a busy machine may delay any run as much.
 const LEAST_SAVED_S: f64 = 0.5;
 
@@ -36,7 +41,7 @@ pub struct Settings {
     pub few: usize,
     /// A run is stopped at so many times the best median, and no sooner than half a second after that.
     pub patience: f64,
-    /// Candidates within this share of the best are equal to it.
+    /// Candidates within this share of the best are equal to it: it takes no runs to find out which of them is better.
     pub near: f64,
     /// Everybody runs [`Settings::repeats`] times, to the end: what a search is compared with.
     pub exhaustive: bool,
@@ -164,14 +169,20 @@ pub fn search(
     mut readings: impl Readings,
 ) -> Result<Found> {
     let mut survivors: Vec<usize> = (0..candidates).collect();
-    let choice = Choice::of(0, &survivors, reference);
-    let mut race = Race { runs: vec![Runs::default(); candidates], settings: *settings, reference, choice };
+    let choice = Choice::of(0, &survivors, reference.map(|one| (one, 0)));
+    let mut race =
+        Race { runs: vec![Runs::default(); candidates], settings: *settings, reference, choice, aside: vec![] };
     let mut goal = if settings.exhaustive { settings.repeats } else { 1 };
     loop {
-        let is_through = race.bring_to(&survivors, goal, &mut readings)?;
+        let is_through = race.bring_to(&race.due(&survivors, goal), &mut readings)?;
+        let ran = survivors.len();
         survivors.retain(|&candidate| race.runs[candidate].sample().is_some());
         if !is_through {
             return Ok(race.found(End::Stopped, &survivors));
+        }
+        if survivors.len() < ran && !race.aside.is_empty() {
+            survivors.append(&mut race.aside);
+            continue;
         }
         let Some(best) = race.best(&survivors) else { return Ok(race.found(End::NoneWorks, &[])) };
         if settings.exhaustive {
@@ -184,12 +195,16 @@ pub fn search(
         if goal >= settings.repeats || (rivals == 0 && goal >= FEWEST) {
             return race.confirmed(End::Decided, survivors, &mut readings);
         }
-        if goal >= FEWEST && race.all_near(&survivors, best) {
+        if goal >= FEWEST && !survivors.iter().any(|&one| one != best && race.is_open(one, best)) {
             return race.confirmed(End::Near, survivors, &mut readings);
         }
         if candidates > settings.few {
             survivors = race.best_of(survivors);
-            race.choice = race.choice.or(Choice::of(goal, &survivors, reference));
+            let had = reference.map(|one| (one, race.runs[one].seconds.len()));
+            race.choice = race.choice.or(Choice::of(goal, &survivors, had));
+            if goal > 1 && goal < FEWEST {
+                race.put_aside(&mut survivors);
+            }
         }
         goal = (goal * 2).min(settings.repeats);
     }
@@ -219,16 +234,30 @@ struct Race {
     settings: Settings,
     reference: Option<usize>,
     choice: Choice,
+    /// Who need not run on, unless one that does fails.
+    aside: Vec<usize>,
 }
 
 impl Race {
-    /// Runs candidates until each has `goal` runs or fails; false if a reading says to stop. They take turns: a slow minute of the
+    /// How many runs each of them has after a round to `goal` runs: ranks tell nothing of the reference, so it runs once, and on when
+    /// they have decided.
+    fn due(&self, survivors: &[usize], goal: usize) -> Vec<(usize, usize)> {
+        let is_by_ranks = self.runs.len() > self.settings.few && goal < FEWEST.min(self.settings.repeats);
+        let of = |one| if is_by_ranks && Some(one) == self.reference { 1 } else { goal };
+        survivors.iter().map(|&one| (one, of(one))).collect()
+    }
+
+    /// Runs candidates until each has so many runs or fails; false if a reading says to stop. They take turns: a slow minute of the
     /// machine slows runs of all of them, not all runs of one.
-    fn bring_to(&mut self, candidates: &[usize], goal: usize, readings: &mut impl Readings) -> Result<bool> {
-        let lacks = |runs: &Runs, attempt: usize| runs.seconds.len() <= attempt;
-        let turns: Vec<(usize, usize)> = (0..goal)
-            .flat_map(|attempt| candidates.iter().map(move |&candidate| (candidate, attempt)))
-            .filter(|&(candidate, attempt)| lacks(&self.runs[candidate], attempt))
+    fn bring_to(&mut self, goals: &[(usize, usize)], readings: &mut impl Readings) -> Result<bool> {
+        let most = goals.iter().map(|&(_, goal)| goal).max().unwrap_or(0);
+        let is_due = |candidate: usize, goal: usize, attempt: usize| {
+            (self.runs[candidate].seconds.len()..goal).contains(&attempt)
+        };
+        let turns: Vec<(usize, usize)> = (0..most)
+            .flat_map(|attempt| goals.iter().map(move |&(candidate, goal)| (candidate, goal, attempt)))
+            .filter(|&(candidate, goal, attempt)| is_due(candidate, goal, attempt))
+            .map(|(candidate, _, attempt)| (candidate, attempt))
             .collect();
         readings.ahead(&turns, self.limit_s())?;
         for (candidate, attempt) in turns {
@@ -277,27 +306,47 @@ impl Race {
         survivors.iter().copied().filter(|&one| stays(one)).collect()
     }
 
-    /// Whether all that are left are as good as `best`, with confidence.
-    fn all_near(&self, survivors: &[usize], best: usize) -> bool {
-        let near =
-            |one: usize| self.against(one, best).is_some_and(|known| known.interval.1 <= 1.0 + self.settings.near);
-        survivors.iter().all(|&one| one == best || near(one))
+    /// Whether more runs of it matter: it may be better than `best` by more than [`Settings::near`]. Of the reference people want to know
+    /// how much worse it is, and where all runs are evidence, one that is ahead by luck must not end them: these matter until they
+    /// are known to be as near.
+    fn is_open(&self, one: usize, best: usize) -> bool {
+        let near = 1.0 + self.settings.near;
+        let is_told = Some(one) == self.reference || self.choice.runs == 0;
+        let is_open = |(low, high): (f64, f64)| if is_told { high > near } else { low < 1.0 / near };
+        self.against(one, best).is_none_or(|known| is_open(known.interval))
     }
 
-    /// One of [`ONE_OF`], the best ones, two at least; and the reference.
-    fn best_of(&self, mut survivors: Vec<usize>) -> Vec<usize> {
-        let median = |one: usize| self.runs[one].median().unwrap_or(f64::INFINITY);
-        survivors.sort_by(|&one, &other| median(one).total_cmp(&median(other)));
-        let many = survivors.len().div_ceil(ONE_OF).max(2);
-        let place = survivors.iter().position(|&one| Some(one) == self.reference);
-        if place.is_some_and(|place| place >= many) {
-            let reference = survivors[place.unwrap_or_default()];
-            survivors.truncate(many);
-            survivors.push(reference);
-        } else {
-            survivors.truncate(many);
+    /// Puts aside who need not be told apart from the best one, by how far the runs of one candidate are apart at most: who is further
+    /// behind than that with all of its runs; and where that is within [`Settings::near`], who is not better by more than this.
+    /// `survivors` begin with the best one.
+    fn put_aside(&mut self, survivors: &mut Vec<usize>) {
+        let range = |one: usize| {
+            let runs = &self.runs[one];
+            runs.sample().filter(|_| runs.seconds.len() > 1).map(|all| all.range())
+        };
+        let apart: Vec<f64> =
+            (0..self.runs.len()).filter_map(range).map(|(least, greatest)| greatest / least).collect();
+        if apart.len() < KNOWN {
+            return;
         }
-        survivors
+        let (apart, near) = (apart.into_iter().fold(1.0, f64::max), 1.0 + self.settings.near);
+        let Some((best, (_, of_best))) = survivors.first().and_then(|&best| Some((best, range(best)?))) else { return };
+        let is_open = |(least, _): (f64, f64)| {
+            if apart <= near { least * near < of_best } else { least <= of_best * apart }
+        };
+        let stays = |one: usize| one == best || Some(one) == self.reference || range(one).is_some_and(is_open);
+        (*survivors, self.aside) = survivors.iter().partition(|&&one| stays(one));
+    }
+
+    /// One of [`ONE_OF`], the best ones, two at least, the best one first; and the reference, which is none of these.
+    fn best_of(&self, survivors: Vec<usize>) -> Vec<usize> {
+        let median = |one: usize| self.runs[one].median().unwrap_or(f64::INFINITY);
+        let (reference, mut others): (Vec<usize>, Vec<usize>) =
+            survivors.into_iter().partition(|&one| Some(one) == self.reference);
+        others.sort_by(|&one, &other| median(one).total_cmp(&median(other)));
+        others.truncate(others.len().div_ceil(ONE_OF).max(2));
+        others.extend(reference);
+        others
     }
 
     /// The best of those that are left: few runs claim more than they know, and who went further was better when both had as many.

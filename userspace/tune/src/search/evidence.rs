@@ -22,19 +22,26 @@ pub struct Choice {
     pub runs: usize,
     /// How many were left, the reference not counted.
     pub among: usize,
+    /// The reference, and how many runs it had then.
+    pub reference: Option<(usize, usize)>,
 }
 
 impl Choice {
-    /// Of these, who have so many runs each.
-    pub(super) fn of(runs: usize, survivors: &[usize], reference: Option<usize>) -> Self {
-        let among = survivors.iter().filter(|&&one| Some(one) != reference).count();
-        Self { runs, among: among.max(1) }
+    /// Of these, who have so many runs each; the reference has as many as it says.
+    pub(super) fn of(runs: usize, survivors: &[usize], reference: Option<(usize, usize)>) -> Self {
+        let among = survivors.iter().filter(|&&one| reference.is_none_or(|reference| reference.0 != one)).count();
+        Self { runs, among: among.max(1), reference }
     }
 
     /// The one of two that needs fewer runs: who is the best later on is one of both, as those are that were left last.
     pub(super) fn or(self, later: Self) -> Self {
         let all = |one: &Self| one.runs + one.needed();
         if all(&later) <= all(&self) { later } else { self }
+    }
+
+    /// How many runs of this candidate are no evidence.
+    fn runs_of(&self, candidate: usize) -> usize {
+        self.reference.filter(|&(reference, _)| reference == candidate).map_or(self.runs, |(_, runs)| runs)
     }
 
     /// Runs of the best one and of the reference that are evidence, at least: with fewer, chance puts all of one of the
@@ -51,7 +58,7 @@ impl Found {
     pub fn evidence(&self, candidate: usize) -> Option<&[f64]> {
         let all = &self.runs[candidate];
         all.sample()?;
-        Some(&all.seconds[self.choice.runs.min(all.seconds.len() - 1)..])
+        Some(&all.seconds[self.choice.runs_of(candidate).min(all.seconds.len() - 1)..])
     }
 
     /// The best one's times as parts of the reference's, if there are runs enough of both.
@@ -71,20 +78,24 @@ impl Race {
         readings: &mut impl Readings,
     ) -> Result<Found> {
         // Whoever wants fewer wants no evidence.
-        let goal = if self.settings.repeats < FEWEST { 0 } else { self.choice.runs + self.choice.needed() };
+        let (repeats, choice) = (self.settings.repeats, self.choice);
+        let goal = |one: usize| if repeats < FEWEST { 0 } else { choice.runs_of(one) + choice.needed() };
         loop {
             let (best, reference) = (self.best(&survivors), self.reference);
             let pair = best.zip(reference.filter(|&one| self.runs[one].sample().is_some()));
             let Some((best, reference)) = pair.filter(|(best, reference)| best != reference) else {
                 return Ok(self.found(end, &survivors));
             };
-            let is_through = self.bring_to(&[reference, best], goal, readings)?;
+            let is_through = self.bring_to(&[reference, best].map(|one| (one, goal(one))), readings)?;
             // More runs may show that another one is ahead of the reference, and this one is not.
             let is_better = |one: usize| self.runs[one].median() < self.runs[reference].median();
             let has_rivals = || survivors.iter().any(|&one| one != best && is_better(one));
             if self.runs[best].sample().is_some() && (is_better(best) || !is_through || !has_rivals()) {
                 let end = if is_through { end } else { End::Stopped };
                 return Ok(self.found(end, &[reference, best]));
+            }
+            if self.runs[best].sample().is_none() {
+                survivors.append(&mut self.aside);
             }
             survivors.retain(|&one| one != best);
         }

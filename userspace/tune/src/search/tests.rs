@@ -183,12 +183,90 @@ fn the_reference_is_kept_until_it_is_worse_with_confidence() {
     let mut medians = vec![1.0; 30];
     medians[0] = 7.0;
     let (found, _) = Table::around(&medians, 0.05, 2).search(Some(0));
-    let with_evidence = found.choice.runs + FEWEST;
+    let with_evidence = 1 + FEWEST;
     assert_eq!((found.runs[0].seconds.len(), found.runs[0].slower_than), (with_evidence, None), "{found:?}");
     assert_ne!(found.best, Some(0));
     medians[0] = 1.0;
     let (found, _) = Table::around(&medians, 0.05, 2).search(Some(0));
     assert!(found.runs[0].seconds.len() > FEWEST, "nobody is better: {found:?}");
+}
+
+/// Its runs by candidate, of a search that must find `best` besides the reference, the first one.
+fn runs_of(table: &Table, best: usize) -> Vec<usize> {
+    let (found, _) = table.search(Some(0));
+    assert!(found.best == Some(best) && found.end.is_decision(), "{found:?}");
+    found.runs.iter().map(|runs| runs.seconds.len()).collect()
+}
+
+#[test]
+fn the_reference_does_not_run_where_ranks_decide_and_takes_nobodys_place() {
+    let mut medians = vec![1.4; 51];
+    medians[..11].fill(1.0);
+    medians[10] = 0.9;
+    let mut asked = vec![];
+    let found = search(51, Some(0), &Settings::default(), |candidate: usize, attempt: usize, _: Option<f64>| {
+        asked.push((candidate, attempt));
+        Ok(Reading::Seconds(medians[candidate]))
+    });
+    let second_round: Vec<usize> = asked[51..61].iter().map(|&(candidate, _)| candidate).collect();
+    assert!((1..=10).all(|one| second_round.contains(&one)), "{second_round:?}");
+    let found = found.unwrap();
+    let evidence = [10, 0].map(|one| found.evidence(one).unwrap().len());
+    assert_eq!((evidence, found.runs[10].seconds.len(), found.runs[0].seconds.len()), ([4, 4], 6, 5));
+}
+
+#[test]
+fn who_is_further_behind_after_two_runs_than_runs_are_apart_runs_no_more() {
+    let mut medians = vec![1.3; 46];
+    medians[7..10].copy_from_slice(&[1.0, 1.12, 1.2]);
+    for seed in 0..20 {
+        let runs = runs_of(&Table::around(&medians, 0.06, seed), 7);
+        assert_eq!((runs[7], runs[8], runs[0]), (6, 2, 5), "seed {seed}");
+    }
+    // Where runs of anybody are as far apart, it may be chance.
+    let mut table = Table::around(&medians, 0.06, 3);
+    table.0[9][1] *= 1.3;
+    let (found, _) = table.search(Some(0));
+    assert!(found.runs[8].seconds.len() > 2, "{found:?}");
+}
+
+#[test]
+fn where_runs_hardly_differ_two_are_enough_to_leave_equals_alone() {
+    let mut medians = vec![1.3; 46];
+    medians[7..10].fill(1.0);
+    for (noise, are_alone) in [(0.01, true), (0.1, false)] {
+        let (found, _) = Table::around(&medians, noise, 1).search(Some(0));
+        let most = (7..10).filter(|&one| Some(one) != found.best).map(|one| found.runs[one].seconds.len()).max();
+        assert_eq!(most == Some(2), are_alone, "{noise}: {found:?}");
+        assert!((7..10).contains(&found.best.unwrap()), "{found:?}");
+    }
+    // Four candidates by chance run alike more often.
+    let (found, _) = Table::around(&[&[1.3; 17][..], &[1.0; 3]].concat(), 0.01, 1).search(Some(0));
+    assert_eq!(found.runs[17..].iter().filter(|runs| runs.seconds.len() > 2).count(), 2, "{found:?}");
+}
+
+#[test]
+fn who_need_not_run_on_does_if_the_best_one_fails() {
+    let mut medians = vec![1.3; 46];
+    (medians[7], medians[8]) = (1.0, 1.12);
+    for last in [2, 5] {
+        let found = search(46, Some(0), &Settings::default(), |candidate: usize, attempt: usize, _: Option<f64>| {
+            let fails = candidate == 7 && attempt == last;
+            Ok(if fails { Reading::Failed("oh no".into()) } else { Reading::Seconds(medians[candidate]) })
+        });
+        let found = found.unwrap();
+        assert_eq!((found.best, found.runs[8].seconds.len()), (Some(8), 6), "fails in run {last}: {found:?}");
+        assert!(found.compared(8, 0).is_some(), "{found:?}");
+    }
+}
+
+/// Which of the two is better takes more runs to tell than it is worth.
+#[test]
+fn it_is_over_when_nobody_left_may_be_better_by_more_than_two_percent() {
+    let mut table = Table::around(&[1.3; 46], 0.04, 5);
+    table.0[7] = [1.0, 1.03, 1.02].repeat(4);
+    table.0[8] = vec![1.03; 11];
+    assert_eq!(runs_of(&table, 7)[7..9], [6, 4]);
 }
 
 #[test]

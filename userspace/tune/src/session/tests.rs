@@ -34,7 +34,8 @@ fn the_best_is_found_and_compared_with_the_program_as_it_is() {
     let outcome = run.outcome.unwrap().unwrap();
     let (best, at) = outcome.best().unwrap();
     assert_eq!((best.threads, best.thread_nodes, best.page_nodes), (4, 1, 1), "{best}");
-    assert_eq!(outcome.found.runs[0].seconds.len(), outcome.found.runs[at].seconds.len());
+    let evidence = [0, at].map(|one| outcome.found.evidence(one).unwrap().len());
+    assert_eq!(evidence, [4, 4]);
     let counted = run.said.iter().find(|said| said.contains("configurations (")).unwrap();
     assert!(counted.starts_with("26 configurations (72 combinations"), "{counted}");
     assert_eq!(run.said.iter().filter(|said| said.contains("some are left out")).count(), 1);
