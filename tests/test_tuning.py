@@ -92,6 +92,32 @@ class More(unittest.TestCase):
             self.assertFalse(store.exists())
 
 
+class Document(unittest.TestCase):
+    TEXT = f"before\n{tuning.BEGIN}12 %\n{tuning.END}after\n"
+
+    def checked(self, generated, only_check=True):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.multiple(
+                tuning, ROOT=Path(folder), DOCUMENT=Path(folder) / "autotune.md", written=lambda judge: generated,
+                written_predictions=lambda: ""):
+            tuning.DOCUMENT.write_text(self.TEXT)
+            try:
+                tuning.write_document([], only_check)
+            finally:
+                self.text = tuning.DOCUMENT.read_text()
+
+    def test_a_document_that_would_be_written_otherwise_is_said_with_the_line_and_left_alone(self):
+        with self.assertRaisesRegex(SystemExit, "autotune.md has\n12 %\nwhere --only-written writes\n13 %"):
+            self.checked("13 %\n")
+        self.assertEqual(self.text, self.TEXT)
+        with self.assertRaisesRegex(SystemExit, "<!-- to here -->\nwhere --only-written writes\n13 %"):
+            self.checked("12 %\n13 %\n")
+        self.checked("12 %\n")
+
+    def test_what_is_around_the_generated_part_stays(self):
+        self.checked("13 %\n", only_check=False)
+        self.assertEqual(self.text, self.TEXT.replace("12 %", "13 %"))
+
+
 class Measured(unittest.TestCase):
     def test_guests_follow_each_other_until_nothing_is_left_for_the_same_command(self):
         notes = [["2 configurations were not measured yet: the same command goes on"],

@@ -6,14 +6,16 @@ that into docs/autotune.md.
 Takes minutes a program. Runs are kept in build/tuning, so after an interruption the same command goes on; a program whose table
 is in docs/tuning is measured again only with --again, or to add page placements (--pages). --more adds runs to tables that there
 are, from whatever clone they come, as long as program, argument and machine are the same to the byte. --predictions tunes with
-regions one by one, and keeps what was predicted and what became of it.
+regions one by one, and keeps what was predicted and what became of it. --check writes nothing, and fails where --only-written
+would change the document.
 
-usage: tests/tuning.py [--machine NAME]... [--program NAME]... [--pages NAME,...] [--repeats N]
-                       [--again | --more | --predictions | --only-written]
+usage: tests/tuning.py [--machine NAME]... [--program NAME]... [--pages NAME,...] [--repeats N] [--judge FILE]
+                       [--again | --more | --predictions | --only-written | --check]
 """
 
 import argparse
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -49,6 +51,8 @@ BUDGET_FOR_PLANS = "60s"
 LIMIT_S = 7200
 # Medians of runs that are added are as near to those of the table, over all configurations; else the lab has changed.
 ALIKE = 0.03
+# What the search makes of tables.
+JUDGE = ["cargo", "run", "--quiet", "-p", "tandem-tune", "--bin", "judge-tuning", "--"]
 BEGIN, END = "<!-- tests/tuning.py writes from here -->\n", "<!-- to here -->\n"
 
 
@@ -211,8 +215,8 @@ def keep_predictions(machine, program, options, result):
     prediction_file(machine, program).write_text(lines(kept, "predictions", result.get("prediction", [])))
 
 
-def judged(files):
-    command = ["cargo", "run", "--quiet", "-p", "tandem-tune", "--bin", "judge-tuning", "--", ROOT / "vm/machines", *files]
+def judged(files, judge):
+    command = [*judge, ROOT / "vm/machines", *files]
     return json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout)
 
 
@@ -262,11 +266,11 @@ def runs_of_tables(files):
     )
 
 
-def written():
+def written(judge):
     """The tables, from the results that there are."""
     files = [table_file(machine, program) for machine in MACHINES for program in PROGRAMS]
     files = [file for file in files if file.exists()]
-    found = judged(files)
+    found = judged(files, judge)
     parts = []
     for machine in [name for name in MACHINES if any(one["machine"] == name for one in found)]:
         parts.append(f"\n{machine}:\n")
@@ -317,11 +321,27 @@ def written_predictions():
     ])
 
 
-def write_document():
-    text = DOCUMENT.read_text(encoding="utf-8")
+def with_generated(text, generated):
+    """The document with this between its marks."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    DOCUMENT.write_text(before + BEGIN + written() + written_predictions() + END + after, encoding="utf-8")
+    return before + BEGIN + generated + END + after
+
+
+def first_difference(text, other):
+    """The first line of each that is not the same, or None."""
+    lines_of_both = itertools.zip_longest(text.splitlines(), other.splitlines(), fillvalue="(nothing)")
+    return next((both for both in lines_of_both if both[0] != both[1]), None)
+
+
+def write_document(judge, only_check=False):
+    text = DOCUMENT.read_text(encoding="utf-8")
+    new = with_generated(text, written(judge) + written_predictions())
+    differs = first_difference(text, new)
+    if only_check and differs:
+        sys.exit("tuning.py: {} has\n{}\nwhere --only-written writes\n{}".format(DOCUMENT.relative_to(ROOT), *differs))
+    if not only_check:
+        DOCUMENT.write_text(new, encoding="utf-8")
 
 
 def main():
@@ -330,19 +350,21 @@ def main():
     parser.add_argument("--program", action="append", choices=list(PROGRAMS))
     parser.add_argument("--pages", help=f"{PAGES} by default; with --more those of the table")
     parser.add_argument("--repeats", type=int, default=4)
+    parser.add_argument("--judge", type=Path, help="judge-tuning as it was built; built by cargo by default")
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument("--again", action="store_true", help="measure also what is in docs/tuning; runs in build/tuning count")
     ways.add_argument("--more", action="store_true", help="add --repeats runs of each configuration to the tables")
     ways.add_argument("--predictions", action="store_true", help="tune regions one by one, and keep what was predicted")
     ways.add_argument("--only-written", action="store_true", help="measure nothing, write the document from what there is")
+    ways.add_argument("--check", action="store_true", help="measure and write nothing, fail if the document is not what --only-written writes")
     wanted = parser.parse_args()
-    for machine in [] if wanted.only_written else wanted.machine or MACHINES:
+    for machine in [] if wanted.only_written or wanted.check else wanted.machine or MACHINES:
         for program in wanted.program or MACHINES[machine]:
             if wanted.predictions or wanted.more:
                 (predict if wanted.predictions else add_runs)(machine, program, wanted.pages, wanted.repeats)
             elif wanted.again or not table_file(machine, program).exists():
                 record(machine, program, wanted.pages or PAGES, wanted.repeats)
-    write_document()
+    write_document([wanted.judge] if wanted.judge else JUDGE, wanted.check)
 
 
 if __name__ == "__main__":
