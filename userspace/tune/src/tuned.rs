@@ -85,7 +85,7 @@ impl Evidence {
         let seconds = [outcome.found.evidence(0)?, found.evidence(best)?];
         let [as_it_is, tuned] = seconds.map(Sample::new);
         let (as_it_is, tuned) = (as_it_is?, tuned?);
-        let known = Comparison::among(&as_it_is, &tuned, found.choice.among);
+        let known = Comparison::among(&as_it_is, &tuned, found.choice.comparisons());
         Some(Self {
             as_it_is_s: as_it_is.median(),
             tuned_s: tuned.median(),

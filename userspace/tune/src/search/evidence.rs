@@ -15,6 +15,9 @@ use super::{End, FEWEST, Found, Race, Readings};
 /// As many candidates as took part may all be no better, and one of them beat the reference in every run, this often.
 const BY_CHANCE: f64 = 0.05;
 
+/// A search that halves may end at so many times, and does when one looks ahead: after four runs, and after eight.
+const LOOKS: usize = 2;
+
 /// Who was left when ranks decided who goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
@@ -37,6 +40,11 @@ impl Choice {
     pub(super) fn or(self, later: Self) -> Self {
         let all = |one: &Self| one.runs + one.needed();
         if all(&later) <= all(&self) { later } else { self }
+    }
+
+    /// For how many comparisons at once the interval of the gain has to hold: of all that were left, each time the search may end.
+    pub fn comparisons(&self) -> usize {
+        if self.runs > 0 { LOOKS * self.among } else { self.among }
     }
 
     /// How many runs of this candidate are no evidence.
@@ -64,7 +72,7 @@ impl Found {
     /// The best one's times as parts of the reference's, if there are runs enough of both.
     pub fn compared(&self, best: usize, reference: usize) -> Option<Comparison> {
         let [best, reference] = [best, reference].map(|one| self.evidence(one).and_then(Sample::new));
-        let known = Comparison::among(&best?, &reference?, self.choice.among);
+        let known = Comparison::among(&best?, &reference?, self.choice.comparisons());
         (known.runs >= self.choice.needed()).then_some(known)
     }
 }
