@@ -150,7 +150,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     work.leave_out()?;
     let stays = stop.wished() && files.has_finished_result()?;
     if let Some(outcome) = outcome?.filter(|_| !stays) {
-        keep(arguments, &Tuned::new(work.subject.borrow().clone(), &outcome), &outcome, &files.output)?;
+        let tuned = Tuned::new(work.subject.borrow().clone(), &outcome).under(work.machine.kernel.clone());
+        keep(arguments, &tuned, &outcome, &files.output)?;
     }
     work.check_program()?;
     if stop.wished() {

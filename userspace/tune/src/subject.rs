@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tandem_machine::format_cpu_list;
 use tandem_policies::model::{PAGE_BYTES, Topology};
 
-use crate::surroundings::{files, libraries, name_of, sha256, variables, what_differs};
+use crate::surroundings::{cpu_model, files, libraries, name_of, sha256, variables, what_differs};
 
 /// The machine and the program that a result is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,12 +42,15 @@ pub struct Subject {
     /// What the OpenMP runtimes and the dynamic loader find in the environment; not known to files of version 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variables: Option<Vec<String>>,
+    /// What the machine's CPUs are called; not known to results of before, nor everywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<String>,
     /// The machine's nodes with CPUs, memory sizes and distances, one a line.
     pub machine: Vec<String>,
 }
 
 impl Subject {
-    /// What `command` is on the machine of `topology`, reading `input`.
+    /// What `command` is on the machine of `topology` with CPUs like here, reading `input`.
     ///
     /// # Errors
     /// The program or the input cannot be found or read.
@@ -64,6 +67,7 @@ impl Subject {
             arguments: arguments.to_vec(),
             files: files(arguments)?,
             input_sha256: input.map(sha256).transpose()?,
+            cpu: cpu_model(),
             machine: machine(topology),
         })
     }
@@ -142,6 +146,11 @@ impl Subject {
             };
             let (had, has) = (only(&self.machine, &now.machine), only(&now.machine, &self.machine));
             differences.push(format!("it was tuned on another machine: it had {had}; this one has {has}"));
+        }
+        if let (Some(then), Some(now)) = (&self.cpu, &now.cpu)
+            && then != now
+        {
+            differences.push(format!("it was tuned on a machine with other CPUs: {then}; here: {now}"));
         }
         if self.program_sha256 != now.program_sha256 && self.program == now.program {
             let [then, now] = [self, now].map(|one| one.program_sha256.chars().take(12).collect::<String>());
@@ -262,6 +271,18 @@ pub(crate) mod tests {
         let third = Subject { input_sha256: Some("34".into()), ..other.clone() };
         assert_eq!(other.differences(&third), ["it was tuned with another input"]);
         assert!(said[1].contains("/ls is not the program that was tuned") && said[2].contains("`-c true`"), "{said:?}");
+    }
+
+    #[test]
+    fn other_cpus_are_another_machine_and_cpus_that_are_not_known_are_none() {
+        let of = |cpu: Option<&str>| Subject { cpu: cpu.map(str::to_owned), ..subject() };
+        let said = of(Some("fast")).differences(&of(Some("slow")));
+        assert_eq!(said, ["it was tuned on a machine with other CPUs: fast; here: slow"]);
+        let unknown = [(Some("fast"), None), (None, Some("slow")), (Some("fast"), Some("fast"))];
+        assert!(unknown.iter().all(|&(then, now)| of(then).differences(&of(now)).is_empty()));
+        let text = |cpu| serde_json::to_string(&of(cpu)).unwrap();
+        assert_ne!(text(Some("fast")), text(Some("slow")), "another experiment");
+        assert!(!text(None).contains("cpu"), "what the store called it before");
     }
 
     #[test]

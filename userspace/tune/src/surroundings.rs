@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a program depends on besides its own file: shared libraries, and what the OpenMP runtimes find in the environment.
+//! What a program depends on besides its own file: shared libraries, what the OpenMP runtimes find in the environment, the CPUs and the
+//! kernel.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -117,6 +118,37 @@ pub fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<String>
     all.map(text).filter(is_read).collect::<BTreeSet<String>>().into_iter().collect()
 }
 
+/// What the CPUs of this machine are called, as far as the kernel tells.
+pub fn cpu_model() -> Option<String> {
+    cpu_model_in(&fs::read_to_string("/proc/cpuinfo").ok()?)
+}
+
+/// The same of a /proc/cpuinfo. Kinds are joined in the order of their names; where there is no name the numbers that tell CPUs apart
+/// count.
+fn cpu_model_in(cpuinfo: &str) -> Option<String> {
+    let fields =
+        cpuinfo.lines().filter_map(|line| line.split_once(':')).map(|(name, value)| (name.trim(), value.trim()));
+    let of = |wanted: &str| -> Vec<&str> {
+        fields.clone().filter(|&(name, value)| name == wanted && !value.is_empty()).map(|(_, value)| value).collect()
+    };
+    // x86, LoongArch, MIPS; POWER; RISC-V.
+    let names = ["model name", "Model Name", "cpu model", "cpu", "uarch"].map(of);
+    let mut kinds: BTreeSet<String> =
+        names.into_iter().find(|all| !all.is_empty()).unwrap_or_default().into_iter().map(str::to_owned).collect();
+    if kinds.is_empty() {
+        // ARM.
+        let (makers, parts) = (of("CPU implementer"), of("CPU part"));
+        kinds = makers.iter().zip(&parts).map(|(maker, part)| format!("implementer {maker}, part {part}")).collect();
+    }
+    (!kinds.is_empty()).then(|| kinds.into_iter().collect::<Vec<_>>().join("; "))
+}
+
+/// The release of the kernel here, as `uname -r` says it.
+pub fn kernel_release() -> Option<String> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    Some(release.trim().to_owned()).filter(|release| !release.is_empty())
+}
+
 /// In one sentence what was there then and is not now, and the reverse; `None` if nothing, or if one is not known.
 pub fn what_differs(what: &str, then: &Option<Vec<String>>, now: &Option<Vec<String>>) -> Option<String> {
     let (then, now) = (then.as_ref()?, now.as_ref()?);
@@ -162,6 +194,18 @@ mod tests {
         content.pop();
         fs::write(&path, &content).unwrap();
         assert!(!hashes.contains(&hash(open_regular(&path).unwrap(), 1000).unwrap()));
+    }
+
+    #[test]
+    fn cpus_are_named_by_what_the_architecture_tells_of_them() {
+        let x86 = "processor\t: 0\ncpu family\t: 6\nmodel name\t: Fast 1\nprocessor\t: 1\nmodel name\t: Fast 1\n";
+        let power = "processor\t: 0\ncpu\t\t: POWER9, altivec supported\nclock\t\t: 2300.0MHz\n";
+        let arm = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\nprocessor\t: 1\nCPU implementer\t: 0x41\n\
+            CPU part\t: 0xd05\n";
+        let said = [x86, power, arm, "processor\t: 0\nmodel name\t:\n"].map(cpu_model_in);
+        let arm = "implementer 0x41, part 0xd05; implementer 0x41, part 0xd0c";
+        let expected = [Some("Fast 1"), Some("POWER9, altivec supported"), Some(arm), None];
+        assert_eq!(said, expected.map(|text| text.map(str::to_owned)));
     }
 
     #[test]

@@ -109,6 +109,9 @@ pub struct Tuned {
     complete: Option<bool>,
     /// What was tuned, and where.
     pub subject: Subject,
+    /// The release of the kernel there. Another one is no other subject: most updates change nothing that a program's time shows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
     /// The best one; the program as it is when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configuration: Option<Configuration>,
@@ -152,6 +155,7 @@ impl Tuned {
             version: VERSION,
             complete: Some(outcome.found.end.is_decision()),
             subject,
+            kernel: None,
             configuration: best.as_ref().map(|(plan, _)| plan.base),
             seats: best.map(|(plan, _)| plan.regions).unwrap_or_default(),
             page_map: outcome.page_map.clone(),
@@ -162,6 +166,18 @@ impl Tuned {
             predictions: outcome.one_by_one.as_ref().map(OneByOne::predictions).unwrap_or_default(),
             measured,
         }
+    }
+
+    /// The same, found under a kernel of this release.
+    #[must_use]
+    pub fn under(self, kernel: Option<String>) -> Self {
+        Self { kernel, ..self }
+    }
+
+    /// In one sentence that it was found under another kernel than that of release `here`, if that is so and known.
+    pub fn other_kernel(&self, here: Option<&str>) -> Option<String> {
+        let (then, here) = (self.kernel.as_deref()?, here?);
+        (then != here).then(|| format!("it was tuned under Linux {then}, here is Linux {here}"))
     }
 
     /// What a run is under that applies it; `None` if that is the program as it is.

@@ -20,6 +20,7 @@ use tandem_tune::rights;
 use tandem_tune::shell;
 use tandem_tune::space::Configuration;
 use tandem_tune::subject::Subject;
+use tandem_tune::surroundings::kernel_release;
 use tandem_tune::tuned::Tuned;
 
 use super::signals;
@@ -38,6 +39,9 @@ pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
     let here = Subject::of(&words, input(), &topology)?.with_code_of(&tuned.subject)?;
     tuned.check(&here, &topology).with_context(|| file.display().to_string())?;
     warn_of_differences(&tuned, &here, &topology, &warn)?;
+    if let Some(other) = tuned.other_kernel(kernel_release().as_deref()) {
+        say_line(format_args!("tandem: note: {}: {other}", file.display()));
+    }
     let plan = tuned.plan();
     if plan.is_none() {
         say_line(format_args!("tandem: {}: {}", file.display(), tuned.in_words()));

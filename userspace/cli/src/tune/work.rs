@@ -29,7 +29,8 @@ use crate::signals::Suspension;
 pub struct Work<'a> {
     arguments: &'a Arguments,
     what: trial::What<'a>,
-    machine: Description,
+    /// The machine that is tuned for.
+    pub machine: Description,
     pages: movers::Choice,
     can_map: bool,
     /// Dropped before what holds it for this session.
@@ -67,7 +68,7 @@ impl<'a> Work<'a> {
         let (command, input) = (&arguments.command, arguments.stdin.as_deref());
         let executable = Executable::of(command)?;
         let subject = Subject::of(command, input, &machine.topology)?;
-        let subject = Subject { functions: arguments.regions.clone(), ..subject };
+        let subject = Subject { functions: arguments.regions.clone(), cpu: machine.cpu.clone(), ..subject };
         let _lock = written::hold(&files.store)?;
         let (store, subject) = written::open(&files.store, subject)?;
         let (subject, knows_code) = code::known(&store, subject, &say)?;

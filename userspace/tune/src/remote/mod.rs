@@ -23,6 +23,7 @@ use crate::plan::Plan;
 use crate::seat::CpuSet;
 use crate::session::Trial;
 use crate::subject::Subject;
+use crate::surroundings::{cpu_model, kernel_release};
 
 /// How often a request is carried out until one that is lost again ends the session.
 pub const TRIES: u32 = 3;
@@ -84,10 +85,16 @@ pub struct Description {
     pub cores: usize,
     /// Why scx_tandem cannot move pages there, if that is known.
     pub obstacle: Option<String>,
+    /// What its CPUs are called, if that is known.
+    #[serde(default)]
+    pub cpu: Option<String>,
+    /// The release of its kernel, if that is known.
+    #[serde(default)]
+    pub kernel: Option<String>,
 }
 
 impl Description {
-    /// The part of `machine` whose CPUs are `allowed`. All memory may be used.
+    /// The part of `machine`, this one, whose CPUs are `allowed`. All memory may be used.
     pub fn of(machine: RunningMachine, allowed: &CpuSet, obstacle: Option<String>) -> Self {
         let mut topology = machine.topology;
         for node in topology.nodes.values_mut() {
@@ -99,7 +106,7 @@ impl Description {
             node.llcs.retain(|cache| !cache.is_empty());
         }
         let cores = machine.cores.iter().filter(|core| core.iter().any(|&cpu| allowed.has(cpu))).count();
-        Self { topology, cores, obstacle }
+        Self { topology, cores, obstacle, cpu: cpu_model(), kernel: kernel_release() }
     }
 }
 

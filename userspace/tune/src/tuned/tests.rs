@@ -77,10 +77,28 @@ fn a_file_of_version_2_is_read_and_what_it_does_not_know_is_no_difference() {
     old.insert("version".into(), 2.into());
     let of_subject = old["subject"].as_table_mut().unwrap();
     assert!(of_subject.remove("libraries").is_some() && of_subject.remove("variables").is_some());
+    of_subject.remove("cpu");
     fs::write(&path, old.to_string()).unwrap();
     let read = Tuned::read(&path).unwrap();
     assert_eq!(read.plan(), tuned.plan());
     assert!(read.subject.differences(&subject()).is_empty());
+}
+
+#[test]
+fn another_kernel_is_said_and_no_difference_and_none_to_files_that_do_not_know_theirs() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.toml");
+    let old = Tuned::new(subject(), &outcome());
+    let tuned = old.clone().under(Some("6.18.1".into()));
+    for one in [&old, &tuned] {
+        fs::write(&path, one.text().unwrap()).unwrap();
+        assert_eq!(Tuned::read(&path).unwrap(), *one);
+    }
+    let said = "it was tuned under Linux 6.18.1, here is Linux 6.12.3";
+    assert_eq!(tuned.other_kernel(Some("6.12.3")).as_deref(), Some(said));
+    let none = [tuned.other_kernel(Some("6.18.1")), tuned.other_kernel(None), old.other_kernel(Some("6.12.3"))];
+    assert_eq!(none, [None, None, None]);
+    assert!(tuned.subject.differences(&old.subject).is_empty());
 }
 
 #[test]
