@@ -18,7 +18,7 @@ use std::io;
 use tandem_bpf::{Lending, Loans};
 use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES, ProcessId};
 
-use crate::programs::{Told, how_left};
+use crate::programs::Told;
 use crate::{
     Cooldowns, Ended, Generation, MovePages, MoverConfig, Outcome, PageMove, PageMover, Programs, Purpose, Refused,
     Room, UndoLog,
@@ -195,18 +195,9 @@ fn why(failed: io::Result<Lending>) -> Ended {
 
 impl<S: MovePages, A: Attention> PageMover for KernelMover<S, A> {
     fn follow(&mut self, programs: &Programs) -> Vec<Outcome> {
-        let (before, gone) = self.programs.replace(programs);
-        if gone.is_empty() {
-            return Vec::new();
-        }
-        self.log.forget(|process| gone.contains(&process));
-        let stopped = self.take(|job| gone.contains(&job.outcome.group.process));
-        let how = how_left(&self.system, &before, stopped.iter().map(|job| job.outcome.group.process));
-        stopped
-            .into_iter()
-            .map(|job| (how[&job.outcome.group.process], job))
-            .map(|(how, job)| job.finish(how, &self.system).0)
-            .collect()
+        let Some(gone) = self.programs.replace(programs, &mut self.log) else { return Vec::new() };
+        let stopped = self.take(|job| gone.has(job.outcome.group.process));
+        gone.end(&self.system, stopped, |job| job.outcome.group.process, |job, how| job.finish(how, &self.system).0)
     }
 
     fn enqueue(&mut self, wanted: PageMove, now_ns: u64, cooldowns: &Cooldowns) -> Result<(), Refused> {

@@ -13,7 +13,7 @@ mod price;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::programs::{Told, how_left};
+use crate::programs::Told;
 use crate::ranges::Ranges;
 use crate::{
     CallError, Cooldowns, Ended, Generation, MovePages, MovedPage, Outcome, PageMove, PageMover, PageStatus, Programs,
@@ -115,18 +115,9 @@ struct Taken {
 
 impl<S: MovePages> PageMover for Mover<S> {
     fn follow(&mut self, programs: &Programs) -> Vec<Outcome> {
-        let (before, gone) = self.programs.replace(programs);
-        if gone.is_empty() {
-            return Vec::new();
-        }
-        self.log.forget(|process| gone.contains(&process));
-        let stopped = self.take(|job| gone.contains(&job.outcome.group.process));
-        let how = how_left(&self.system, &before, stopped.iter().map(|job| job.outcome.group.process));
-        stopped
-            .into_iter()
-            .map(|job| (how[&job.outcome.group.process], job))
-            .map(|(how, job)| job.finish(how))
-            .collect()
+        let Some(gone) = self.programs.replace(programs, &mut self.log) else { return Vec::new() };
+        let stopped = self.take(|job| gone.has(job.outcome.group.process));
+        gone.end(&self.system, stopped, |job| job.outcome.group.process, Job::finish)
     }
 
     fn enqueue(&mut self, wanted: PageMove, now_ns: u64, cooldowns: &Cooldowns) -> Result<(), Refused> {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tandem_machine::ProgramId;
 use tandem_policies::model::ProcessId;
 
-use crate::{Ended, MovePages};
+use crate::{Ended, MovePages, Outcome, UndoLog};
 
 /// The program of each process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,11 +42,15 @@ impl FromIterator<(ProcessId, ProgramId)> for Programs {
 pub(crate) struct Told(Option<Programs>);
 
 impl Told {
-    /// These are all from now on. Returns those before, and the processes of which nothing counts any more.
-    pub(crate) fn replace(&mut self, programs: &Programs) -> (Programs, BTreeSet<ProcessId>) {
+    /// These are all from now on. Of processes of which nothing counts any more, if there are any, nothing can be undone or is held.
+    pub(crate) fn replace(&mut self, programs: &Programs, log: &mut UndoLog) -> Option<Gone> {
         let before = self.0.replace(programs.clone()).unwrap_or_default();
-        let gone = before.gone_in(programs);
-        (before, gone)
+        let processes = before.gone_in(programs);
+        if processes.is_empty() {
+            return None;
+        }
+        log.forget(|process| processes.contains(&process));
+        Some(Gone { before, processes })
     }
 
     /// Whether pages of the process may move: of any before something was told.
@@ -60,8 +64,37 @@ impl Told {
     }
 }
 
+/// Processes of which nothing counts any more, and what was known of programs before.
+pub(crate) struct Gone {
+    before: Programs,
+    processes: BTreeSet<ProcessId>,
+}
+
+impl Gone {
+    /// Whether moves of the process end.
+    pub(crate) fn has(&self, process: ProcessId) -> bool {
+        self.processes.contains(&process)
+    }
+
+    /// Ends these moves of theirs, each as its process ended.
+    pub(crate) fn end<J>(
+        &self,
+        system: &impl MovePages,
+        moves: Vec<J>,
+        process_of: impl Fn(&J) -> ProcessId,
+        finish: impl Fn(J, Ended) -> Outcome,
+    ) -> Vec<Outcome> {
+        let how = how_left(system, &self.before, moves.iter().map(&process_of));
+        let end = |one: J| {
+            let how = how[&process_of(&one)];
+            finish(one, how)
+        };
+        moves.into_iter().map(end).collect()
+    }
+}
+
 /// How moves of processes end that run no program any more which may be moved: each is gone, unless it runs the one of `before`.
-pub(crate) fn how_left(
+fn how_left(
     system: &impl MovePages,
     before: &Programs,
     processes: impl IntoIterator<Item = ProcessId>,
@@ -96,9 +129,11 @@ pub(crate) mod tests {
     fn pages_move_of_any_process_until_something_is_told_and_of_those_told_from_then_on() {
         let mut told = Told::default();
         assert_eq!((told.may_move(ProcessId(1)), told.get(ProcessId(1))), (true, None));
-        assert_eq!(told.replace(&programs(&[(1, 1)])), (Programs::default(), [].into()));
+        let mut log = UndoLog::new(1);
+        assert!(told.replace(&programs(&[(1, 1)]), &mut log).is_none());
         assert_eq!((told.may_move(ProcessId(1)), told.may_move(ProcessId(2))), (true, false));
-        assert_eq!(told.replace(&Programs::default()), (programs(&[(1, 1)]), [ProcessId(1)].into()));
+        let gone = told.replace(&Programs::default(), &mut log).expect("one is");
+        assert_eq!((gone.before, gone.processes), (programs(&[(1, 1)]), [ProcessId(1)].into()));
         assert!(!told.may_move(ProcessId(1)));
     }
 }
