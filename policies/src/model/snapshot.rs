@@ -98,6 +98,8 @@ pub enum Unmovable {
     HugeTlb,
     /// The machine is short of memory: no pages move until it is not.
     MemoryPressure,
+    /// Something else moved it away from where a plan had put it: it rests for long.
+    Contested,
 }
 
 /// Threads with accesses per second. There may be very many groups, and most have one user.

@@ -148,8 +148,8 @@ fn the_preload_is_a_parameter() {
 
 #[test]
 fn an_unmovable_group_stays_whatever_the_reason() {
-    use Unmovable::{Bound, Cooldown, HugeTlb, MemoryPressure, Pinned, Shared};
-    for why in [Cooldown, Shared, Pinned, Bound, HugeTlb, MemoryPressure] {
+    use Unmovable::{Bound, Contested, Cooldown, HugeTlb, MemoryPressure, Pinned, Shared};
+    for why in [Cooldown, Shared, Pinned, Bound, HugeTlb, MemoryPressure, Contested] {
         let snapshot = remote().with_group(|group| group.unmovable = Some(why)).build();
         assert_eq!(moved(&snapshot), []);
     }

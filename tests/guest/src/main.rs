@@ -5,6 +5,7 @@ mod agent;
 mod births;
 mod cold;
 mod configuration;
+mod contested;
 mod counting;
 mod dump;
 mod fairness;
@@ -77,6 +78,7 @@ fn main() {
             programs::tests(),
             agent::tests(),
             cold::tests(&topology),
+            contested::tests(),
             rest::tests(),
             limits::tests(),
             faults::tests(),

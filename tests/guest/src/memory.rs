@@ -69,6 +69,36 @@ impl Memory {
         }
     }
 
+    /// Gives its pages back: they have no home until they are touched anew.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    pub fn free(&self) {
+        // SAFETY: advice on our own mapping, whose contents mean nothing.
+        let freed = unsafe { libc::madvise(self.start.cast(), self.bytes, libc::MADV_DONTNEED) };
+        assert_eq!(freed, 0, "madvise: {}", std::io::Error::last_os_error());
+    }
+
+    /// Moves its pages to the node with the kernel's id `node`, as far as none is busy.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    pub fn move_to(&self, node: u32) {
+        let pages = self.pages();
+        let (nodes, mut status) = (vec![node as i32; pages.len()], vec![0; pages.len()]);
+        let (to, status) = (nodes.as_ptr(), status.as_mut_ptr());
+        const MPOL_MF_MOVE: i32 = 2;
+        // SAFETY: the three lists have one entry a page and live through the call, which writes the last one only.
+        let result =
+            unsafe { libc::syscall(libc::SYS_move_pages, 0, pages.len(), pages.as_ptr(), to, status, MPOL_MF_MOVE) };
+        assert!(result >= 0, "move_pages: {}", std::io::Error::last_os_error());
+    }
+
+    /// Addresses of its pages.
+    fn pages(&self) -> Vec<*mut u8> {
+        (0..self.bytes).step_by(PAGE_BYTES).map(|offset| self.start.wrapping_add(offset)).collect()
+    }
+
     /// Its addresses.
     pub fn range(&self) -> Range<u64> {
         self.start as u64..self.start as u64 + self.bytes as u64
@@ -79,9 +109,7 @@ impl Memory {
     /// # Panics
     /// If the kernel does not say.
     pub fn pages_on(&self, node: u32) -> usize {
-        let pages: Vec<*mut u8> =
-            (0..self.bytes).step_by(PAGE_BYTES).map(|offset| self.start.wrapping_add(offset)).collect();
-        homes(&pages).into_iter().filter(|&home| home == node as i32).count()
+        homes(&self.pages()).into_iter().filter(|&home| home == node as i32).count()
     }
 }
 

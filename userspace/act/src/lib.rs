@@ -5,9 +5,11 @@
 //! [`Cooldowns`] and [`Generation`] are shared by threads and pages, so that the two halves cannot chase each other.
 
 mod assign;
+mod contested;
 mod generation;
 mod kernel_mover;
 mod memory_watch;
+mod migrations;
 mod move_pages;
 mod mover;
 mod outcome;
@@ -20,9 +22,11 @@ mod stuck;
 mod undo;
 
 pub use assign::{AssignmentSink, Assignments, RefusedAssignment};
+pub use contested::{Contest, Contested, Found};
 pub use generation::{Cooldowns, Generation};
 pub use kernel_mover::{Attention, KernelMover};
 pub use memory_watch::{MemoryNotice, MemoryWatch};
+pub use migrations::Migrations;
 pub use move_pages::{Call, CallError, LinuxMovePages, MovePages, PageStatus, UNWRITTEN};
 pub use mover::{Mover, MoverConfig};
 pub use outcome::{Ended, Outcome, Purpose};

@@ -2,6 +2,7 @@
 //! The loop.
 
 mod acting;
+mod contesting;
 mod judging;
 mod moving;
 mod observing;
@@ -14,7 +15,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use tandem_act::{
-    Assignments, Cooldowns, Generation, KernelMover, LinuxMovePages, MemoryWatch, Mover, MoverConfig, PageMover, Stuck,
+    Assignments, Contested, Cooldowns, Generation, KernelMover, LinuxMovePages, MemoryWatch, Migrations, Mover,
+    MoverConfig, PageMover, Stuck,
 };
 use tandem_bpf::{Loans, Purpose, Scheduler, TaskRecord};
 use tandem_policies::decider::{Decider, PolicyChoice};
@@ -25,6 +27,7 @@ use tandem_view::Superseding;
 use tracing::debug;
 
 use crate::config::{AgentConfig, MoverKind};
+use crate::contests::ContestTalk;
 use crate::cost::Work;
 use crate::leases::{self, busy, just_began};
 use crate::managed::{ControlGroups, ProcessMemories, ProgramWatch};
@@ -93,6 +96,9 @@ pub struct Agent {
     mover: Box<dyn PageMover>,
     memory: MemoryWatch,
     stuck: Stuck,
+    contested: Contested,
+    migrations: Migrations,
+    contest_talk: ContestTalk,
     assignments: Assignments,
     cooldowns: Cooldowns,
     generation: Generation,
@@ -161,6 +167,9 @@ impl Agent {
             memory: MemoryWatch::new(Path::new("/proc"), mover_config),
             cooldowns: Cooldowns::new(COOLDOWNS),
             stuck: Stuck::new(COOLDOWNS, config.cooldown.as_nanos() as u64 * HOLD_COOLDOWNS),
+            contested: Contested::new(COOLDOWNS, config.cooldown.as_nanos() as u64 * HOLD_COOLDOWNS),
+            migrations: Migrations::new(Path::new("/proc")),
+            contest_talk: ContestTalk::default(),
             ran_ns: BTreeMap::new(),
             partners: BTreeMap::new(),
             observed_ns: monotonic_ns(),
@@ -364,8 +373,11 @@ impl Agent {
         let accounts = self.observe_tasks(report)?;
         tandem_machine::refresh_free_memory(&mut self.topology, None)?;
         let now_ns = monotonic_ns();
-        let (cooldowns, mover, stuck) = (&self.cooldowns, &self.mover, &self.stuck);
+        let (cooldowns, mover, stuck, contested) = (&self.cooldowns, &self.mover, &self.stuck, &self.contested);
         let mut snapshot = self.sensor.snapshot(&self.topology, accounts, start_ns, now_ns, |group, bytes| {
+            if contested.is_resting(group, bytes, now_ns) {
+                return Some(Unmovable::Contested);
+            }
             let cooling = mover.is_held(group, bytes, now_ns) || cooldowns.is_group_cooling(group, bytes, now_ns);
             let resting = cooling.then_some(Unmovable::Cooldown).or_else(|| stuck.why(group, bytes, now_ns));
             resting.or(is_pressed.then_some(Unmovable::MemoryPressure))
@@ -374,6 +386,7 @@ impl Agent {
         snapshot.huge_page_move_ns = mover.cost_ns_per_huge_page();
         snapshot.realised_share = report.expectable_share();
         snapshot.process_memory = self.process_memories.told();
+        self.find_contested(&mut snapshot, report.mover.moved_pages);
         Ok(snapshot)
     }
 

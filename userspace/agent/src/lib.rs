@@ -7,6 +7,7 @@
 mod agent;
 mod allocator;
 mod config;
+mod contests;
 mod cost;
 mod leases;
 mod managed;

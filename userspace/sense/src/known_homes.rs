@@ -157,6 +157,12 @@ impl KnownHomes {
         self.find(id).map_or(u32::MAX, |entry| entry.age_ms(now_ns))
     }
 
+    /// Whether a group was certainly asked for at or after `since_ns`.
+    pub(crate) fn is_asked_since(&self, id: GroupId, since_ns: u64, now_ns: u64) -> bool {
+        let longest_ago_ms = u64::from(self.age_ms(id, now_ns)) + ASKED_MS;
+        longest_ago_ms <= now_ns.saturating_sub(since_ns) / NS_PER_MS
+    }
+
     /// Takes down where groups are that were asked for at `now_ns`, on a machine of `nodes` nodes.
     pub(crate) fn put(&mut self, nodes: usize, homes: Vec<(GroupId, PerNode<u64>)>, now_ns: u64) {
         if self.nodes != nodes {
@@ -296,6 +302,15 @@ mod tests {
         let day_ns = 24 * 3_600_000 * MS;
         known.put(2, vec![(id(1, 0), pages([0, 8]))], day_ns);
         assert_eq!(known.age_ms(id(1, 0), day_ns + 128 * MS), 128, "a clock that went round");
+    }
+
+    #[test]
+    fn what_was_asked_before_a_time_or_just_after_it_is_not_known_to_be_asked_since() {
+        let mut known = KnownHomes::default();
+        assert!(!known.is_asked_since(id(1, 0), 0, 3_600_000 * MS), "never asked");
+        known.put(2, vec![(id(1, 0), pages([8, 0]))], 640 * MS);
+        let since = |since_ms: u64, now_ms: u64| known.is_asked_since(id(1, 0), since_ms * MS, now_ms * MS);
+        assert_eq!([since(640, 640), since(700, 6400), since(576, 640), since(570, 6400)], [false, false, true, true]);
     }
 
     #[test]

@@ -424,6 +424,11 @@ impl Sensor {
         self.moved.insert(group);
     }
 
+    /// Whether the snapshot made at `now_ns` tells where this group's pages were at or after `since_ns`.
+    pub fn knows_home_since(&self, group: GroupId, since_ns: u64, now_ns: u64) -> bool {
+        self.known_homes.is_asked_since(group, since_ns, now_ns)
+    }
+
     /// Asks where the pages of groups are, those that moved and then those with the oldest answer first, as many as may be asked.
     fn read_homes(&mut self, topology: &Topology, now_ns: u64) {
         let known: Vec<_> = self.table.groups().into_iter().map(|(id, group)| (id, group.bytes())).collect();

@@ -103,8 +103,9 @@ fn thread(nodes: usize) -> impl Strategy<Value = Thread> {
 }
 
 fn group(nodes: usize) -> impl Strategy<Value = PageGroup> {
-    use Unmovable::{Bound, Cooldown, HugeTlb, MemoryPressure, Pinned, Shared};
-    let unmovable = of(proptest::sample::select(vec![Cooldown, Shared, Pinned, Bound, HugeTlb, MemoryPressure]));
+    use Unmovable::{Bound, Contested, Cooldown, HugeTlb, MemoryPressure, Pinned, Shared};
+    let reasons = vec![Cooldown, Shared, Pinned, Bound, HugeTlb, MemoryPressure, Contested];
+    let unmovable = of(proptest::sample::select(reasons));
     let rows = (row(nodes, any::<u64>()), row(nodes, number()));
     ((any::<u64>(), any::<bool>()), rows, shares(), number(), of(number()), unmovable).prop_map(
         |((bytes, huge), (resident_pages, accesses_per_s), users, samples, latency_ns, unmovable)| PageGroup {

@@ -141,6 +141,7 @@ fn staying(process: &ProcessView) -> Option<String> {
         (process.hugetlb_mib, "in huge pages of hugetlbfs"),
         (process.resting_mib, "that were moved, or moved back, so recently that they rest"),
         (process.waiting_mib, "until the machine is not short of memory any more"),
+        (process.contested_mib, "that something else moves too: they rest ever longer"),
     ];
     let some: Vec<String> =
         all.iter().filter(|one| one.0 > 0).map(|(mib, which)| format!("{mib} MiB {which}")).collect();
@@ -322,9 +323,10 @@ mod tests {
     fn memory_that_stays_is_told_with_why() {
         let process = ProcessView { pid: 5, known_mib: vec![0, 12], ..ProcessView::default() };
         assert!(!status().explain_memory(&process).join(" ").contains("stay"));
-        let process = ProcessView { shared_mib: 3, hugetlb_mib: 4, waiting_mib: 5, ..process };
+        let process = ProcessView { shared_mib: 3, hugetlb_mib: 4, waiting_mib: 5, contested_mib: 6, ..process };
         let told = "12 MiB on node 2. Of them stay: 3 MiB that other processes map too; 4 MiB in huge pages of hugetlbfs; \
-                    5 MiB until the machine is not short of memory any more.";
+                    5 MiB until the machine is not short of memory any more; 6 MiB that something else moves too: they rest ever \
+                    longer.";
         let text = status().explain_memory(&process).join(" ");
         assert!(text.contains(told), "{text}");
     }

@@ -171,6 +171,10 @@ pub struct ProcessView {
     pub resting_mib: u64,
     #[stat(desc = "known memory that stays until the machine is not short of memory any more [MiB]")]
     pub waiting_mib: u64,
+    #[stat(
+        desc = "known memory that stays for long because something else moved it away from where a plan had put it [MiB]"
+    )]
+    pub contested_mib: u64,
     #[stat(desc = "busy threads by node")]
     pub busy_threads: Vec<u64>,
 }

@@ -189,6 +189,7 @@ impl KnownPages {
                 Unmovable::HugeTlb => &mut process.hugetlb_mib,
                 Unmovable::Cooldown => &mut process.resting_mib,
                 Unmovable::MemoryPressure => &mut process.waiting_mib,
+                Unmovable::Contested => &mut process.contested_mib,
             } = mib(pages);
         }
     }
@@ -345,13 +346,15 @@ mod tests {
             because(Unmovable::HugeTlb, [512, 0]),
             because(Unmovable::Cooldown, [0, 256]),
             because(Unmovable::MemoryPressure, [0, 512]),
+            because(Unmovable::Contested, [0, 768]),
             PageGroup { id: GroupId { process: ProcessId(2), start: 0 }, ..because(Unmovable::Bound, [256, 0]) },
             group(1, [256, 0]),
         ];
         let survey = survey(&snapshot(vec![thread(1, 1, 0, None, &[])], groups));
         let process = &survey.processes[0];
         assert_eq!((process.shared_mib, process.hugetlb_mib, process.resting_mib, process.waiting_mib), (4, 2, 1, 2));
-        assert_eq!((process.pinned_mib, process.bound_mib, process.known_mib.iter().sum::<u64>()), (0, 0, 10));
+        assert_eq!((process.pinned_mib, process.bound_mib, process.contested_mib), (0, 0, 3));
+        assert_eq!(process.known_mib.iter().sum::<u64>(), 13);
     }
 
     #[test]

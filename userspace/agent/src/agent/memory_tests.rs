@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use tandem_act::{Call, Cooldowns, MovePages, Mover, MoverConfig, PageMove};
+use tandem_act::{Call, Contested, Cooldowns, MovePages, Mover, MoverConfig, PageMove};
 use tandem_machine::ProgramId;
 use tandem_policies::model::{NodeId, Plan};
 use tandem_policies::stall::locality_expected;
@@ -52,10 +52,12 @@ fn carry_out(snapshot: &Snapshot, plan: &Plan) -> Report {
     }
     assert!(locality_expected(snapshot, plan).is_some());
     let changed = places_of_moved(snapshot, plan);
+    let mut contested = Contested::new(COOLDOWNS, SECOND_NS);
     let mut now_ns = 0;
     while mover.queued_groups() > 0 {
         now_ns += SECOND_NS / 10;
         for outcome in mover.run(now_ns, &mut cooldowns) {
+            contested.note(&outcome, now_ns);
             report.page_moves.push(PagesMove {
                 time_ns: now_ns,
                 process: outcome.group.process.0,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
-use tandem_act::{Cooldowns, Stuck};
+use tandem_act::{Contested, Cooldowns, Stuck};
 use tandem_bpf::TaskRecord;
 use tandem_policies::model::{CpuId, NodeId, NodeIndex, PerNode, ProcessId, ThreadId};
 use tandem_sense::{TaskAccount, monotonic_ns};
@@ -73,7 +73,8 @@ impl Agent {
         }
         self.leave_plans_of(&gone, &stopped, report);
         self.note_outcomes(stopped, report);
-        forget(&gone, &mut self.cooldowns, &mut self.stuck, &mut self.rest);
+        forget(&gone, &mut self.cooldowns, (&mut self.stuck, &mut self.contested), &mut self.rest);
+        self.contest_talk.forget(&gone);
         self.sensor.forget(&gone);
         self.control_groups.keep(|process| !gone.contains(&ProcessId(process)));
         gone.into_iter().for_each(|process| self.process_memories.doubt(process));
@@ -113,11 +114,17 @@ impl Agent {
     }
 }
 
-/// Pages of processes that are gone neither rest nor are stuck.
-fn forget(gone: &BTreeSet<ProcessId>, cooldowns: &mut Cooldowns, stuck: &mut Stuck, rest: &mut Rest) {
+/// Pages of processes that are gone neither rest nor are stuck or contested.
+fn forget(
+    gone: &BTreeSet<ProcessId>,
+    cooldowns: &mut Cooldowns,
+    (stuck, contested): (&mut Stuck, &mut Contested),
+    rest: &mut Rest,
+) {
     let is_gone = |process| gone.contains(&process);
     cooldowns.forget(is_gone);
     stuck.forget(is_gone);
+    contested.forget(is_gone);
     rest.forget(is_gone);
 }
 
@@ -152,15 +159,18 @@ mod tests {
         let plan = Plan { moves: vec![Move { action, gain_ns_per_s: None, reason: String::new() }] };
         let kept_after = |gone: u32| {
             let (mut cooldowns, mut stuck) = (Cooldowns::new(4), Stuck::new(4, SECOND_NS));
+            let mut contested = Contested::new(4, SECOND_NS);
             let mut rest = Rest::new(Duration::from_secs(10), true, 4);
             cooldowns.start_group(group, PAGE_BYTES, 0, SECOND_NS);
             stuck.note(&Outcome { ended: Ended::NotPermitted, ..outcome(group, Generation(1), Purpose::Plan) }, 0);
+            contested.note(&outcome(group, Generation(1), Purpose::Plan), 0);
             let first_ns = rest.of(&plan, |_| None, 0);
-            forget(&[ProcessId(gone)].into(), &mut cooldowns, &mut stuck, &mut rest);
+            forget(&[ProcessId(gone)].into(), &mut cooldowns, (&mut stuck, &mut contested), &mut rest);
             let is_kept = cooldowns.is_group_cooling(group, PAGE_BYTES, 1);
-            (is_kept, stuck.why(group, PAGE_BYTES, 1).is_some(), rest.of(&plan, |_| None, 1) > first_ns)
+            let is_watched = contested.watched(group, PAGE_BYTES).is_some();
+            (is_kept, stuck.why(group, PAGE_BYTES, 1).is_some(), is_watched, rest.of(&plan, |_| None, 1) > first_ns)
         };
-        assert_eq!((kept_after(2), kept_after(1)), ((true, true, true), (false, false, false)));
+        assert_eq!((kept_after(2), kept_after(1)), ((true, true, true, true), (false, false, false, false)));
     }
 
     #[test]

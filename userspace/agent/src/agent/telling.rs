@@ -42,6 +42,7 @@ impl Agent {
         for outcome in outcomes {
             self.notes.pages(&outcome);
             self.stuck.note(&outcome, monotonic_ns());
+            self.contested.note(&outcome, monotonic_ns());
             if outcome.ended == Ended::NodeNotAllowed {
                 self.process_memories.doubt(outcome.group.process);
             }

@@ -11,7 +11,7 @@ use crate::columns::Column;
 use crate::scales::{Scale, scales};
 
 /// In the order of their numbers in the file.
-const UNMOVABLE: [Option<Unmovable>; 7] = [
+const UNMOVABLE: [Option<Unmovable>; 8] = [
     None,
     Some(Unmovable::Cooldown),
     Some(Unmovable::Shared),
@@ -19,6 +19,7 @@ const UNMOVABLE: [Option<Unmovable>; 7] = [
     Some(Unmovable::Bound),
     Some(Unmovable::HugeTlb),
     Some(Unmovable::MemoryPressure),
+    Some(Unmovable::Contested),
 ];
 
 /// The rules that values of this interval follow.
