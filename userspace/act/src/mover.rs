@@ -149,7 +149,7 @@ impl<S: MovePages> PageMover for Mover<S> {
             self.log.hold(job.outcome.group, job.outcome.bytes, now_ns, hold_ns);
         }
         for entry in self.log.take_and_hold(generation, now_ns, hold_ns).iter().rev() {
-            self.lanes.entry(entry.from).or_default().push_front(Job::back(entry, hold_ns));
+            self.lanes.entry(entry.from).or_default().push_front(Job::back(entry, now_ns, hold_ns));
         }
         stopped.into_iter().map(|job| job.finish(Ended::Cancelled)).collect()
     }
@@ -360,9 +360,14 @@ impl<S: MovePages> Mover<S> {
         }
     }
 
-    fn end(&mut self, job: Job, how: Ended, now_ns: u64, cooldowns: &mut Cooldowns, run: &mut Run) {
+    /// Ends a job, unless it waits for room.
+    fn end(&mut self, mut job: Job, how: Ended, now_ns: u64, cooldowns: &mut Cooldowns, run: &mut Run) {
         if how == Ended::TargetFull {
             run.full.insert(job.outcome.to);
+        }
+        if let Some(before) = job.wait_for_room(how, now_ns) {
+            self.lanes.entry(job.outcome.to).or_default().wait_for_room(job, before);
+            return;
         }
         if !job.is_fresh() {
             self.begun.remove(job.range().0);
@@ -421,11 +426,12 @@ impl<S: MovePages> Mover<S> {
                 }
             }
             PageStatus::On(_) | PageStatus::Busy => match error {
-                Some(CallError::NoMemory) => job.outcome.no_memory_pages += 1,
+                Some(CallError::NoMemory) => job.meet_full(address),
                 // The call failed as a whole: what did not move was not tried.
                 Some(_) => {}
                 None => job.meet_busy(address),
             },
+            PageStatus::NoMemory => job.meet_full(address),
             status => job.outcome.count_unmoved(status, 1),
         }
     }
@@ -445,3 +451,5 @@ mod program_tests;
 mod retry_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod way_back_tests;

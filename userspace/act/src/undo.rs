@@ -37,7 +37,7 @@ impl PageSet {
     }
 
     /// Adds a page of the same block.
-    fn insert(&mut self, address: u64) {
+    pub(crate) fn insert(&mut self, address: u64) {
         let page = (address - self.block) / PAGE_BYTES;
         self.pages[(page / 64) as usize] |= 1 << (page % 64);
     }

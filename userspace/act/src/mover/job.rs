@@ -12,6 +12,23 @@ pub(super) const BATCH_PAGES: u64 = BLOCK_PAGES;
 /// Pages in one call of a retry: the kernel ends a call early at pages that stay busy.
 const RETRY_BATCH_PAGES: usize = 16;
 
+/// How often what goes back to a node without room is tried again, and after how long.
+pub(super) const ROOM_RETRIES: usize = 4;
+const ROOM_RETRY_AFTER_NS: [u64; ROOM_RETRIES] = [500_000_000, 1_000_000_000, 2_000_000_000, 4_000_000_000];
+/// No later than so long after the undo: others plan nothing for 10 s then, and go on with what is where by that time.
+const LATEST_RETRY_NS: u64 = 9_000_000_000;
+
+/// What a way back has beside what a move of a plan has: there may be very many of the latter.
+#[derive(Debug)]
+struct Back {
+    /// The pages that are meant.
+    only: PageSet,
+    /// Those that found no room at the last try, how often they have waited for it, and until when they may.
+    refused: Vec<u64>,
+    retries: usize,
+    latest_retry_ns: u64,
+}
+
 /// A group to be moved, and how far that has come.
 #[derive(Debug)]
 pub(super) struct Job {
@@ -21,8 +38,8 @@ pub(super) struct Job {
     cooldown_ns: u64,
     /// Whether its pages are in huge pages.
     pub(super) huge: bool,
-    /// The ones that are meant, if not all.
-    only: Option<PageSet>,
+    /// If it takes back what a plan moved.
+    back: Option<Box<Back>>,
     /// Whether any of it was tried.
     begun: bool,
     next: u64,
@@ -41,13 +58,15 @@ impl Job {
         Self::of(Outcome::new(group, group.start, pages, to, generation, Purpose::Plan), cooldown_ns)
     }
 
-    /// The way back of pages that a plan moved, before all others.
-    pub(super) fn back(entry: &UndoEntry, cooldown_ns: u64) -> Self {
+    /// The way back, from `now_ns` on, of pages that a plan moved, before all others.
+    pub(super) fn back(entry: &UndoEntry, now_ns: u64, cooldown_ns: u64) -> Self {
         let (span, purpose) = (entry.pages.span(), Purpose::Undo { from: entry.to });
         let pages = entry.pages.len();
         let mut outcome = Outcome::new(entry.group, span.start, pages, entry.from, entry.generation, purpose);
         outcome.bytes = span.end - span.start;
-        Self { huge: entry.huge, only: Some(entry.pages), ..Self::of(outcome, cooldown_ns) }
+        let latest_retry_ns = now_ns.saturating_add(LATEST_RETRY_NS);
+        let back = Back { only: entry.pages, refused: Vec::new(), retries: 0, latest_retry_ns };
+        Self { huge: entry.huge, back: Some(Box::new(back)), ..Self::of(outcome, cooldown_ns) }
     }
 
     fn of(outcome: Outcome, cooldown_ns: u64) -> Self {
@@ -57,7 +76,7 @@ impl Job {
             number: 0,
             cooldown_ns,
             huge: false,
-            only: None,
+            back: None,
             begun: false,
             next,
             busy: Vec::new(),
@@ -110,9 +129,9 @@ impl Job {
             return self.busy.iter().take(RETRY_BATCH_PAGES).copied().collect();
         }
         let all = (self.next..self.batch_end()).step_by(PAGE_BYTES as usize);
-        match &self.only {
+        match &self.back {
             None => all.collect(),
-            Some(meant) => meant.addresses().filter(|address| *address >= self.next).collect(),
+            Some(back) => back.only.addresses().filter(|address| *address >= self.next).collect(),
         }
     }
 
@@ -147,6 +166,44 @@ impl Job {
         }
     }
 
+    /// There was no room for a page on the target.
+    pub(super) fn meet_full(&mut self, address: u64) {
+        match &mut self.back {
+            Some(back) => back.refused.push(address),
+            None => self.outcome.no_memory_pages += 1,
+        }
+    }
+
+    /// Lets a way back that ends for lack of room wait, with all that is left of it; returns how often it has before. `None` if it
+    /// ends: nothing is left, that is not why, or it has waited often or long enough.
+    pub(super) fn wait_for_room(&mut self, how: Ended, now_ns: u64) -> Option<usize> {
+        let lacks_room = matches!(how, Ended::TargetFull | Ended::TargetFragmented);
+        let left = self.left()?;
+        let back = self.back.as_mut()?;
+        let before = back.retries;
+        let retry_at_ns = now_ns.saturating_add(*ROOM_RETRY_AFTER_NS.get(before)?);
+        if !lacks_room || retry_at_ns > back.latest_retry_ns {
+            return None;
+        }
+        (back.only, back.refused, back.retries) = (left, Vec::new(), before + 1);
+        (self.busy, self.again) = Default::default();
+        (self.next, self.retries, self.retry_at_ns) = (self.outcome.start, 0, retry_at_ns);
+        Some(before)
+    }
+
+    /// The pages of a way back that have no count yet; `None` if there are none.
+    fn left(&self) -> Option<PageSet> {
+        let is_untried = |address: &u64| self.retries == 0 && *address >= self.next;
+        let back = self.back.as_ref()?;
+        let untried = back.only.addresses().filter(is_untried);
+        let known = [&back.refused, &self.busy, &self.again].into_iter().flatten().copied();
+        untried.chain(known).fold(None, |left, address| {
+            let mut left = left.unwrap_or_else(|| PageSet::of(address));
+            left.insert(address);
+            Some(left)
+        })
+    }
+
     /// Lets what moved rest, and what did not because memory is in pieces there: that does not change soon.
     pub(super) fn start_cooldown(&self, how: Ended, now_ns: u64, cooldowns: &mut Cooldowns) {
         if self.outcome.moved_pages > 0 || how == Ended::TargetFragmented {
@@ -178,6 +235,7 @@ impl Job {
     pub(super) fn finish(mut self, ended: Ended) -> Outcome {
         self.outcome.ended = ended;
         self.outcome.busy_pages += (self.busy.len() + self.again.len()) as u64;
+        self.outcome.no_memory_pages += self.back.as_ref().map_or(0, |back| back.refused.len() as u64);
         self.outcome.not_tried_pages = self.outcome.requested_pages - self.outcome.counted_pages();
         self.outcome
     }

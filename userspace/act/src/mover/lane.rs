@@ -4,14 +4,15 @@
 use std::collections::VecDeque;
 
 use super::RETRIES;
-use super::job::Job;
+use super::job::{Job, ROOM_RETRIES};
 
-/// Jobs in order, and apart from them those that wait until busy pages are tried again.
+/// Jobs in order, and apart from them those that wait until busy pages are tried again, or for room on the node.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     ready: VecDeque<Job>,
-    /// By how often they have waited before: those of one kind wait equally long, so that the first is due first.
-    waiting: [VecDeque<Job>; RETRIES],
+    /// By how often they have waited before, for busy pages and behind them for room: those of one kind wait equally long, so that the
+    /// first is due first.
+    waiting: [VecDeque<Job>; RETRIES + ROOM_RETRIES],
 }
 
 impl Lane {
@@ -60,6 +61,11 @@ impl Lane {
             let before = job.wait(now_ns, after_ns);
             self.waiting[before].push_back(job);
         }
+    }
+
+    /// Adds one that waits for room from now on, and has so often before.
+    pub(super) fn wait_for_room(&mut self, job: Job, before: usize) {
+        self.waiting[RETRIES + before].push_back(job);
     }
 
     /// The next one that may be worked on: those that waited long enough were there first, and of these who waited most often.

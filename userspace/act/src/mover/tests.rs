@@ -24,7 +24,7 @@ pub(super) struct Script {
     shared: BTreeSet<u64>,
     /// Pages that move whole with the first of their 512.
     pub(super) huge: Option<Follower>,
-    room: Option<usize>,
+    pub(super) room: Option<usize>,
     error: Option<CallError>,
     ns_per_page: u64,
     pub(super) sent: Vec<u64>,

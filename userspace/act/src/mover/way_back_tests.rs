@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Pages that go back to a node without room: they wait for it, within bounds.
+
+use std::sync::Mutex;
+
+use super::tests::{S, Script, mover, resident, wanted};
+use super::*;
+
+const MS: u64 = S / 1000;
+
+/// A mover that has moved so many pages to node 1 and is about to move them back, from 0 on, to node 0, which has room for a few.
+fn back_to_full_node(pages: u64, room: usize) -> (Mover<Mutex<Script>>, Cooldowns) {
+    let (mut mover, mut cooldowns) = mover(resident(pages, 0));
+    mover.enqueue(wanted(0, pages, 1, 7), 0, &cooldowns).unwrap();
+    assert_eq!(mover.run(0, &mut cooldowns)[0].moved_pages, pages);
+    mover.system.lock().unwrap().room = Some(room);
+    mover.system.lock().unwrap().sent.clear();
+    assert!(mover.undo(Generation(7), 0, S).is_empty());
+    (mover, cooldowns)
+}
+
+/// Runs it every 10 ms for 20 s: when pages were sent and what ended, both with the time in ms.
+fn run(mover: &mut Mover<Mutex<Script>>, cooldowns: &mut Cooldowns) -> (Vec<u64>, Vec<(u64, Outcome)>) {
+    let (mut tries_ms, mut ended) = (Vec::new(), Vec::new());
+    for now_ms in (0..20_000).step_by(10) {
+        let sent = mover.system.lock().unwrap().sent.len();
+        ended.extend(mover.run(now_ms * MS, cooldowns).into_iter().map(|outcome| (now_ms, outcome)));
+        tries_ms.extend((sent..mover.system.lock().unwrap().sent.len()).map(|_| now_ms));
+    }
+    (tries_ms, ended)
+}
+
+#[test]
+fn pages_that_find_no_room_on_their_way_back_go_once_there_is_some() {
+    let (mut mover, mut cooldowns) = back_to_full_node(8, 3);
+    assert!(mover.run(0, &mut cooldowns).is_empty() && mover.is_returning());
+    assert!(!mover.is_ready(499 * MS), "nobody waits for it without a pause");
+    mover.system.lock().unwrap().room = None;
+    assert!(mover.is_ready(500 * MS));
+    let outcome = mover.run(500 * MS, &mut cooldowns).remove(0);
+    assert_eq!((outcome.ended, outcome.moved_pages, outcome.no_memory_pages), (Ended::Done, 8, 0));
+    assert_eq!((outcome.counted_pages(), outcome.already_there_pages), (outcome.requested_pages, 0), "each page once");
+    assert!(mover.system.lock().unwrap().pages.values().all(|&node| node == 0));
+    assert_eq!((mover.is_returning(), mover.system.lock().unwrap().sent.len()), (false, 9), "one was refused");
+}
+
+#[test]
+fn a_node_that_stays_full_is_tried_ever_later_once_for_all_and_given_up() {
+    let (mut mover, mut cooldowns) = back_to_full_node(3 * BATCH_PAGES, 0);
+    mover.config.calls_per_node = 1;
+    let (tries_ms, ended) = run(&mut mover, &mut cooldowns);
+    assert_eq!(tries_ms, [0, 500, 1500, 3500, 7500], "one page each time");
+    let ended: Vec<_> =
+        ended.iter().map(|(ms, one)| (*ms, one.ended, one.no_memory_pages, one.not_tried_pages)).collect();
+    let not_even_tried = (7500, Ended::TargetFull, 0, BATCH_PAGES);
+    assert_eq!(ended, [(7500, Ended::TargetFull, BATCH_PAGES, 0), not_even_tried, not_even_tried]);
+    assert!(!mover.is_returning());
+}
+
+#[test]
+fn what_goes_back_late_is_not_tried_again_when_others_plan_already() {
+    let (mut mover, mut cooldowns) = back_to_full_node(8, 0);
+    assert!(mover.run(8000 * MS, &mut cooldowns).is_empty());
+    let outcome = mover.run(8500 * MS, &mut cooldowns).remove(0);
+    assert_eq!((outcome.ended, outcome.no_memory_pages), (Ended::TargetFull, 8));
+}
+
+#[test]
+fn what_waits_for_room_when_all_is_cancelled_is_counted() {
+    let (mut mover, mut cooldowns) = back_to_full_node(8, 3);
+    mover.run(0, &mut cooldowns);
+    let outcome = mover.cancel_all(MS, &mut cooldowns).remove(0);
+    assert_eq!((outcome.ended, outcome.moved_pages, outcome.not_tried_pages), (Ended::Cancelled, 3, 5));
+    assert_eq!(outcome.counted_pages() + outcome.not_tried_pages, outcome.requested_pages);
+}
