@@ -99,7 +99,7 @@ mod tests {
     fn who_moves_pages_is_named_and_who_merges_them_is_not() {
         let rival = |kind, found: &str| Rival { kind, found: found.to_owned(), remedy: "stop it".to_owned() };
         let merging = rival(RivalKind::Ksm, "KSM merges");
-        assert_eq!(culprit(&[merging.clone()]), "nothing that is known to do so is running");
+        assert_eq!(culprit(std::slice::from_ref(&merging)), "nothing that is known to do so is running");
         let both = [merging, rival(RivalKind::Daemon, "numad is running")];
         assert_eq!(culprit(&both), "numad is running; remedy: stop it");
     }
