@@ -98,7 +98,7 @@ impl Contested {
             return;
         }
         let there = outcome.moved_pages + outcome.already_there_pages;
-        let others = outcome.requested_pages - there - outcome.absent_pages;
+        let others = outcome.requested_pages.saturating_sub(there + outcome.absent_pages);
         let [pages, elsewhere] = [there, others].map(|pages| u32::try_from(pages).unwrap_or(u32::MAX));
         let (to, since_ns, migrated_pages) = (outcome.to, now_ns, self.migrated_pages);
         self.placed.insert(group, end, Placed { to, pages, elsewhere, since_ns, migrated_pages });
