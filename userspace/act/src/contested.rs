@@ -10,6 +10,8 @@
 //! ours too. It does not say whose they are: where others are migrated at the same time, such memory rests as well, as long as
 //! contested memory does and no longer.
 
+use std::collections::BTreeMap;
+
 use tandem_policies::model::{GroupId, NodeId, ProcessId};
 
 use crate::ranges::Ranges;
@@ -43,6 +45,8 @@ pub struct Found {
     pub bytes: u64,
     /// Its resident pages on the node where a plan put it, and on all others; `None` if that was not asked since it did.
     pub places: Option<(u64, u64)>,
+    /// Whether it was asked since the last look: of much memory a part is asked about at a time.
+    pub is_new: bool,
 }
 
 /// A group that somebody else moved.
@@ -67,8 +71,9 @@ pub struct Contested {
     /// Those that rested lately, by the length of the last rest.
     rested: [Cooldowns; RESTS],
     first_rest_ns: u64,
-    /// Pages that others had migrated at the last look.
+    /// Pages that others had migrated at the last look, and when that was.
     migrated_pages: u64,
+    looked_ns: u64,
 }
 
 impl Contested {
@@ -81,7 +86,13 @@ impl Contested {
             rested: [(); RESTS].map(|()| Cooldowns::new(capacity)),
             first_rest_ns,
             migrated_pages: 0,
+            looked_ns: 0,
         }
+    }
+
+    /// When it looked last.
+    pub fn looked_ns(&self) -> u64 {
+        self.looked_ns
     }
 
     /// Takes in what became of a move that ended at `now_ns`: what a plan moved is watched, what goes back is not any more.
@@ -113,33 +124,30 @@ impl Contested {
     /// Returns those that somebody else moved, which rest from now on. A group that is not among those `found` is not watched any more.
     pub fn look(&mut self, found: &[Found], migrated_pages: u64, now_ns: u64) -> Vec<Contest> {
         let before = std::mem::take(&mut self.placed);
-        self.migrated_pages = migrated_pages;
-        let mut away = Vec::new();
+        // The count is read after the places: what is in place by now was there when others had migrated as many as at the last look.
+        let migrated_before = std::mem::replace(&mut self.migrated_pages, migrated_pages);
+        self.looked_ns = now_ns;
+        let mut away: BTreeMap<ProcessId, Vec<(&Found, Placed, u64)>> = BTreeMap::new();
         for one in found {
             let end = one.group.start + one.bytes;
             let Some(mut placed) = exactly(&before, one.group, end) else { continue };
             let away_pages = one.places.map_or(0, |places| placed.away(places));
             let pages = u64::from(placed.pages);
             if 2 * away_pages > pages {
-                away.push((one, placed, away_pages));
+                away.entry(one.group.process).or_default().push((one, placed, away_pages));
                 continue;
             }
-            if one.places.is_some() && CHANCE_PART * away_pages <= pages {
-                placed.migrated_pages = migrated_pages;
+            if one.places.is_some() && one.is_new && CHANCE_PART * away_pages <= pages {
+                placed.migrated_pages = migrated_before;
             }
             self.placed.insert(one.group, end, placed);
         }
-        let away_pages: u64 = away.iter().map(|one| one.2).sum();
-        let first = away.iter().map(|one| one.1.migrated_pages).min().unwrap_or(migrated_pages);
-        // Else it is other memory, which was touched from elsewhere.
-        if 2 * migrated_pages.saturating_sub(first) < away_pages {
-            return Vec::new();
-        }
+        let moved = away.into_values().filter(|away| is_explained(away, migrated_pages)).flatten();
         let contest = |(one, placed, pages): (&Found, Placed, u64)| {
             let rest_ns = self.rest(one.group, one.bytes, now_ns);
             Contest { group: one.group, to: placed.to, pages, rest_ns }
         };
-        away.into_iter().map(contest).collect()
+        moved.map(contest).collect()
     }
 
     /// Whether any of the group's `bytes` rests because somebody else moved it.
@@ -174,6 +182,13 @@ impl Placed {
     fn away(&self, (there, elsewhere): (u64, u64)) -> u64 {
         u64::from(self.pages).saturating_sub(there).min(elsewhere.saturating_sub(u64::from(self.elsewhere)))
     }
+}
+
+/// Whether others migrated about as many pages as one process has elsewhere: if not, it is other memory, which was touched from there.
+fn is_explained(away: &[(&Found, Placed, u64)], migrated_pages: u64) -> bool {
+    let away_pages: u64 = away.iter().map(|one| one.2).sum();
+    let first = away.iter().map(|one| one.1.migrated_pages).min().unwrap_or(migrated_pages);
+    2 * migrated_pages.saturating_sub(first) >= away_pages
 }
 
 /// What is known of just this range. One that was cut anew has other pages.

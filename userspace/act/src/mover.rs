@@ -221,7 +221,7 @@ impl<S: MovePages> PageMover for Mover<S> {
     }
 
     fn is_returning(&self) -> bool {
-        self.lanes.values().flat_map(Lane::iter).any(Job::is_way_back)
+        self.lanes.values().flat_map(Lane::iter).any(|job| job.is_way_back() && !job.lacked_room())
     }
 
     fn queued_of(&self, generation: Generation) -> Vec<(GroupId, NodeId)> {
@@ -323,10 +323,11 @@ impl<S: MovePages> Mover<S> {
         loop {
             let lane = self.lanes.get_mut(&to)?;
             let job = lane.next(now_ns)?;
-            let addresses = job.next_batch();
+            let is_full = run.full.contains(&to);
+            let addresses = if is_full { Vec::new() } else { job.next_batch() };
             // A page of the batch may be one of a huge page, which moves whole, but never of two.
             let room = self.room.as_ref();
-            let over = if run.full.contains(&to) {
+            let over = if is_full {
                 Some(Ended::TargetFull)
             } else if job.is_fresh() && job.is_stopped_by(cooldowns, now_ns) {
                 Some(Ended::Cooldown)
@@ -365,12 +366,12 @@ impl<S: MovePages> Mover<S> {
         if how == Ended::TargetFull {
             run.full.insert(job.outcome.to);
         }
+        if !job.is_fresh() {
+            self.begun.remove(job.range().0);
+        }
         if let Some(before) = job.wait_for_room(how, now_ns) {
             self.lanes.entry(job.outcome.to).or_default().wait_for_room(job, before);
             return;
-        }
-        if !job.is_fresh() {
-            self.begun.remove(job.range().0);
         }
         job.start_cooldown(how, now_ns, cooldowns);
         run.ended.push(job.finish(how));

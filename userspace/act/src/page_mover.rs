@@ -101,7 +101,7 @@ pub trait PageMover {
     /// Groups queued.
     fn queued_groups(&self) -> usize;
 
-    /// Whether anything is still on its way back, of plans that were undone.
+    /// Whether anything is still on its way back, of plans that were undone; what waits for room on its node is not.
     fn is_returning(&self) -> bool;
 
     /// The groups of the plan `generation` that have not ended, with where they go, but for those of which only busy pages are left.

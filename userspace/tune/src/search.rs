@@ -175,12 +175,13 @@ pub fn search(
     let mut goal = if settings.exhaustive { settings.repeats } else { 1 };
     loop {
         let is_through = race.bring_to(&race.due(&survivors, goal), &mut readings)?;
-        let ran = survivors.len();
-        survivors.retain(|&candidate| race.runs[candidate].sample().is_some());
+        let failed = |&one: &usize| race.runs[one].sample().is_none();
+        let has_place_left = survivors.iter().any(|one| Some(*one) != reference && failed(one));
+        survivors.retain(|one| !failed(one));
         if !is_through {
             return Ok(race.found(End::Stopped, &survivors));
         }
-        if survivors.len() < ran && !race.aside.is_empty() {
+        if has_place_left && !race.aside.is_empty() {
             survivors.append(&mut race.aside);
             continue;
         }

@@ -22,7 +22,7 @@ fn moved(number: u64) -> Outcome {
 }
 
 fn found(number: u64, there: u64, elsewhere: u64) -> Found {
-    Found { group: group(number), bytes: BYTES, places: Some((there, elsewhere)) }
+    Found { group: group(number), bytes: BYTES, places: Some((there, elsewhere)), is_new: true }
 }
 
 /// What is contested of group 0, which a plan moved, once it is found like this and others migrated so many pages.
@@ -62,8 +62,29 @@ fn migrations_of_before_a_group_was_last_seen_in_place_do_not_count() {
     let mut contested = Contested::new(8, REST_NS);
     contested.look(&[], PAGES, 0);
     contested.note(&moved(0), 0);
-    assert_eq!(contested.look(&[found(0, PAGES, 0)], 2 * PAGES, 1), []);
-    assert_eq!(contested.look(&[found(0, 0, PAGES)], 2 * PAGES, 2), []);
+    for now_ns in [1, 2] {
+        assert_eq!(contested.look(&[found(0, PAGES, 0)], 2 * PAGES, now_ns), []);
+    }
+    assert_eq!(contested.look(&[found(0, 0, PAGES)], 2 * PAGES, 3), []);
+}
+
+#[test]
+fn what_was_asked_before_the_last_look_does_not_tell_that_a_group_is_in_place_still() {
+    let mut contested = Contested::new(8, REST_NS);
+    contested.note(&moved(0), 0);
+    for migrated_pages in [0, PAGES, PAGES] {
+        let old = Found { is_new: false, ..found(0, PAGES, 0) };
+        assert_eq!(contested.look(&[old], migrated_pages, 1), []);
+    }
+    assert_eq!(contested.look(&[found(0, 0, PAGES)], PAGES, 2).len(), 1);
+}
+
+#[test]
+fn what_others_migrated_between_the_question_and_the_count_is_not_lost() {
+    let mut contested = Contested::new(8, REST_NS);
+    contested.note(&moved(0), 0);
+    assert_eq!(contested.look(&[found(0, PAGES, 0)], PAGES, 1), []);
+    assert_eq!(contested.look(&[found(0, 0, PAGES)], PAGES, 2).len(), 1);
 }
 
 #[test]
@@ -82,6 +103,18 @@ fn migrations_that_explain_one_group_do_not_explain_many() {
     (0..4).for_each(|number| contested.note(&moved(number), 0));
     let all: Vec<Found> = (0..4).map(|number| found(number, 0, PAGES)).collect();
     assert_eq!(contested.look(&all, PAGES, 1), []);
+}
+
+#[test]
+fn what_one_process_touched_anew_does_not_hide_what_is_moved_of_another() {
+    let mut contested = Contested::new(8, REST_NS);
+    let of_other = |one: GroupId| GroupId { process: ProcessId(5), ..one };
+    (0..4).for_each(|number| contested.note(&moved(number), 0));
+    contested.note(&Outcome { group: of_other(group(0)), ..moved(0) }, 0);
+    let other = Found { group: of_other(group(0)), ..found(0, 0, PAGES) };
+    let all: Vec<Found> = std::iter::once(other).chain((0..4).map(|number| found(number, 0, PAGES))).collect();
+    let contests = contested.look(&all, PAGES, 1);
+    assert_eq!(contests.iter().map(|one| one.group).collect::<Vec<_>>(), [of_other(group(0))]);
 }
 
 #[test]

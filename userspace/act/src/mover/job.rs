@@ -15,7 +15,7 @@ const RETRY_BATCH_PAGES: usize = 16;
 /// How often what goes back to a node without room is tried again, and after how long.
 pub(super) const ROOM_RETRIES: usize = 4;
 const ROOM_RETRY_AFTER_NS: [u64; ROOM_RETRIES] = [500_000_000, 1_000_000_000, 2_000_000_000, 4_000_000_000];
-/// No later than so long after the undo: others plan nothing for 10 s then, and go on with what is where by that time.
+/// No later than so long after the undo: what is not back by then is where others plan with it.
 const LATEST_RETRY_NS: u64 = 9_000_000_000;
 
 /// What a way back has beside what a move of a plan has: there may be very many of the latter.
@@ -177,15 +177,19 @@ impl Job {
     /// Lets a way back that ends for lack of room wait, with all that is left of it; returns how often it has before. `None` if it
     /// ends: nothing is left, that is not why, or it has waited often or long enough.
     pub(super) fn wait_for_room(&mut self, how: Ended, now_ns: u64) -> Option<usize> {
-        let lacks_room = matches!(how, Ended::TargetFull | Ended::TargetFragmented);
-        let left = self.left()?;
-        let back = self.back.as_mut()?;
+        let back = self.back.as_ref()?;
         let before = back.retries;
         let retry_at_ns = now_ns.saturating_add(*ROOM_RETRY_AFTER_NS.get(before)?);
+        let lacks_room = matches!(how, Ended::TargetFull | Ended::TargetFragmented);
         if !lacks_room || retry_at_ns > back.latest_retry_ns {
             return None;
         }
+        // Of what was not begun all is left. There may be very many.
+        let left = if self.is_fresh() { back.only } else { self.left()? };
+        let back = self.back.as_mut()?;
         (back.only, back.refused, back.retries) = (left, Vec::new(), before + 1);
+        // It keeps nobody else from what it covers: others' pages are not its own.
+        self.begun = false;
         (self.busy, self.again) = Default::default();
         (self.next, self.retries, self.retry_at_ns) = (self.outcome.start, 0, retry_at_ns);
         Some(before)
@@ -214,6 +218,11 @@ impl Job {
     /// Whether nothing but busy pages is left of it, which were tried before.
     pub(super) fn has_waited(&self) -> bool {
         self.retries > 0
+    }
+
+    /// Whether it found no room at its first try.
+    pub(super) fn lacked_room(&self) -> bool {
+        self.back.as_ref().is_some_and(|back| back.retries > 0)
     }
 
     /// Whether it takes back what a plan moved.

@@ -25,6 +25,8 @@ pub(super) struct Script {
     /// Pages that move whole with the first of their 512.
     pub(super) huge: Option<Follower>,
     pub(super) room: Option<usize>,
+    /// A node without room, whatever others have.
+    pub(super) full_node: Option<i32>,
     error: Option<CallError>,
     ns_per_page: u64,
     pub(super) sent: Vec<u64>,
@@ -80,7 +82,7 @@ impl Script {
                 *status = -libc::EACCES;
                 continue;
             }
-            if self.room == Some(0) {
+            if self.room == Some(0) || self.full_node == Some(to) {
                 return Call { result: Err(CallError::NoMemory), time_ns };
             }
             self.room = self.room.map(|room| room - 1);

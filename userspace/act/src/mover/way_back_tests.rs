@@ -3,6 +3,8 @@
 
 use std::sync::Mutex;
 
+use tandem_policies::model::PAGE_BYTES;
+
 use super::tests::{S, Script, mover, resident, wanted};
 use super::*;
 
@@ -33,7 +35,12 @@ fn run(mover: &mut Mover<Mutex<Script>>, cooldowns: &mut Cooldowns) -> (Vec<u64>
 #[test]
 fn pages_that_find_no_room_on_their_way_back_go_once_there_is_some() {
     let (mut mover, mut cooldowns) = back_to_full_node(8, 3);
-    assert!(mover.run(0, &mut cooldowns).is_empty() && mover.is_returning());
+    assert!(mover.is_returning() && mover.run(0, &mut cooldowns).is_empty());
+    assert_eq!(
+        (mover.is_returning(), mover.queued_groups()),
+        (false, 1),
+        "nobody is to wait for room that may never come"
+    );
     assert!(!mover.is_ready(499 * MS), "nobody waits for it without a pause");
     mover.system.lock().unwrap().room = None;
     assert!(mover.is_ready(500 * MS));
@@ -42,6 +49,21 @@ fn pages_that_find_no_room_on_their_way_back_go_once_there_is_some() {
     assert_eq!((outcome.counted_pages(), outcome.already_there_pages), (outcome.requested_pages, 0), "each page once");
     assert!(mover.system.lock().unwrap().pages.values().all(|&node| node == 0));
     assert_eq!((mover.is_returning(), mover.system.lock().unwrap().sent.len()), (false, 9), "one was refused");
+}
+
+#[test]
+fn what_waits_for_room_on_one_node_keeps_nothing_from_going_back_to_others() {
+    let (mut script, pages) = (resident(8, 0), (0..8).map(|page| page * PAGE_BYTES));
+    pages.skip(1).step_by(2).for_each(|address| script.pages.extend([(address, 2)]));
+    let (mut mover, mut cooldowns) = mover(script);
+    mover.enqueue(wanted(0, 8, 1, 7), 0, &cooldowns).unwrap();
+    assert_eq!(mover.run(0, &mut cooldowns)[0].moved_pages, 8);
+    mover.system.lock().unwrap().full_node = Some(0);
+    mover.undo(Generation(7), 0, S);
+    let ended = mover.run(0, &mut cooldowns);
+    assert_eq!(ended.iter().map(|one| (one.to, one.moved_pages)).collect::<Vec<_>>(), [(NodeId(2), 4)]);
+    mover.system.lock().unwrap().full_node = None;
+    assert_eq!(mover.run(500 * MS, &mut cooldowns)[0].moved_pages, 4);
 }
 
 #[test]

@@ -42,8 +42,9 @@ impl Agent {
     fn found(&self, group: &PageGroup, snapshot: &Snapshot) -> Option<Found> {
         let PageGroup { id, bytes, .. } = *group;
         let (to, since_ns) = self.contested.watched(id, bytes)?;
-        let is_known = self.sensor.knows_home_since(id, since_ns, snapshot.time_ns);
-        Some(Found { group: id, bytes, places: is_known.then(|| places(group, to, snapshot)) })
+        let is_known_since = |since_ns| self.sensor.knows_home_since(id, since_ns, snapshot.time_ns);
+        let places = is_known_since(since_ns).then(|| places(group, to, snapshot));
+        Some(Found { group: id, bytes, places, is_new: is_known_since(self.contested.looked_ns()) })
     }
 }
 
