@@ -135,9 +135,9 @@ fn memories(snapshot: &Snapshot) -> f64 {
 }
 
 impl Load {
-    /// Both together.
-    pub fn plus(self, other: Self, sign: f64) -> Self {
-        Self { per_s: self.per_s + sign * other.per_s, waited_per_s: self.waited_per_s + sign * other.waited_per_s }
+    /// Both together, of the other so many times.
+    pub fn plus(self, other: Self, times: f64) -> Self {
+        Self { per_s: self.per_s + times * other.per_s, waited_per_s: self.waited_per_s + times * other.waited_per_s }
     }
 }
 

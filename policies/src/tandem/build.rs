@@ -264,7 +264,13 @@ impl Problem {
             .collect();
         let others_stay = others(&|node| stay_ns[node]);
         users.iter().for_each(|&(user, _)| self.threads[user].parts.push(self.shared.len()));
-        self.shared.push(Shared { users, stay_ns, others_stay, base });
+        let per_s = all + part.others.iter().map(|other| other.1).sum::<f64>();
+        let rest = |&(node, pages): &(usize, f64)| {
+            let per_s = per_s * pages / part.resident;
+            (node, Load { per_s, waited_per_s: scale * per_s })
+        };
+        let rests = part.pages.iter().map(rest).collect();
+        self.shared.push(Shared { users, stay_ns, others_stay, base, rests });
     }
 
     /// Takes in what threads access besides: of a process that has memory in common, that; else memory that stays.
@@ -273,12 +279,14 @@ impl Problem {
         for (at, thread) in facts.snapshot.threads.iter().enumerate() {
             let Some(row) = &thread.accesses_per_s else { continue };
             let scale = self.threads[at].scale;
-            let rest: Vec<f64> = (0..self.nodes)
-                .map(|node| scale * (sound(row[NodeIndex(node)]) - owned[at * self.nodes + node]).max(0.0))
+            let rest: Vec<Load> = (0..self.nodes)
+                .map(|node| (sound(row[NodeIndex(node)]) - owned[at * self.nodes + node]).max(0.0))
+                .map(|per_s| Load { per_s, waited_per_s: scale * per_s })
                 .collect();
-            let stay: Vec<f64> = (0..self.nodes)
-                .map(|from| (0..self.nodes).map(|memory| rest[memory] * self.latency_ns(from, memory)).sum())
-                .collect();
+            let from = |node: usize| -> f64 {
+                rest.iter().zip(self.latencies_ns(node)).map(|(load, latency_ns)| load.waited_per_s * latency_ns).sum()
+            };
+            let stay: Vec<f64> = (0..self.nodes).map(from).collect();
             let common = facts.owners.common.binary_search_by_key(&thread.process, |common| common.process);
             let movable = common.map_or(0.0, |number| facts.owners.common[number].movable_share());
             (0..self.nodes).for_each(|node| self.value[at * self.nodes + node] += (1.0 - movable) * stay[node]);
@@ -286,14 +294,18 @@ impl Problem {
                 && let Ok(number) = common
             {
                 let pool = *pool_of[number].get_or_insert_with(|| {
-                    self.pools.push(Pool { base: vec![], stay: vec![], users: vec![] });
+                    let rests = (0..self.nodes).map(|node| (node, Load::default())).collect();
+                    self.pools.push(Pool { base: vec![], stay: vec![], users: vec![], rests });
                     self.pools.len() - 1
                 });
-                let waited: f64 = movable * rest.iter().sum::<f64>();
+                let waited: f64 = movable * rest.iter().map(|load| load.waited_per_s).sum::<f64>();
                 let users = &mut self.pools[pool];
                 self.threads[at].pool = Some((pool, users.users.len(), waited));
                 users.users.push(at);
                 users.stay.push(stay.into_iter().map(|cost| movable * cost).collect());
+                for ((_, load), &more) in users.rests.iter_mut().zip(&rest) {
+                    *load = load.plus(more, movable);
+                }
             }
         }
         for (number, pool) in pool_of.into_iter().enumerate() {

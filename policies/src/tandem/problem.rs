@@ -107,6 +107,8 @@ pub struct Shared {
     pub others_stay: f64,
     /// By node to which it goes, what others pay and what the move must bring.
     pub base: Vec<f64>,
+    /// Accesses to it by where it is, those of others included.
+    pub rests: Vec<(usize, Load)>,
 }
 
 /// Memory that the threads of a process have in common.
@@ -118,6 +120,8 @@ pub struct Pool {
     pub stay: Vec<Vec<f64>>,
     /// Positions of its users.
     pub users: Vec<usize>,
+    /// Accesses to it by where it is.
+    pub rests: Vec<(usize, Load)>,
 }
 
 /// The problem of one snapshot.
@@ -186,14 +190,18 @@ impl Problem {
         CPU_NS_PER_S * (wanted + self.taken[node] - self.capacity[node]).max(0.0)
     }
 
-    /// What memory of few costs with threads where `node_of` says.
-    pub fn shared_cost(&self, shared: &Shared, node_of: impl Fn(usize) -> usize) -> f64 {
+    /// What memory of few costs with threads where `node_of` says, and where it goes; `None`: it stays.
+    pub fn place_shared(&self, shared: &Shared, node_of: impl Fn(usize) -> usize) -> (f64, Option<usize>) {
         let stay = shared.users.iter().map(|&(user, per_s)| per_s * shared.stay_ns[node_of(user)]).sum::<f64>();
-        let follow = shared.users.iter().filter_map(|&(user, _)| {
-            let to = self.memory_of[node_of(user)]?;
+        let mut best = (stay + shared.others_stay, None);
+        for &(user, _) in &shared.users {
+            let Some(to) = self.memory_of[node_of(user)] else { continue };
             let users = shared.users.iter().map(|&(user, per_s)| per_s * self.latency_ns(node_of(user), to));
-            Some(shared.base[to] + users.sum::<f64>())
-        });
-        follow.fold(stay + shared.others_stay, f64::min)
+            let follow = shared.base[to] + users.sum::<f64>();
+            if follow < best.0 {
+                best = (follow, Some(to));
+            }
+        }
+        best
     }
 }

@@ -15,6 +15,9 @@ use crate::anneal::below;
 use crate::knee::Load;
 
 mod descent;
+mod memory;
+
+use memory::least;
 
 /// Placements up to which all are tried.
 const EXACT: u64 = 4096;
@@ -44,8 +47,8 @@ pub struct State<'p> {
     /// By pool: cost of its memory where it is, and by node where it may go.
     stay: Vec<f64>,
     follow: Vec<Vec<f64>>,
-    /// The least of each pool's `follow`.
-    least: Vec<f64>,
+    /// The least of each pool's `follow`, and its node.
+    least: Vec<(f64, usize)>,
     loads: Vec<Load>,
     /// Changes that were looked at.
     pub steps: u64,
@@ -122,10 +125,7 @@ impl<'p> State<'p> {
             }
         }
         state.least = state.follow.iter().map(|follow| least(follow.iter().copied())).collect();
-        if problem.placing_knee.is_some() {
-            let all: Vec<Change> = state.place.iter().copied().enumerate().collect();
-            state.move_loads(&all, |_| None);
-        }
+        state.take_loads_along();
         state
     }
 
@@ -133,8 +133,8 @@ impl<'p> State<'p> {
     pub fn cost(&self) -> f64 {
         let problem = self.problem;
         let own: f64 = problem.movable.iter().map(|&thread| problem.row(thread)[self.place[thread]]).sum();
-        let shared: f64 = problem.shared.iter().map(|part| problem.shared_cost(part, |user| self.place[user])).sum();
-        let pools: f64 = self.least.iter().zip(&self.stay).map(|(least, &stay)| least.min(stay)).sum();
+        let shared: f64 = problem.shared.iter().map(|part| problem.place_shared(part, |user| self.place[user]).0).sum();
+        let pools: f64 = self.least.iter().zip(&self.stay).map(|(least, &stay)| least.0.min(stay)).sum();
         let crowds: f64 = self.wanted.iter().enumerate().map(|(node, &wanted)| problem.crowd(node, wanted)).sum();
         let waits: f64 = problem
             .placing_knee
@@ -156,26 +156,20 @@ impl<'p> State<'p> {
         let then = |thread: usize| {
             changes.iter().find(|change| change.0 == thread).map_or(self.place[thread], |change| change.1)
         };
-        let mut cost = 0.0;
-        for (number, &(thread, to)) in changes.iter().enumerate() {
-            let (unknown, from, row) = (&problem.threads[thread], self.place[thread], problem.row(thread));
-            cost += row[to] - row[from];
-            for &(other, per_s) in &unknown.partners {
+        let mut shifts = self.no_shifts();
+        let mut cost = self.follow_changes(changes, &mut shifts);
+        cost += problem.placing_knee.as_ref().map_or(0.0, |knee| shifts.cost(knee));
+        for &(thread, to) in changes {
+            let from = self.place[thread];
+            for &(other, per_s) in &problem.threads[thread].partners {
                 let (before, after) = (self.place[other], then(other));
                 let change = problem.between_ns(to, after) - problem.between_ns(from, before);
                 // A pair that changes as a whole is met twice.
                 let both = changes.iter().any(|change| change.0 == other);
                 cost += if both { per_s * change / 2.0 } else { per_s * change };
             }
-            for &part in &unknown.parts {
-                let shared = &problem.shared[part];
-                let is_met = changes[..number].iter().any(|earlier| problem.threads[earlier.0].parts.contains(&part));
-                if !is_met {
-                    cost += problem.shared_cost(shared, then) - problem.shared_cost(shared, |user| self.place[user]);
-                }
-            }
         }
-        cost + self.crowd_change(changes) + self.pool_change(changes) + self.wait_change(changes)
+        cost + self.crowd_change(changes)
     }
 
     fn crowd_change(&self, changes: &[Change]) -> f64 {
@@ -200,92 +194,18 @@ impl<'p> State<'p> {
         (0..2 * changes.len()).filter(is_first).map(|at| cost(nodes[at])).sum()
     }
 
-    fn pool_change(&self, changes: &[Change]) -> f64 {
-        let mut cost = 0.0;
-        for (number, &(thread, _)) in changes.iter().enumerate() {
-            let Some((pool, ..)) = self.problem.threads[thread].pool else { continue };
-            let same = |change: &&Change| self.problem.threads[change.0].pool.is_some_and(|other| other.0 == pool);
-            if changes[..number].iter().any(|earlier| same(&earlier)) {
-                continue;
-            }
-            let mut stay = self.stay[pool];
-            let mut mine = [(0.0, &[][..], &[][..]); MOST_CHANGES];
-            let mut count = 0;
-            for &(thread, to) in changes.iter().filter(same) {
-                let Some((_, number, per_s)) = self.problem.threads[thread].pool else { continue };
-                let (row, from) = (&self.problem.pools[pool].stay[number], self.place[thread]);
-                stay += row[to] - row[from];
-                mine[count] = (per_s, self.problem.latencies_ns(to), self.problem.latencies_ns(from));
-                count += 1;
-            }
-            let nearer = |of: usize| {
-                let (per_s, then, now) = mine[of];
-                then.iter().zip(now).map(move |(then, now)| per_s * (then - now))
-            };
-            let follow = self.follow[pool].iter().zip(nearer(0)).map(|(follow, nearer)| follow + nearer);
-            let best =
-                if count == 1 { least(follow) } else { least(follow.zip(nearer(1)).map(|(one, other)| one + other)) };
-            cost += best.min(stay) - self.least[pool].min(self.stay[pool]);
-        }
-        cost
-    }
-
     fn follow_change(&self, &(thread, to): &Change, memory: usize) -> f64 {
         let per_s = self.problem.threads[thread].pool.map_or(0.0, |pool| pool.2);
         per_s * (self.problem.latency_ns(to, memory) - self.problem.latency_ns(self.place[thread], memory))
     }
 
-    fn wait_change(&self, changes: &[Change]) -> f64 {
-        let Some(knee) = &self.problem.placing_knee else { return 0.0 };
-        if changes.iter().all(|change| self.problem.threads[change.0].followers.is_empty()) {
-            return 0.0;
-        }
-        let mut moved: Vec<(usize, Load)> = Vec::new();
-        self.shifts(
-            changes,
-            |thread| Some(self.place[thread]),
-            |node, load, sign| {
-                let at = moved.iter().position(|entry| entry.0 == node).unwrap_or_else(|| {
-                    moved.push((node, self.loads[node]));
-                    moved.len() - 1
-                });
-                moved[at].1 = moved[at].1.plus(load, sign);
-            },
-        );
-        moved.iter().map(|&(node, load)| knee.cost(node, load) - knee.cost(node, self.loads[node])).sum()
-    }
-
-    /// Accesses that leave and reach memories when threads go from where `from` says; `None`: their memory is at home.
-    fn shifts(
-        &self,
-        changes: &[Change],
-        from: impl Fn(usize) -> Option<usize>,
-        mut shift: impl FnMut(usize, Load, f64),
-    ) {
-        for &(thread, to) in changes {
-            for follower in &self.problem.threads[thread].followers {
-                let memory = |node: usize| self.problem.memory_of_follower(follower, node);
-                let (before, after) = (from(thread).map_or(follower.home, memory), memory(to));
-                if before != after {
-                    shift(before, follower.load, -1.0);
-                    shift(after, follower.load, 1.0);
-                }
-            }
-        }
-    }
-
-    fn move_loads(&mut self, changes: &[Change], from: impl Fn(usize) -> Option<usize>) {
-        let mut loads = std::mem::take(&mut self.loads);
-        self.shifts(changes, from, |node, load, sign| loads[node] = loads[node].plus(load, sign));
-        self.loads = loads;
-    }
-
     /// Makes changes.
     pub fn apply(&mut self, changes: &[Change]) {
         if self.problem.placing_knee.is_some() {
-            let before: Vec<Change> = changes.iter().map(|&(thread, _)| (thread, self.place[thread])).collect();
-            let from = |thread: usize| before.iter().find(|change| change.0 == thread).map(|change| change.1);
-            self.move_loads(changes, from);
+            let mut shifts = self.no_shifts();
+            self.follow_changes(changes, &mut shifts);
+            let then = shifts.into_loads();
+            self.take_loads(then);
         }
         for &(thread, to) in changes {
             let (from, unknown) = (self.place[thread], &self.problem.threads[thread]);
@@ -416,9 +336,4 @@ impl<'p> State<'p> {
         };
         self.problem.movable.iter().map(of).sum::<f64>() / self.problem.movable.len() as f64
     }
-}
-
-/// The least of some costs.
-fn least(costs: impl Iterator<Item = f64>) -> f64 {
-    costs.fold(f64::INFINITY, |least, cost| if cost < least { cost } else { least })
 }

@@ -22,7 +22,9 @@ fn drawn() -> impl Strategy<Value = Snapshot> {
             }
             for (at, group) in snapshot.groups.iter_mut().enumerate() {
                 let users = ids.iter().skip(at % 3).step_by(1 + at % 5).take(1 + at % 6);
-                group.users = users.map(|&id| (id, 300.0)).collect();
+                // So few accesses that the group stays, or so many that it follows them.
+                let per_s = if at % 2 == 0 { 300.0 } else { 3e7 };
+                group.users = users.map(|&id| (id, per_s)).collect();
                 group.samples *= 10.0;
             }
             snapshot.nodes[NodeIndex(0)].served_latency_ns = Some(f64::from(wait));

@@ -59,3 +59,24 @@ fn what_threads_save_by_it_is_worth_a_trial_and_told() {
     let reasons: Vec<&str> = plan.moves.iter().map(|planned| planned.reason.as_str()).collect();
     assert!(reasons[0].contains("the memory of node 1 has less to do, and it takes its own along"), "{reasons:?}");
 }
+
+/// Two threads of node 0, whose memory is there: so many groups of each, and so many that both use.
+fn two_that_share(own: u32, common: u32) -> Snapshot {
+    let here = |per_s: f64| [per_s, 0.0, 0.0, 0.0];
+    let threads =
+        [1, 2].iter().fold(SnapshotBuilder::new(ring_of_four(2)), |all, &tid| all.thread(tid, 0, Some(&here(8e6))));
+    let (pages, per_s) = ([ALL, 0, 0, 0], 8e6 / f64::from(own + common));
+    let owned = (0..2 * own).fold(threads, |all, at| all.group_used_by(&pages, &[(1 + at / own, per_s)]));
+    (0..common).fold(owned, |all, _| all.group_used_by(&pages, &[(1, per_s), (2, per_s)])).build()
+}
+
+#[test]
+fn nobody_goes_for_waits_that_go_with_the_memory_that_is_shared() {
+    for (own, common) in [(2, 2), (4, 4), (1, 3)] {
+        let snapshot = two_that_share(own, common);
+        assert_eq!(moves(&snapshot, &planned(&snapshot)), (vec![], vec![]), "{own} of each, {common} of both");
+    }
+    let (threads, groups) = (|snapshot: &Snapshot| moves(snapshot, &planned(snapshot)))(&two_that_share(3, 1));
+    assert_eq!(threads.len(), 1, "with little in common one of them goes: {threads:?}");
+    assert_eq!(groups.len(), 3, "and takes along what is its own: {groups:?}");
+}

@@ -9,7 +9,7 @@ use crate::{Cooldowns, Ended, Generation, Outcome, PageSet, PageStatus, Purpose,
 
 /// Pages in one call: those of one block, whose end a call never straddles.
 pub(super) const BATCH_PAGES: u64 = BLOCK_PAGES;
-/// Pages in one call of a retry: the kernel ends a call early at pages that stay busy.
+/// Pages in one call of a retry: the kernel ends a call early at pages that stay busy. A huge page is tried whole.
 const RETRY_BATCH_PAGES: usize = 16;
 
 /// How often what goes back to a node without room is tried again, and after how long.
@@ -126,13 +126,24 @@ impl Job {
     /// The addresses to be dealt with next; empty when all were.
     pub(super) fn next_batch(&self) -> Vec<u64> {
         if self.retries > 0 {
-            return self.busy.iter().take(RETRY_BATCH_PAGES).copied().collect();
+            return self.busy[..self.retry_pages()].to_vec();
         }
         let all = (self.next..self.batch_end()).step_by(PAGE_BYTES as usize);
         match &self.back {
             None => all.collect(),
             Some(back) => back.only.addresses().filter(|address| *address >= self.next).collect(),
         }
+    }
+
+    /// How many of the busy pages are tried with the next call. All of a block were busy together because they are one huge page,
+    /// which goes with any of them: sent in parts, the others would be found where nobody is known to have moved them.
+    fn retry_pages(&self) -> usize {
+        let block = BATCH_PAGES as usize;
+        let is_block = |pages: &[u64]| {
+            let start = pages[0];
+            start.is_multiple_of(BATCH_PAGES * PAGE_BYTES) && pages[block - 1] == start + (BATCH_PAGES - 1) * PAGE_BYTES
+        };
+        if self.busy.get(..block).is_some_and(is_block) { block } else { RETRY_BATCH_PAGES.min(self.busy.len()) }
     }
 
     fn batch_end(&self) -> u64 {
@@ -143,7 +154,7 @@ impl Job {
     /// The next batch has been dealt with.
     pub(super) fn advance(&mut self) {
         if self.retries > 0 {
-            self.busy.drain(..RETRY_BATCH_PAGES.min(self.busy.len()));
+            self.busy.drain(..self.retry_pages());
         } else {
             self.next = self.batch_end();
         }
