@@ -45,6 +45,9 @@ const TICK: Duration = Duration::from_millis(20);
 /// The same while more is waited for: threads came or turned to other memory, and too little is known of them to decide. Of each
 /// the newest sample counts alone, so that looks are no more than the times that samples are looked at.
 const LEARNING_TICK: Duration = Duration::from_millis(10);
+/// Share of its budget that sampling takes, and how many times as rarely samples are looked at, while it is calm.
+const CALM_SHARE: f64 = 0.5;
+const CALM_TICK: Duration = Duration::from_millis(40);
 /// CPU time after which a thread that was not there before counts as one that works.
 const WORKS_NS: u64 = 5_000_000;
 /// Time between two signs of life.
@@ -260,7 +263,7 @@ impl Agent {
             let hardly_seen = busy(&snapshot).any(|thread| self.sensor.is_hardly_seen_since_turn(thread.id));
             let waits = self.pace.waits_for_more(hardly_seen, just_began(&snapshot));
             let is_enough = self.patience.is_enough(&snapshot);
-            self.tick = if waits || self.patience.is_new(snapshot.time_ns) { LEARNING_TICK } else { TICK };
+            let learns = waits || self.patience.is_new(snapshot.time_ns);
             let knows_enough = is_enough && !waits;
             // What was undone is where it was only once it has gone back: a plan made before would bring it back again.
             let is_settled = !undone && self.trial.is_none() && !self.is_going_back();
@@ -271,11 +274,23 @@ impl Agent {
             let works: BTreeSet<ThreadId> = busy(&snapshot).map(|thread| thread.id).collect();
             let threads = snapshot.threads.iter().map(|thread| (thread.id, works.contains(&thread.id)));
             self.pace.note(monotonic_ns(), threads, step, thread_cpu_ns() - before_ns);
+            self.sample_as_often_as_needed(learns);
             report.cost.charge(Work::Act);
             self.update_report(&snapshot, report)?;
             report.cost.charge(Work::Tell);
             self.notes.record(snapshot, decision);
         }
+    }
+
+    /// Looks at samples often while it `learns`, and takes fewer where nothing stirs.
+    fn sample_as_often_as_needed(&mut self, learns: bool) {
+        let is_calm = self.pace.is_calm() && !learns;
+        self.tick = match learns {
+            true => LEARNING_TICK,
+            false if is_calm => CALM_TICK,
+            false => TICK,
+        };
+        self.sensor.take_share(if is_calm { CALM_SHARE } else { 1.0 });
     }
 
     /// Decides and carries out what was decided.

@@ -29,6 +29,11 @@ const QUIET_NS: u64 = 1_000_000_000;
 const MOST_NS: u64 = 5_000_000_000;
 const REST_NS: u64 = 10_000_000_000;
 
+/// Nothing came, turned or had to be moved for this long: it will hardly do so in the next moment, and less need be looked at.
+const CALM_NS: u64 = 10_000_000_000;
+/// How many times as rarely it is looked for turns then.
+const CALM_TIMES: u32 = 4;
+
 /// What came of an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -50,6 +55,9 @@ pub struct Pace {
     rests_until_ns: u64,
     /// Threads were hardly seen since a turn in the last interval.
     hardly_seen: bool,
+    /// When something last came, turned or had to be moved; and whether that is long ago.
+    stirred_ns: Option<u64>,
+    calm: bool,
     /// Intervals in a row in which threads began and that were waited for.
     beginnings: u32,
     /// The next interval is waited for.
@@ -75,6 +83,8 @@ impl Pace {
             settling,
             rests_until_ns: 0,
             hardly_seen: false,
+            stirred_ns: None,
+            calm: false,
             beginnings: 0,
             waited: false,
             cost_ns: 0,
@@ -103,7 +113,8 @@ impl Pace {
     pub fn turn_look(&self) -> Option<Duration> {
         let dear = Duration::from_nanos(self.turn_cost_ns.saturating_mul(LOOK_DIVISOR));
         let least = if self.ended_by_turn { self.short(COST_DIVISOR) } else { SHORTEST };
-        Some(least.max(dear)).filter(|look| self.quick && !self.waited && *look < self.interval())
+        let look = if self.calm { CALM_TIMES * least.max(dear) } else { least.max(dear) };
+        Some(look).filter(|look| self.quick && !self.waited && *look < self.interval())
     }
 
     /// A look for threads that turned took so much CPU time, and saw one or did not.
@@ -125,6 +136,11 @@ impl Pace {
     /// The time from the start of an interval at which it may end early because new threads came; `None`: never.
     pub fn early_look(&self) -> Option<Duration> {
         (self.quick && self.settling.is_none()).then(|| self.short(LOOK_DIVISOR)).filter(|early| *early < self.usual)
+    }
+
+    /// Whether nothing came, turned or had to be moved for a while, so that samples may be fewer.
+    pub fn is_calm(&self) -> bool {
+        self.calm
     }
 
     fn short(&self, divisor: u64) -> Duration {
@@ -154,6 +170,10 @@ impl Pace {
         if !self.quick {
             return;
         }
+        let stirred_ns =
+            self.stirred_ns.filter(|_| !came && !self.ended_by_turn && step == Step::Quiet).unwrap_or(now_ns);
+        self.stirred_ns = Some(stirred_ns);
+        self.calm = now_ns - stirred_ns >= CALM_NS;
         match &mut self.settling {
             None if came && now_ns >= self.rests_until_ns => self.settling = Some((now_ns, now_ns)),
             None => {}
@@ -237,6 +257,30 @@ mod tests {
         assert_eq!(pace.interval(), USUAL);
         assert!(!waits(&mut pace, true) && !waits(&mut pace, false) && waits(&mut pace, true));
         assert!(!Pace::new(USUAL, false).waits_for_more(true, true), "other policies have a whole interval");
+    }
+
+    #[test]
+    fn it_is_calm_when_nothing_stirred_for_ten_seconds() {
+        let mut pace = pace();
+        let mut calm_after = |at_s: u64, tids: &[u32], step, turned| {
+            pace.note_turn_look(MS, turned);
+            pace.note(at_s * 1000 * MS, threads(tids), step, MS);
+            (pace.is_calm(), pace.turn_look())
+        };
+        let (often, rare) = (Some(SHORTEST), Some(4 * SHORTEST));
+        calm_after(0, &[1], Step::Moving, false);
+        calm_after(2, &[1], Step::Quiet, false);
+        assert_eq!(calm_after(9, &[1], Step::Quiet, false), (false, often));
+        assert_eq!(calm_after(10, &[1], Step::Quiet, false), (true, rare));
+        assert!(!calm_after(11, &[1], Step::Moving, false).0);
+        assert!(!calm_after(20, &[1], Step::Quiet, false).0 && calm_after(21, &[1], Step::Quiet, false).0);
+        assert!(!calm_after(22, &[1], Step::Quiet, true).0 && calm_after(32, &[1], Step::Quiet, false).0);
+        assert!(!calm_after(33, &[1, 2], Step::Quiet, false).0);
+        let mut other = Pace::new(USUAL, false);
+        for at_s in [0, 60] {
+            other.note(at_s * 1000 * MS, threads(&[]), Step::Quiet, MS);
+        }
+        assert!(!other.is_calm(), "other policies count samples over a long time");
     }
 
     #[test]

@@ -149,6 +149,9 @@ pub trait Sampler {
     /// When the sampler cannot go on; a process that exits is not an error.
     fn drain(&mut self, now_ns: u64) -> Result<Batch, SamplerError>;
 
+    /// Takes this share of its budget from now on. What has none, as hardware that samples, goes on.
+    fn take_share(&mut self, _of_budget: f64) {}
+
     /// What it did so far.
     fn counters(&self) -> SamplerCounters;
 

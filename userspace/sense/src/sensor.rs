@@ -108,6 +108,8 @@ pub struct Sensor {
     successor: Option<Successor>,
     /// Hardware counters, if they are asked for.
     counting: Option<Counting>,
+    /// Share of the budget that is taken.
+    share: f64,
     /// The sampler measures.
     measuring: bool,
     managed: BTreeSet<ProcessId>,
@@ -162,6 +164,7 @@ impl Sensor {
             sampler,
             successor: None,
             counting: None,
+            share: 1.0,
             measuring: false,
             managed: BTreeSet::new(),
             pending: Pending::default(),
@@ -199,6 +202,12 @@ impl Sensor {
         self.managed = managed;
     }
 
+    /// Samples for this share of the budget from now on.
+    pub fn take_share(&mut self, of_budget: f64) {
+        self.share = of_budget;
+        self.sampler.take_share(of_budget);
+    }
+
     /// Drops what was seen of the memory of processes that have ended or run another program since. What is known of their threads,
     /// as how often they access memory, goes when these end.
     pub fn forget(&mut self, gone: &BTreeSet<ProcessId>) {
@@ -233,6 +242,7 @@ impl Sensor {
         tracing::warn!("the sampler {failed} cannot go on: {error}; another one takes its place");
         self.sampler = successor(failed)?;
         self.sampler.set_managed(&self.managed);
+        self.sampler.take_share(self.share);
         self.frames = frames_for(&*self.sampler, &self.config);
         self.measuring = false;
         self.rates = RateTable::new(self.config.affinity.half_life_ns);

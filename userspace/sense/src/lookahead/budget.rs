@@ -14,6 +14,8 @@ const DAMPING: f64 = 0.5;
 /// CPU time earned by the passing of time, spent by reading samples and by emulation: over any time its share of it, and what was saved before.
 pub(crate) struct Budget {
     fraction: f64,
+    /// Share of it that is earned now.
+    earned: f64,
     saved_ns: i64,
     last_ns: Option<u64>,
 }
@@ -21,14 +23,19 @@ pub(crate) struct Budget {
 impl Budget {
     /// `fraction` is a share of one CPU.
     pub(crate) fn new(fraction: f64) -> Self {
-        Self { fraction, saved_ns: (MAX_SAVED_NS as f64 * fraction) as i64, last_ns: None }
+        Self { fraction, earned: 1.0, saved_ns: (MAX_SAVED_NS as f64 * fraction) as i64, last_ns: None }
+    }
+
+    /// From now on this share of it is earned.
+    pub(crate) fn earn_share(&mut self, share: f64) {
+        self.earned = share;
     }
 
     /// Time passes.
     pub(crate) fn earn(&mut self, now_ns: u64) {
         let elapsed_ns = self.last_ns.map_or(0, |last_ns| now_ns.saturating_sub(last_ns));
         self.last_ns = Some(now_ns);
-        let earned_ns = (elapsed_ns as f64 * self.fraction) as i64;
+        let earned_ns = (elapsed_ns as f64 * self.fraction * self.earned) as i64;
         self.saved_ns = (self.saved_ns + earned_ns).min((MAX_SAVED_NS as f64 * self.fraction) as i64);
     }
 
@@ -50,7 +57,7 @@ impl Budget {
     /// Samples of `cost_ns` each that the budget of `elapsed_ns` pays for, savings being spent within [`SPENDING_NS`].
     pub(super) fn affordable(&self, elapsed_ns: u64, cost_ns: u64) -> u64 {
         let saved = self.saved_ns.max(0) as f64 / SPENDING_NS as f64;
-        (elapsed_ns as f64 * (self.fraction + saved) / cost_ns.max(1) as f64) as u64
+        (elapsed_ns as f64 * (self.fraction * self.earned + saved) / cost_ns.max(1) as f64) as u64
     }
 }
 
@@ -83,6 +90,20 @@ mod tests {
         }
         // 10 s at 1 %, and as much that was there at first.
         assert!((135_000_000..=140_070_000).contains(&spent_ns), "{spent_ns}");
+    }
+
+    #[test]
+    fn half_its_share_is_earned_where_that_is_all_it_takes() {
+        let mut budget = Budget::new(0.01);
+        budget.earn(0);
+        budget.spend(MAX_SAVED_NS as u64 / 100);
+        budget.earn_share(0.5);
+        assert_eq!(budget.affordable(1_000_000_000, 100_000), 50);
+        budget.earn(1_000_000_000);
+        assert_eq!(budget.saved_ns, 5_000_000);
+        budget.earn_share(1.0);
+        budget.earn(2_000_000_000);
+        assert_eq!(budget.saved_ns, 15_000_000);
     }
 
     #[test]

@@ -311,6 +311,10 @@ impl Sampler for Lookahead {
         }
     }
 
+    fn take_share(&mut self, of_budget: f64) {
+        self.budget.earn_share(of_budget);
+    }
+
     fn drain(&mut self, now_ns: u64) -> Result<Batch, SamplerError> {
         let start_ns = crate::thread_cpu_ns();
         self.budget.earn(now_ns);
