@@ -32,6 +32,7 @@ pub mod chance;
 pub mod conflicts;
 pub mod executable;
 pub mod first_touch;
+mod hosts;
 pub mod inherited;
 #[cfg(target_arch = "x86_64")]
 mod inject;

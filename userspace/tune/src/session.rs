@@ -58,6 +58,9 @@ pub struct Trial {
     pub last_words: String,
     /// Pages that were moved while it ran, or why whoever was to move them failed; `None` when nobody was to.
     pub moved_pages: Option<Result<u64, String>>,
+    /// Name of the machine that ran it, if that is known.
+    #[serde(default)]
+    pub host: Option<String>,
 }
 
 /// A run, or why it could not be set up: in words.

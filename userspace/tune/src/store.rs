@@ -16,12 +16,13 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::first_touch::FirstTouch;
+use crate::hosts::HostRun;
 use crate::page_use::PageUse;
 use crate::regions::Region;
 use crate::search::Reading;
 
 /// Version of the tables.
-const VERSION: i64 = 5;
+const VERSION: i64 = 6;
 
 /// How long another process may hold the file.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -42,6 +43,7 @@ CREATE TABLE IF NOT EXISTS run (
 	regions TEXT NOT NULL, -- JSON: name, entries and seconds of each
 	first_touch TEXT, -- JSON: where its memory was when its first region or thread began
 	words TEXT NOT NULL, -- why it failed
+	host TEXT, -- name of the machine that ran it
 	finished TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP,
 	PRIMARY KEY (experiment, configuration, attempt)
 ) STRICT;
@@ -65,8 +67,10 @@ CREATE TABLE IF NOT EXISTS code (
 /// Tables that stores of all versions have.
 const OURS: [&str; 2] = ["experiment", "run"];
 
-/// Of version 2, which did not know where memory was; version 3 did not know which files are written, version 4 which are code. Tables that it did not have are made as in a new file.
+/// Columns that tables of older versions did not have: version 2 did not know where memory was, 5 not which machine ran what. What
+/// version 3 did not know, which files are written, and version 4, which are code, is in tables that are made as in a new file.
 const FROM_VERSION_2: &str = "ALTER TABLE run ADD COLUMN first_touch TEXT;";
+const FROM_VERSION_5: &str = "ALTER TABLE run ADD COLUMN host TEXT;";
 
 /// One run.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,13 +87,15 @@ pub struct Row {
     pub regions: Vec<Region>,
     /// Where its memory was when the first of them, or its first thread, began.
     pub first_touch: Option<FirstTouch>,
+    /// Name of the machine that ran it, if that is known.
+    pub host: Option<String>,
 }
 
 impl Row {
     /// One that did not take place.
     pub fn failed(why: String) -> Self {
         let reading = Reading::Failed(why);
-        Self { reading, seconds: 0.0, threads: 0, processes: 0, regions: Vec::new(), first_touch: None }
+        Self { reading, seconds: 0.0, threads: 0, processes: 0, regions: Vec::new(), first_touch: None, host: None }
     }
 }
 
@@ -118,12 +124,16 @@ impl Store {
             // Other programs have version 0 as well, and those of small numbers.
             0 if all > 0 => bail!("it is of another program: name another file with --store"),
             2..=VERSION if ours < OURS.len() => bail!("it is of another program: name another file with --store"),
-            0 | 3 | 4 => connection
-                .execute_batch(&format!("BEGIN IMMEDIATE; {TABLES} PRAGMA user_version = {VERSION}; COMMIT"))?,
-            2 => connection.execute_batch(&format!(
-                "BEGIN IMMEDIATE; {FROM_VERSION_2} {TABLES} PRAGMA user_version = {VERSION}; COMMIT"
-            ))?,
             VERSION => {}
+            0 | 2..=5 => {
+                let columns = match version {
+                    0 => String::new(),
+                    2 => format!("{FROM_VERSION_2} {FROM_VERSION_5}"),
+                    _ => FROM_VERSION_5.to_owned(),
+                };
+                let change = format!("BEGIN IMMEDIATE; {columns} {TABLES} PRAGMA user_version = {VERSION}; COMMIT");
+                connection.execute_batch(&change)?;
+            }
             other => bail!("it is of version {other}, this is version {VERSION}: name another file with --store"),
         }
         let experiment = experiment(&connection, what)?;
@@ -230,7 +240,7 @@ impl Store {
     /// # Errors
     /// The file cannot be read.
     pub fn run(&self, configuration: &str, attempt: usize) -> Result<Option<Row>> {
-        let query = "SELECT outcome, seconds, threads, processes, words, regions, first_touch FROM run \
+        let query = "SELECT outcome, seconds, threads, processes, words, regions, first_touch, host FROM run \
             WHERE experiment = ?1 AND configuration = ?2 AND attempt = ?3";
         let row = self.connection.query_row(
             query,
@@ -243,8 +253,9 @@ impl Store {
                     _ => Reading::Failed(record.get(4)?),
                 };
                 let count = |column: usize| record.get::<_, u32>(column).map(|count| count as usize);
-                let (regions, first_touch) = (Vec::new(), None);
-                let row = Row { reading, seconds, threads: count(2)?, processes: count(3)?, regions, first_touch };
+                let (regions, first_touch, host) = (Vec::new(), None, record.get(7)?);
+                let row =
+                    Row { reading, seconds, threads: count(2)?, processes: count(3)?, regions, first_touch, host };
                 Ok((row, record.get::<_, String>(5)?, record.get::<_, Option<String>>(6)?))
             },
         );
@@ -268,17 +279,37 @@ impl Store {
             Reading::Stop => bail!("a run that did not take place is not kept"),
         };
         let insert = "INSERT OR REPLACE INTO run \
-            (experiment, configuration, attempt, outcome, seconds, threads, processes, words, regions, first_touch) \
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+            (experiment, configuration, attempt, outcome, seconds, threads, processes, words, regions, first_touch, host) \
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
         let [attempt, threads, processes] = [attempt, row.threads, row.processes].map(|count| count as i64);
         let seconds = row.seconds;
         let regions = serde_json::to_string(&row.regions)?;
         let first_touch = row.first_touch.as_ref().map(serde_json::to_string).transpose()?;
         let experiment = self.experiment.borrow();
         let what = (&*experiment, configuration, attempt);
-        let values = params![what.0, what.1, what.2, outcome, seconds, threads, processes, words, regions, first_touch];
+        let host = &row.host;
+        let values =
+            params![what.0, what.1, what.2, outcome, seconds, threads, processes, words, regions, first_touch, host];
         self.connection.execute(insert, values).context("the store of runs cannot be written")?;
         Ok(())
+    }
+
+    /// The runs of whole programs that came to their end, and on which machines, as far as that is known.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn host_runs(&self) -> Result<Vec<HostRun>> {
+        let query = "SELECT configuration, host, seconds FROM run \
+            WHERE experiment = ?1 AND outcome = 'ended' AND host IS NOT NULL AND configuration NOT LIKE '% in turns %'";
+        let all = || {
+            let mut query = self.connection.prepare(query)?;
+            let run = |record: &rusqlite::Row| {
+                Ok(HostRun { configuration: record.get(0)?, host: record.get(1)?, seconds: record.get(2)? })
+            };
+            query.query_map([&*self.experiment.borrow()], run)?.collect()
+        };
+        let all: rusqlite::Result<Vec<HostRun>> = all();
+        all.context("the store of runs cannot be read")
     }
 
     /// Who uses which page with so many threads, if that was seen.
@@ -340,153 +371,4 @@ fn experiment(connection: &Connection, what: &impl Serialize) -> Result<String> 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::page_use::{Name, Used};
-
-    fn ended(seconds: f64) -> Row {
-        let regions = vec![Region { name: "main._omp_fn.0".into(), entries: 3, seconds: 0.5, ..Region::default() }];
-        let first_touch = Some(FirstTouch { main_cpu: 5, pages: [(1, 300)].into() });
-        Row { reading: Reading::Seconds(seconds), seconds, threads: 8, processes: 1, regions, first_touch }
-    }
-
-    #[test]
-    fn a_run_is_found_by_experiment_configuration_and_attempt_only() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("runs.sqlite");
-        let store = Store::open(&path, &"one").unwrap();
-        assert!(store.is_empty().unwrap());
-        let failed = Row { reading: Reading::Failed("exit code 3".into()), ..ended(0.5) };
-        let stopped = Row { reading: Reading::SlowerThan(7.0), ..ended(7.0) };
-        for (attempt, row) in [ended(1.25), failed, stopped].iter().enumerate() {
-            store.keep("8 threads", attempt, row).unwrap();
-            assert_eq!(store.run("8 threads", attempt).unwrap().as_ref(), Some(row));
-        }
-        drop(store);
-        let again = Store::open(&path, &"one").unwrap();
-        assert_eq!((again.run("8 threads", 0).unwrap(), again.len().unwrap()), (Some(ended(1.25)), 3));
-        assert_eq!(again.run("8 threads", 3).unwrap(), None);
-        assert_eq!(again.run("4 threads", 0).unwrap(), None);
-        assert_eq!(Store::open(&path, &"other").unwrap().run("8 threads", 0).unwrap(), None);
-    }
-
-    #[test]
-    fn what_is_no_store_is_refused_with_its_name() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("notes");
-        std::fs::write(&path, "no database, but more than enough text to be none: ".repeat(20)).unwrap();
-        let said = format!("{:#}", Store::open(&path, &"one").unwrap_err());
-        assert!(said.contains("notes: cannot be used as a store of runs"), "{said}");
-        let newer = directory.path().join("newer");
-        Connection::open(&newer).unwrap().execute_batch("PRAGMA user_version = 7").unwrap();
-        let said = format!("{:#}", Store::open(&newer, &"one").unwrap_err());
-        assert!(said.contains("version 7") && said.contains("--store"), "{said}");
-    }
-
-    #[test]
-    fn a_database_of_another_program_is_refused_and_stays_what_it_is() {
-        let directory = tempfile::tempdir().unwrap();
-        for version in [0, 3, VERSION] {
-            let path = directory.path().join(format!("{version}"));
-            let setup = format!("CREATE TABLE run (id TEXT); PRAGMA user_version = {version}");
-            Connection::open(&path).unwrap().execute_batch(&setup).unwrap();
-            let before = std::fs::read(&path).unwrap();
-            let said = format!("{:#}", Store::open(&path, &"one").unwrap_err());
-            assert!(said.contains("is of another program: name another file with --store"), "{version}: {said}");
-            assert!(std::fs::read(&path).unwrap() == before, "{version}");
-        }
-    }
-
-    #[test]
-    fn a_store_of_version_2_is_gone_on_with() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("old");
-        let store = Store::open(&path, &"one").unwrap();
-        let old = Row { first_touch: None, ..ended(1.0) };
-        store.keep("8", 0, &old).unwrap();
-        store
-            .connection
-            .execute_batch("ALTER TABLE run DROP COLUMN first_touch; DROP TABLE page_use; DROP TABLE written; PRAGMA user_version = 2")
-            .unwrap();
-        drop(store);
-        let store = Store::open(&path, &"one").unwrap();
-        assert_eq!(store.run("8", 0).unwrap(), Some(old));
-        store.keep("8", 1, &ended(2.0)).unwrap();
-        assert_eq!(store.run("8", 1).unwrap(), Some(ended(2.0)));
-        assert_eq!(store.page_use(8).unwrap(), None);
-    }
-
-    #[test]
-    fn a_store_of_version_3_is_gone_on_with() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("old");
-        let store = Store::open(&path, &"one").unwrap();
-        store.keep("8", 0, &ended(1.0)).unwrap();
-        store.connection.execute_batch("DROP TABLE written; PRAGMA user_version = 3").unwrap();
-        drop(store);
-        let store = Store::open(&path, &"one").unwrap();
-        assert_eq!((store.run("8", 0).unwrap(), store.written().unwrap()), (Some(ended(1.0)), BTreeSet::new()));
-    }
-
-    #[test]
-    fn a_store_of_version_4_is_gone_on_with() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("old");
-        let store = Store::open(&path, &"one").unwrap();
-        store.keep("8", 0, &ended(1.0)).unwrap();
-        store.connection.execute_batch("DROP TABLE code; PRAGMA user_version = 4").unwrap();
-        drop(store);
-        let store = Store::open(&path, &"one").unwrap();
-        assert_eq!((store.run("8", 0).unwrap(), store.code(&"p").unwrap()), (Some(ended(1.0)), BTreeMap::new()));
-    }
-
-    #[test]
-    fn code_is_kept_by_program_and_runs_of_before_it_was_known_are_of_the_program_with_it() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(&directory.path().join("runs"), &"p").unwrap();
-        store.keep("8", 0, &ended(1.0)).unwrap();
-        store.keep_code(&"p", &[("a", "12"), ("b", "34")].into(), &"p with a, b").unwrap();
-        assert_eq!(store.run("8", 0).unwrap(), Some(ended(1.0)));
-        store.keep_code(&"p", &[("b", "56")].into(), &"p with b").unwrap();
-        let known = [("b".to_owned(), "56".to_owned())].into();
-        assert_eq!((store.code(&"p").unwrap(), store.code(&"q").unwrap()), (known, BTreeMap::new()));
-        store.turn_to(&"p").unwrap();
-        assert!(store.is_empty().unwrap());
-    }
-
-    #[test]
-    fn who_uses_which_page_is_kept_by_experiment_and_number_of_threads() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("runs");
-        let store = Store::open(&path, &"one").unwrap();
-        let name = Name { site: "p+0x10".into(), order: 3 };
-        let used = Used { name, pages: 64, uses: vec![(5, 1, 9)] };
-        let page_use = PageUse { sampler: "pmu".into(), allocations: vec![used] };
-        store.keep_page_use(4, &page_use).unwrap();
-        let read = [4, 8, 2].map(|threads| store.page_use(threads).unwrap());
-        assert_eq!(read, [Some(page_use), None, None]);
-        assert_eq!(Store::open(&path, &"other").unwrap().page_use(4).unwrap(), None);
-    }
-
-    #[test]
-    fn runs_stay_those_of_a_program_that_is_found_to_write_a_file() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("runs");
-        let store = Store::open(&path, &["p", "out 12"]).unwrap();
-        store.keep("8", 0, &ended(1.0)).unwrap();
-        store.keep_written(&["out".to_owned()].into(), &["p"]).unwrap();
-        store.keep("8", 1, &ended(2.0)).unwrap();
-        let again = Store::open(&path, &["p", "out 34"]).unwrap();
-        assert_eq!((again.written().unwrap(), again.len().unwrap()), (["out".to_owned()].into(), 0));
-        again.turn_to(&["p"]).unwrap();
-        assert_eq!((again.run("8", 0).unwrap(), again.len().unwrap()), (Some(ended(1.0)), 2));
-    }
-
-    #[test]
-    fn a_run_that_did_not_take_place_is_not_kept() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(&directory.path().join("runs"), &"one").unwrap();
-        assert!(store.keep("8", 0, &Row { reading: Reading::Stop, ..ended(1.0) }).is_err());
-        assert!(store.is_empty().unwrap());
-    }
-}
+mod tests;

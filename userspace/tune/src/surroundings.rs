@@ -145,8 +145,17 @@ fn cpu_model_in(cpuinfo: &str) -> Option<String> {
 
 /// The release of the kernel here, as `uname -r` says it.
 pub fn kernel_release() -> Option<String> {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
-    Some(release.trim().to_owned()).filter(|release| !release.is_empty())
+    of_kernel("osrelease")
+}
+
+/// The name of this machine, as `uname -n` says it.
+pub fn host_name() -> Option<String> {
+    of_kernel("hostname")
+}
+
+fn of_kernel(name: &str) -> Option<String> {
+    let said = fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?;
+    Some(said.trim().to_owned()).filter(|said| !said.is_empty())
 }
 
 /// In one sentence what was there then and is not now, and the reverse; `None` if nothing, or if one is not known.

@@ -60,7 +60,7 @@ pub fn session<'a>(topology: &'a Topology, store: &'a Store, stop: &'a Stop, run
 
 /// A run of which this was seen, and nothing read.
 pub fn trial(seen: Seen) -> Trial {
-    Trial { seen, last_words: String::new(), moved_pages: None }
+    Trial { seen, last_words: String::new(), moved_pages: None, host: None }
 }
 
 /// That all runs are evidence, of one candidate besides the reference.

@@ -26,6 +26,7 @@ use tandem_tune::remote::{Description, Job, Reply, Request};
 use tandem_tune::seat::CpuSet;
 use tandem_tune::session::{Ran, Trial};
 use tandem_tune::subject::Subject;
+use tandem_tune::surroundings::host_name;
 
 use super::{INTERRUPTED, code, movers};
 use crate::signals::{self, Suspension};
@@ -175,7 +176,8 @@ fn run_here(what: &What, plan: Option<&Plan>, places: &Places, limit: Limit, sto
     let streams = Streams::Files { input: what.input.map(Path::to_owned), output: path };
     let program = Program { command: words(what.command, plan), streams, functions: what.functions.to_vec() };
     let ran = movers::run(&program, plan.map(|plan| &plan.base), places, limit, stop, |_| ())?;
-    Ok(Trial { seen: ran.seen, last_words: last_line(&output)?, moved_pages: ran.moved_pages })
+    let last_words = last_line(&output)?;
+    Ok(Trial { seen: ran.seen, last_words, moved_pages: ran.moved_pages, host: host_name() })
 }
 
 /// The command with its number of threads, the most that any region has; as many as there are CPUs for the program as it is.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 
 use super::{Session, name};
+use crate::hosts;
 use crate::plan::Plan;
 use crate::search::{self, Found, Reading};
 use crate::space::Configuration;
@@ -33,6 +34,7 @@ impl Session<'_> {
     /// What became of configurations besides their times, and of the search.
     pub(super) fn notes_of(&self, candidates: &[Option<Configuration>], found: &Found) -> Result<Vec<String>> {
         let mut notes = self.notes_of_threads(candidates)?;
+        notes.extend(hosts::notes(&self.store.host_runs()?));
         for (one, runs) in candidates.iter().zip(&found.runs) {
             notes.extend(runs.failure.as_ref().map(|why| format!("{}: it failed: {why}", name(one.as_ref()))));
         }

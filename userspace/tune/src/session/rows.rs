@@ -17,7 +17,7 @@ use crate::store::Row;
 impl Trial {
     /// One that ended because a stop was wished.
     pub fn stopped() -> Self {
-        Self { seen: Seen::of(End::Stopped, 0.0), last_words: String::new(), moved_pages: None }
+        Self { seen: Seen::of(End::Stopped, 0.0), last_words: String::new(), moved_pages: None, host: None }
     }
 
     /// How many threads it had, if it came to its end with fewer than it was asked to have.
@@ -128,7 +128,7 @@ impl Session<'_> {
         words: &str,
     ) -> Result<Option<Row>> {
         let Some(reading) = trial.reading(limit_s) else { return Ok(None) };
-        let Trial { seen, moved_pages, .. } = trial;
+        let Trial { seen, moved_pages, host, .. } = trial;
         let misfit = seen.map_use.as_ref().and_then(MapUse::in_words).map(|words| format!("; {words}"));
         let misfit = misfit.filter(|_| !matches!(reading, Reading::Failed(_)));
         let moved = moved_pages.and_then(Result::ok).map(|pages| format!(", {pages} pages moved"));
@@ -138,7 +138,7 @@ impl Session<'_> {
         // One that was stopped is known to take longer than its limit, whenever it was found to be dead.
         let seconds = if let Reading::SlowerThan(limit) = reading { limit } else { seen.seconds };
         let Seen { threads, processes, regions, first_touch, .. } = seen;
-        let row = Row { reading, seconds, threads, processes, regions, first_touch };
+        let row = Row { reading, seconds, threads, processes, regions, first_touch, host };
         self.store.keep(name, attempt, &row)?;
         (self.kept)()?;
         Ok(Some(row))
