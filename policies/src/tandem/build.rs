@@ -264,9 +264,9 @@ impl Problem {
             .collect();
         let others_stay = others(&|node| stay_ns[node]);
         users.iter().for_each(|&(user, _)| self.threads[user].parts.push(self.shared.len()));
-        let per_s = all + part.others.iter().map(|other| other.1).sum::<f64>();
+        // Those of others are with what these have in common.
         let rest = |&(node, pages): &(usize, f64)| {
-            let per_s = per_s * pages / part.resident;
+            let per_s = all * pages / part.resident;
             (node, Load { per_s, waited_per_s: scale * per_s })
         };
         let rests = part.pages.iter().map(rest).collect();
@@ -311,6 +311,7 @@ impl Problem {
         for (number, pool) in pool_of.into_iter().enumerate() {
             let Some(pool) = pool else { continue };
             self.pools[pool].base = self.pool_base(facts, &facts.owners.common[number], pool);
+            self.pools[pool].rests.retain(|(_, load)| load.per_s > 0.0);
         }
     }
 

@@ -15,7 +15,7 @@ use super::build::Facts;
 use super::loads::Loads;
 use super::owners::Owner;
 use super::problem::Problem;
-use super::search::Found;
+use super::search::{Found, State};
 use crate::cost::thread_gain_ns_per_s;
 use crate::model::{Action, NodeIndex, Plan, Snapshot, Thread};
 use crate::page_moves::{Granted, PageMoves};
@@ -74,6 +74,8 @@ pub struct Planner<'a> {
     /// CPUs wanted by node, now and where threads go.
     wanted_now: Vec<f64>,
     wanted: Vec<f64>,
+    /// What all threads that move save of waits that are assumed, by each of them, in ns per second.
+    assumed_each: f64,
 }
 
 impl<'a> Planner<'a> {
@@ -86,7 +88,8 @@ impl<'a> Planner<'a> {
         };
         let place = &found.place;
         let (wanted_now, wanted) = (wanted(&|at| problem.threads[at].present), wanted(&|at| place[at]));
-        Self { facts, problem, place, next_thread: found.next, wanted_now, wanted }
+        let assumed_each = assumed_gain(problem, place) / movers(problem, place).max(1) as f64;
+        Self { facts, problem, place, next_thread: found.next, wanted_now, wanted, assumed_each }
     }
 
     /// The plan; `moves` has none yet.
@@ -129,11 +132,12 @@ impl<'a> Planner<'a> {
         let Ok(at) = snapshot.threads.binary_search_by_key(&thread, |known| known.id) else { return 0.0 };
         let (from, to) = (snapshot.threads[at].node.0, self.place[at]);
         let crowd = if alone { self.crowd_gain(at, from, to) } else { 0.0 };
-        self.lines_gain(at, from, to) + crowd + self.assumed_gain(at, from, to)
+        let assumed = self.assumed_each / self.problem.threads[at].scale.max(LEAST_SCALE);
+        self.lines_gain(at, from, to) + crowd + assumed
     }
 
-    /// What a thread that takes its memory along saves of waits that are assumed. Of those that were measured its pages tell.
-    fn assumed_gain(&self, at: usize, from: usize, to: usize) -> f64 {
+    /// What a thread saves of waits that are assumed by its own memory, which it takes along.
+    fn own_assumed_gain(&self, at: usize, from: usize, to: usize) -> f64 {
         let (problem, thread) = (self.problem, &self.problem.threads[at]);
         let Some(knee) = problem.placing_knee.as_ref().filter(|_| problem.knee.is_none()) else { return 0.0 };
         let saved = |node: usize, load, sign| {
@@ -195,7 +199,7 @@ impl<'a> Planner<'a> {
                 }
             };
         }
-        if self.assumed_gain(at, from, to) > lines.max(0.0) {
+        if self.own_assumed_gain(at, from, to) > lines.max(0.0) {
             return format!("the memory of node {} has less to do, and it takes its own along", id(to));
         }
         if lines > 0.0 {
@@ -401,7 +405,8 @@ impl<'a> Planner<'a> {
         let waited_per_s = weighed.load * source.scale;
         let relief = loads.relief(weighed, source, stay_ns, to, for_relief)?;
         let gain = |error_ns: f64| waited_per_s * (stay_ns - source.latency_ns[to] - error_ns) + relief;
-        let least = self.facts.prices.least_gain + if for_relief { LEAST_RELIEF } else { 0.0 };
+        let least = self.facts.prices.least_gain
+            + if for_relief && self.problem.assumed_knee.is_none() { LEAST_RELIEF } else { 0.0 };
         let wanted = self.facts.prices.pages(away, weighed.huge_share()) + least * waited_per_s * stay_ns;
         // How far samples err is dear to tell, and can only speak against it.
         if gain(0.0) <= wanted {
@@ -413,6 +418,17 @@ impl<'a> Planner<'a> {
         let gain_ns_per_s = gain(error_ns);
         (gain_ns_per_s > wanted).then_some(Verdict { to, gain_ns_per_s, scale: source.scale })
     }
+}
+
+/// How many threads a placement moves.
+fn movers(problem: &Problem, place: &[usize]) -> usize {
+    problem.threads.iter().zip(place).filter(|(thread, at)| thread.present != **at).count()
+}
+
+/// What a placement saves of waits that are assumed, with all memory that goes along. Of those that were measured page moves tell.
+fn assumed_gain(problem: &Problem, place: &[usize]) -> f64 {
+    let Some(knee) = problem.placing_knee.as_ref().filter(|_| problem.knee.is_none()) else { return 0.0 };
+    State::new(problem).waits(knee) - State::at(problem, place.to_vec()).waits(knee)
 }
 
 /// Where a group goes.

@@ -107,7 +107,7 @@ pub struct Shared {
     pub others_stay: f64,
     /// By node to which it goes, what others pay and what the move must bring.
     pub base: Vec<f64>,
-    /// Accesses to it by where it is, those of others included.
+    /// Accesses of its owners by where it is.
     pub rests: Vec<(usize, Load)>,
 }
 

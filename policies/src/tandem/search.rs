@@ -12,7 +12,7 @@ use rand_pcg::Pcg64;
 use super::problem::Problem;
 use super::residents::Residents;
 use crate::anneal::below;
-use crate::knee::Load;
+use crate::knee::{Knee, Load};
 
 mod descent;
 mod memory;
@@ -136,10 +136,7 @@ impl<'p> State<'p> {
         let shared: f64 = problem.shared.iter().map(|part| problem.place_shared(part, |user| self.place[user]).0).sum();
         let pools: f64 = self.least.iter().zip(&self.stay).map(|(least, &stay)| least.0.min(stay)).sum();
         let crowds: f64 = self.wanted.iter().enumerate().map(|(node, &wanted)| problem.crowd(node, wanted)).sum();
-        let waits: f64 = problem
-            .placing_knee
-            .as_ref()
-            .map_or(0.0, |knee| self.loads.iter().enumerate().map(|(node, &load)| knee.cost(node, load)).sum());
+        let waits = problem.placing_knee.as_ref().map_or(0.0, |knee| self.waits(knee));
         let mut lines = 0.0;
         for (at, thread) in problem.threads.iter().enumerate() {
             for &(other, per_s) in thread.partners.iter().filter(|partner| partner.0 > at) {
@@ -147,6 +144,11 @@ impl<'p> State<'p> {
             }
         }
         own + shared + pools + crowds + waits + lines
+    }
+
+    /// Waiting at all memories, in ns per second.
+    pub fn waits(&self, knee: &Knee) -> f64 {
+        self.loads.iter().enumerate().map(|(node, &load)| knee.cost(node, load)).sum()
     }
 
     /// What changes cost, of one or two threads.

@@ -45,9 +45,13 @@ const TICK: Duration = Duration::from_millis(20);
 /// The same while more is waited for: threads came or turned to other memory, and too little is known of them to decide. Of each
 /// the newest sample counts alone, so that looks are no more than the times that samples are looked at.
 const LEARNING_TICK: Duration = Duration::from_millis(10);
-/// Share of its budget that sampling takes, and how many times as rarely samples are looked at, while it is calm.
+/// Share of its budget that sampling takes, and time between two looks at the samples, while it is calm and threads are known well.
 const CALM_SHARE: f64 = 0.5;
 const CALM_TICK: Duration = Duration::from_millis(40);
+/// How many times as much must be known of each thread as decisions take until samples may be fewer, and as long as they are: at half
+/// the budget half as much is known after a while.
+const KNOWN_WELL: f64 = 2.0;
+const KNOWN_STILL: f64 = 1.25;
 /// CPU time after which a thread that was not there before counts as one that works.
 const WORKS_NS: u64 = 5_000_000;
 /// Time between two signs of life.
@@ -142,6 +146,8 @@ pub struct Agent {
     patience: Patience,
     /// Time to the next look at the samples.
     tick: Duration,
+    /// Samples are fewer.
+    spares_samples: bool,
     /// When it was made.
     started_ns: u64,
     /// When it last gave a sign of life.
@@ -196,6 +202,7 @@ impl Agent {
             plans: 0,
             patience: Patience::new(config.interval),
             tick: TICK,
+            spares_samples: false,
             started_ns: monotonic_ns(),
             alive_ns: 0,
             config,
@@ -274,7 +281,7 @@ impl Agent {
             let works: BTreeSet<ThreadId> = busy(&snapshot).map(|thread| thread.id).collect();
             let threads = snapshot.threads.iter().map(|thread| (thread.id, works.contains(&thread.id)));
             self.pace.note(monotonic_ns(), threads, step, thread_cpu_ns() - before_ns);
-            self.sample_as_often_as_needed(learns);
+            self.sample_as_often_as_needed(learns, works);
             report.cost.charge(Work::Act);
             self.update_report(&snapshot, report)?;
             report.cost.charge(Work::Tell);
@@ -282,15 +289,16 @@ impl Agent {
         }
     }
 
-    /// Looks at samples often while it `learns`, and takes fewer where nothing stirs.
-    fn sample_as_often_as_needed(&mut self, learns: bool) {
-        let is_calm = self.pace.is_calm() && !learns;
+    /// Looks at samples often while it `learns`, and takes fewer where nothing stirs and the threads that work are known well.
+    fn sample_as_often_as_needed(&mut self, learns: bool, works: BTreeSet<ThreadId>) {
+        let times = if self.spares_samples { KNOWN_STILL } else { KNOWN_WELL };
+        self.spares_samples = self.pace.is_calm() && !learns && self.sensor.knows_well(works, times);
         self.tick = match learns {
             true => LEARNING_TICK,
-            false if is_calm => CALM_TICK,
+            false if self.spares_samples => CALM_TICK,
             false => TICK,
         };
-        self.sensor.take_share(if is_calm { CALM_SHARE } else { 1.0 });
+        self.sensor.take_share(if self.spares_samples { CALM_SHARE } else { 1.0 });
     }
 
     /// Decides and carries out what was decided.
@@ -338,7 +346,8 @@ impl Agent {
             }
             // Samples are looked at between two runs of the mover, however much there is to move.
             let pause = if self.mover.is_ready(now_ns) { Duration::ZERO } else { self.tick };
-            match orders.recv_timeout(pause.min(Duration::from_nanos(end_ns - now_ns))) {
+            let next_ns = [next_look_ns, next_turn_ns].into_iter().flatten().fold(end_ns, u64::min);
+            match orders.recv_timeout(pause.min(Duration::from_nanos(next_ns.saturating_sub(now_ns)))) {
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(Some(Ended::Stopped)),
                 Ok(Order::Reload) => return Ok(Some(Ended::Reload)),
                 Err(RecvTimeoutError::Timeout) => {}

@@ -31,7 +31,8 @@ const REST_NS: u64 = 10_000_000_000;
 
 /// Nothing came, turned or had to be moved for this long: it will hardly do so in the next moment, and less need be looked at.
 const CALM_NS: u64 = 10_000_000_000;
-/// How many times as rarely it is looked for turns then.
+/// How many times as long intervals are then, and how many times as rarely it is looked for turns.
+const CALM_INTERVALS: u32 = 2;
 const CALM_TIMES: u32 = 4;
 
 /// What came of an interval.
@@ -104,6 +105,7 @@ impl Pace {
         match self.settling {
             _ if self.waited => self.short(COST_DIVISOR).max(TURN).min(self.usual),
             Some(_) => self.short(COST_DIVISOR),
+            None if self.calm => CALM_INTERVALS * self.usual,
             None => self.usual,
         }
     }
@@ -225,7 +227,7 @@ mod tests {
         let mut pace = pace();
         pace.note(0, [(id(1), true), (id(2), false)].into_iter(), Step::Quiet, MS);
         pace.note(2000 * MS, [(id(1), false), (id(2), false)].into_iter(), Step::Quiet, MS);
-        pace.note(20_000 * MS, threads(&[1]), Step::Quiet, MS);
+        pace.note(9000 * MS, threads(&[1]), Step::Quiet, MS);
         assert_eq!((pace.interval(), pace.knows(id(1))), (USUAL, true));
         pace.note(21_000 * MS, threads(&[1, 2]), Step::Quiet, MS);
         assert_eq!(pace.interval(), SHORTEST);
@@ -265,13 +267,12 @@ mod tests {
         let mut calm_after = |at_s: u64, tids: &[u32], step, turned| {
             pace.note_turn_look(MS, turned);
             pace.note(at_s * 1000 * MS, threads(tids), step, MS);
-            (pace.is_calm(), pace.turn_look())
+            (pace.is_calm(), pace.turn_look(), pace.interval())
         };
-        let (often, rare) = (Some(SHORTEST), Some(4 * SHORTEST));
         calm_after(0, &[1], Step::Moving, false);
         calm_after(2, &[1], Step::Quiet, false);
-        assert_eq!(calm_after(9, &[1], Step::Quiet, false), (false, often));
-        assert_eq!(calm_after(10, &[1], Step::Quiet, false), (true, rare));
+        assert_eq!(calm_after(9, &[1], Step::Quiet, false), (false, Some(SHORTEST), USUAL));
+        assert_eq!(calm_after(10, &[1], Step::Quiet, false), (true, Some(4 * SHORTEST), 2 * USUAL));
         assert!(!calm_after(11, &[1], Step::Moving, false).0);
         assert!(!calm_after(20, &[1], Step::Quiet, false).0 && calm_after(21, &[1], Step::Quiet, false).0);
         assert!(!calm_after(22, &[1], Step::Quiet, true).0 && calm_after(32, &[1], Step::Quiet, false).0);

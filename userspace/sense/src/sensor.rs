@@ -28,7 +28,7 @@ use crate::performance::PerformanceMemory;
 use crate::rate::RateTable;
 use crate::regions::Regions;
 use crate::samplers::{self, SamplerChoice, SamplerCounters, SamplerError};
-use crate::snapshot::{Parts, TaskAccount};
+use crate::snapshot::{MIN_ACCESSES, MIN_LOOKS, Parts, TaskAccount};
 use crate::source::Level;
 use crate::thread_policies::ThreadPolicies;
 use crate::touches::{MOST_PAGES, Seen};
@@ -200,6 +200,16 @@ impl Sensor {
         self.note_uncounted(told);
         self.regions.retain(|process| managed.contains(&process));
         self.managed = managed;
+    }
+
+    /// Whether so many `times` as much is known of each of these threads as it takes to know what it uses.
+    pub fn knows_well(&self, threads: impl IntoIterator<Item = ThreadId>, times: f64) -> bool {
+        let is_seen = |thread: ThreadId| {
+            self.table.total(thread) >= times * MIN_ACCESSES && self.table.looks(thread) >= times * MIN_LOOKS
+        };
+        let makes_few =
+            |thread: ThreadId| self.table.total(thread) < MIN_ACCESSES && self.rates.looks(thread) >= times * MIN_LOOKS;
+        threads.into_iter().all(|thread| is_seen(thread) || makes_few(thread))
     }
 
     /// Samples for this share of the budget from now on.

@@ -2,8 +2,9 @@
 //! Whether one of several machines that are said to be alike is slower than the others.
 //!
 //! Runs of all machines count alike, and a round is dealt to whoever is free: a machine that is slower, by another job, a broken
-//! fan or memory of another kind, makes the configurations look bad that it happens to get. Its runs of what others ran too
-//! tell: were it like them, half of these would take longer than theirs by chance.
+//! fan or memory of another kind, makes the configurations look bad that it happens to get. The configurations that others ran too
+//! tell: were it like them, half of these would take longer on it by chance. Each counts once, for runs that are compared with the same
+//! run elsewhere say the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +23,7 @@ pub struct HostRun {
 
 /// So much longer must its runs take at least, as a median of ratios.
 const SLOWER: f64 = 1.05;
-/// So many runs of a machine that is like the others take longer less often than this.
+/// On a machine that is like the others so many configurations take longer less often than this.
 const CHANCE: f64 = 0.005;
 
 /// One sentence for each machine that is slower than the others.
@@ -31,12 +32,12 @@ pub fn notes(runs: &[HostRun]) -> Vec<String> {
     runs.iter().for_each(|run| by_configuration.entry(&run.configuration).or_default().push(run));
     let hosts: BTreeSet<&str> = runs.iter().map(|run| run.host.as_str()).collect();
     let note = |host: &str| {
-        let ratios: Vec<f64> = by_configuration.values().flat_map(|runs| ratios(host, runs)).collect();
+        let ratios: Vec<f64> = by_configuration.values().filter_map(|runs| ratio(host, runs)).collect();
         let slower = ratios.iter().filter(|&&ratio| ratio > 1.0).count();
         let longer = median(ratios.iter().copied()).filter(|&longer| longer > SLOWER)?;
         (chance_of(slower, ratios.len()) < CHANCE).then(|| {
             format!(
-                "{host} takes {:.0} % longer than the other machines ({slower} of its {} runs of what these ran too): \
+                "{host} takes {:.0} % longer than the other machines ({slower} of the {} configurations that these ran too): \
                  what it ran seems slower than it is, and a session without it tells more",
                 100.0 * (longer - 1.0),
                 ratios.len()
@@ -46,22 +47,22 @@ pub fn notes(runs: &[HostRun]) -> Vec<String> {
     hosts.into_iter().filter_map(note).collect()
 }
 
-/// What each run of a configuration on a host takes, of what it takes elsewhere; empty if it did not run there.
-fn ratios(host: &str, runs: &[&HostRun]) -> Vec<f64> {
-    let (here, elsewhere): (Vec<&HostRun>, Vec<&HostRun>) = runs.iter().partition(|run| run.host == host);
-    let elsewhere_s = median(elsewhere.iter().map(|run| run.seconds));
-    elsewhere_s.map_or_else(Vec::new, |elsewhere_s| here.iter().map(|run| run.seconds / elsewhere_s).collect())
+/// What a configuration takes on a host, of what it takes elsewhere, if it ran on both.
+fn ratio(host: &str, runs: &[&HostRun]) -> Option<f64> {
+    let median_where = |here: bool| median(runs.iter().filter(|run| (run.host == host) == here).map(|run| run.seconds));
+    Some(median_where(true)? / median_where(false)?)
 }
 
 /// How probable it is that of `all` tosses of a coin at least `heads` are heads.
 fn chance_of(heads: usize, all: usize) -> f64 {
-    let mut ways = 1.0;
+    // As logarithms: of a thousand tosses there are too many ways for a number.
+    let mut ways = -(all as f64) * 2f64.ln();
     let mut sum = 0.0;
     for tails in 0..=all.saturating_sub(heads) {
-        sum += ways;
-        ways *= (all - tails) as f64 / (tails + 1) as f64;
+        sum += ways.exp();
+        ways += ((all - tails) as f64 / (tails + 1) as f64).ln();
     }
-    sum / 2f64.powi(all as i32)
+    sum
 }
 
 #[cfg(test)]
@@ -83,7 +84,10 @@ mod tests {
     fn a_machine_that_takes_longer_is_named_and_the_faster_one_is_not() {
         let notes = notes(&of_two(10, |_| 1.2));
         assert_eq!(notes.len(), 1, "{notes:?}");
-        assert!(notes[0].starts_with("b takes 20 % longer than the other machines (10 of its 10 runs "), "{notes:?}");
+        assert!(
+            notes[0].starts_with("b takes 20 % longer than the other machines (10 of the 10 configurations "),
+            "{notes:?}"
+        );
     }
 
     #[test]
@@ -103,7 +107,9 @@ mod tests {
     #[test]
     fn tosses_are_counted_as_they_come() {
         // 11 of 1024 ways to have nine heads of ten at least.
-        assert_eq!(chance_of(9, 10), 11.0 / 1024.0);
-        assert_eq!((chance_of(0, 3), chance_of(0, 0)), (1.0, 1.0));
+        let is_close = |one: f64, other: f64| (one - other).abs() < 1e-9;
+        assert!(is_close(chance_of(9, 10), 11.0 / 1024.0));
+        assert!([chance_of(0, 3), chance_of(0, 0), chance_of(0, 5000)].iter().all(|&chance| is_close(chance, 1.0)));
+        assert!((0.0023..0.0025).contains(&chance_of(2600, 5000)), "2.8 standard deviations");
     }
 }

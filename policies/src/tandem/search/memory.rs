@@ -28,7 +28,13 @@ impl<'s> Shifts<'s> {
             return;
         }
         for (at, sign) in [(from, -1.0), (to, 1.0)] {
-            rests.iter().for_each(|&(home, load)| self.add(at.unwrap_or(home), load, sign));
+            match at {
+                Some(node) => {
+                    let all = rests.iter().fold(Load::default(), |all, rest| all.plus(rest.1, 1.0));
+                    self.add(node, all, sign);
+                }
+                None => rests.iter().for_each(|&(home, load)| self.add(home, load, sign)),
+            }
         }
     }
 

@@ -80,3 +80,19 @@ fn nobody_goes_for_waits_that_go_with_the_memory_that_is_shared() {
     assert_eq!(threads.len(), 1, "with little in common one of them goes: {threads:?}");
     assert_eq!(groups.len(), 3, "and takes along what is its own: {groups:?}");
 }
+
+#[test]
+fn of_two_pairs_that_share_all_memory_one_goes_and_what_that_saves_is_told() {
+    let threads = (0..4).fold(SnapshotBuilder::new(two_nodes(4)), |all, tid| all.thread(tid, 0, Some(&[8e6, 0.0])));
+    let group = |all: SnapshotBuilder, at: u32| {
+        let pair = 2 * (at / 4);
+        let users = [(pair, 2e6), (pair + 1, 2e6)];
+        all.group_used_by(&[ALL, 0], &users).with_group(|group| group.samples = 1000.0)
+    };
+    let snapshot = (0..8).fold(threads, group).build();
+    let plan = planned(&snapshot);
+    let (threads, groups) = moves(&snapshot, &plan);
+    assert_eq!((threads.len(), groups.len()), (2, 4), "{threads:?} {groups:?}");
+    let gain_ns_per_s: f64 = plan.moves.iter().filter_map(|planned| planned.gain_ns_per_s).sum();
+    assert!(gain_ns_per_s > 0.0 && crate::stall::is_worth_a_trial(&plan, &snapshot), "{plan:?}");
+}

@@ -135,15 +135,12 @@ impl Job {
         }
     }
 
-    /// How many of the busy pages are tried with the next call. All of a block were busy together because they are one huge page,
-    /// which goes with any of them: sent in parts, the others would be found where nobody is known to have moved them.
+    /// How many of the busy pages, of one block, are tried with the next call: all of a huge page, which goes with any of them. Sent in
+    /// parts, the others would be found where nobody is known to have moved them.
     fn retry_pages(&self) -> usize {
-        let block = BATCH_PAGES as usize;
-        let is_block = |pages: &[u64]| {
-            let start = pages[0];
-            start.is_multiple_of(BATCH_PAGES * PAGE_BYTES) && pages[block - 1] == start + (BATCH_PAGES - 1) * PAGE_BYTES
-        };
-        if self.busy.get(..block).is_some_and(is_block) { block } else { RETRY_BATCH_PAGES.min(self.busy.len()) }
+        let block = |address: &u64| address / (BATCH_PAGES * PAGE_BYTES);
+        let of_block = self.busy.iter().take_while(|&address| block(address) == block(&self.busy[0])).count();
+        if self.huge { of_block } else { of_block.min(RETRY_BATCH_PAGES) }
     }
 
     fn batch_end(&self) -> u64 {

@@ -387,7 +387,7 @@ fn a_huge_page_that_was_busy_counts_as_moved_whole_and_goes_back_whole() {
     let mut script = resident(512, 0);
     (script.huge, script.busy) = (Some(Follower::IsBusy), [(0, 1)].into());
     let (mut mover, mut cooldowns) = mover(script);
-    mover.enqueue(wanted(0, 512, 1, 1), 0, &cooldowns).unwrap();
+    mover.enqueue(PageMove { huge: true, ..wanted(0, 512, 1, 1) }, 0, &cooldowns).unwrap();
     assert!(mover.run(0, &mut cooldowns).is_empty(), "it is busy");
     assert_eq!(mover.run(S, &mut cooldowns)[0].moved_pages, 512);
     mover.undo(Generation(1), S, S);

@@ -60,19 +60,6 @@ fn what_was_measured_is_not_measured_again_wherever_it_was_stopped() {
     }
 }
 
-#[test]
-fn a_machine_that_is_slower_than_the_others_is_named() {
-    let notes_with = |factor: f64| {
-        SECOND_MACHINE.set(Some(factor));
-        let directory = tempfile::tempdir().unwrap();
-        let outcome = session(&directory.path().join("s"), &four_are_best, 10_000).outcome.unwrap().unwrap();
-        outcome.notes.into_iter().filter(|note| note.contains("than the other machines")).collect::<Vec<_>>()
-    };
-    let notes = notes_with(1.3);
-    assert!(notes.len() == 1 && notes[0].starts_with("second takes 30 % longer"), "{notes:?}");
-    assert_eq!(notes_with(1.0), [""; 0]);
-}
-
 /// Only what is needed to know the space runs alone.
 #[test]
 fn rounds_that_run_at_once_find_what_runs_one_by_one_find() {

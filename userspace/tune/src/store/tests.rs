@@ -33,7 +33,8 @@ fn a_store_of_version_5_is_gone_on_with_and_knows_from_then_on_which_machine_ran
     let store = Store::open(&path, &"one").unwrap();
     assert_eq!(store.run("8", 0).unwrap(), Some(nowhere(1.0)));
     store.keep("8", 1, &ended(2.0)).unwrap();
-    store.keep("8 in turns", 0, &Row { reading: Reading::Failed("exit code 3".into()), ..ended(2.0) }).unwrap();
+    store.keep("8; by_rows in turns from 0: 4 | 8", 0, &ended(2.0)).unwrap();
+    store.keep("4", 0, &Row { reading: Reading::Failed("exit code 3".into()), ..ended(2.0) }).unwrap();
     let known = HostRun { configuration: "8".into(), host: "here".into(), seconds: 2.0 };
     assert_eq!(store.host_runs().unwrap(), [known]);
 }

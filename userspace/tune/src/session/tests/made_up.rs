@@ -55,8 +55,6 @@ thread_local! {
     pub static ENTRIES: Cell<Option<(u64, bool)>> = const { Cell::new(None) };
     /// How many runs as they are began on each node of those that are placed by chance, and by how much the other one is slower.
     pub static DRAWS: Cell<Option<(u32, f64)>> = const { Cell::new(None) };
-    /// How many times as long the second of two machines takes that run in turns.
-    pub static SECOND_MACHINE: Cell<Option<f64>> = const { Cell::new(None) };
 }
 
 /// Seconds and first memory of a run whose main thread was bound to this node, or placed by chance: on each in turn.
@@ -111,13 +109,7 @@ impl Runner<'_> {
         *self.ran.borrow_mut().entry(name(one)).or_default() += 1;
         let needs_moving = one.is_some_and(Configuration::needs_moving) && places.page_map.is_none();
         let moved_pages = needs_moving.then(|| (self.moved)(one.expect("it needs moving")));
-        let mut seen = self.seen(one, places, limit);
-        let host = SECOND_MACHINE.get().map(|factor| {
-            let is_second = self.left.get().is_multiple_of(2);
-            seen.seconds *= if is_second { factor } else { 1.0 };
-            if is_second { "second" } else { "first" }.to_owned()
-        });
-        Ok(Ok(Trial { last_words: "oh no".to_owned(), moved_pages, host, ..trial(seen) }))
+        Ok(Ok(Trial { last_words: "oh no".to_owned(), moved_pages, ..trial(self.seen(one, places, limit)) }))
     }
 
     /// What is seen of a run that there is.
