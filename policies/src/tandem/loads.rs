@@ -9,12 +9,15 @@ use super::plan::Source;
 use super::problem::Problem;
 use crate::knee::{Knee, Load};
 use crate::model::NodeIndex;
+use crate::signals::sound;
 use crate::users::Weighed;
 
 /// How much farther a memory may be for memory that is spread by assumption: as all samples of its owner say, and as the few of the
 /// group do.
 const AS_NEAR: f64 = 1.05;
 const ALONE_AS_NEAR: f64 = 1.15;
+/// Standard errors of the group's samples by which it may be farther still.
+const ALONE_ERRORS: f64 = 2.0;
 
 /// The accesses to each memory while pages are given new places.
 pub struct Loads<'p> {
@@ -92,9 +95,25 @@ impl<'p> Loads<'p> {
         (self.is_measured || is_near()).then(|| self.saved(weighed, source.scale, to))
     }
 
-    /// Whether a memory is as near to those that were seen to use a group as where it is.
+    /// Whether a memory is as near to those that were seen to use a group as where it is, as far as its few samples can tell. One that a
+    /// single node was seen to use may be that one's.
     fn is_near_alone(&self, weighed: &Weighed, to: usize) -> bool {
-        self.farther_alone(weighed, to) <= ALONE_AS_NEAR
+        let (mut users, mut all, mut here, mut farther, mut squares) = (0, 0.0, 0.0, 0.0, 0.0);
+        for &(from, per_s) in weighed.accesses.iter().filter(|access| access.1 > 0.0) {
+            let here_ns = self.latency_here_ns(weighed, from.0);
+            let farther_ns = self.problem.latency_ns(from.0, to) - here_ns;
+            (users, all, here) = (users + 1, all + per_s, here + per_s * here_ns);
+            (farther, squares) = (farther + per_s * farther_ns, squares + per_s * farther_ns * farther_ns);
+        }
+        // Standard error of the mean, as everything here x accesses per second.
+        let error = libm::sqrt((all * squares - farther * farther).max(0.0) / sound(weighed.group.samples).max(1.0));
+        users > 1 && farther - ALONE_ERRORS * error <= (ALONE_AS_NEAR - 1.0) * here
+    }
+
+    /// Latency from a node to a group where it is.
+    fn latency_here_ns(&self, weighed: &Weighed, from: usize) -> f64 {
+        let here = |(memory, pages): (NodeIndex, u64)| pages as f64 * self.problem.latency_ns(from, memory.0);
+        weighed.pages().map(here).sum::<f64>() / weighed.resident as f64
     }
 
     /// How much farther a memory is from those that were seen to use a group, as a ratio to where it is.

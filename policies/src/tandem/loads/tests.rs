@@ -74,6 +74,19 @@ fn memories_whose_loads_differ_by_chance_are_left_alone() {
 }
 
 #[test]
+fn a_group_that_one_node_happened_to_be_seen_to_use_more_is_spread_until_many_samples_say_so() {
+    let with_samples = |samples: f64| {
+        let mut snapshot = readers();
+        for group in &mut snapshot.groups {
+            (group.accesses_per_s, group.samples) = (vec![6e6, 2e6].into(), samples);
+        }
+        moves(&snapshot, &planned(&snapshot)).1.len()
+    };
+    assert!(with_samples(8.0) >= 8, "six of eight may be chance: {}", with_samples(8.0));
+    assert_eq!(with_samples(100.0), 0);
+}
+
+#[test]
 fn a_group_that_only_one_node_was_seen_to_use_is_not_spread() {
     let mut snapshot = readers();
     for group in &mut snapshot.groups {
