@@ -167,6 +167,7 @@ impl Agent {
         let generation = Generation(monotonic_ns());
         let decider = Decider::new(config.policies.clone());
         let is_quick = config.policies.iter().all(PolicyChoice::is_quick);
+        let cpus = topology.nodes.values().map(|node| node.cpus.len()).sum();
         if let Some(recorder) = &config.recorder {
             recorder.settings(record::settings(&config, &decider, sensor.name(), STEPS));
         }
@@ -190,7 +191,7 @@ impl Agent {
             kept: None,
             undone_ns: 0,
             talk: Talk::new(monotonic_ns()),
-            pace: Pace::new(config.interval, is_quick),
+            pace: Pace::new(config.interval, is_quick, cpus),
             rest: Rest::new(config.cooldown, is_quick, COOLDOWNS),
             reasons: Reasons::default(),
             renewed_ns: monotonic_ns(),

@@ -15,8 +15,10 @@ use tandem_policies::model::ThreadId;
 
 /// Shortest interval.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// Share of the time that short intervals may take of one CPU while threads settle, as a divisor.
+/// Share of the time that short intervals may take of one CPU for every eight that there are, while threads settle, as a divisor; and the
+/// most that it may be of one CPU.
 const COST_DIVISOR: u64 = 20;
+const LEAST_COST_DIVISOR: u64 = 4;
 /// The same for looking whether new threads work, and whether threads turned to other memory.
 const LOOK_DIVISOR: u64 = 100;
 /// Time in which samples show where a thread turned to, where samples are many.
@@ -50,6 +52,8 @@ pub struct Pace {
     usual: Duration,
     /// Whether intervals may be shorter than usual.
     quick: bool,
+    /// How many times as long as what they cost short intervals last at least.
+    cost_divisor: u64,
     known: BTreeSet<ThreadId>,
     /// When settling began, and since when nothing was moved.
     settling: Option<(u64, u64)>,
@@ -73,13 +77,15 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Intervals of `usual` length, and shorter ones if `quick`.
-    pub fn new(usual: Duration, quick: bool) -> Self {
+    /// Intervals of `usual` length, and shorter ones if `quick`, on a machine of so many `cpus`.
+    pub fn new(usual: Duration, quick: bool, cpus: usize) -> Self {
+        let cost_divisor = (COST_DIVISOR * 8 / cpus.max(8) as u64).max(LEAST_COST_DIVISOR);
         let quick = quick && usual > SHORTEST;
         let (known, settling) = (BTreeSet::new(), None);
         Self {
             usual,
             quick,
+            cost_divisor,
             known,
             settling,
             rests_until_ns: 0,
@@ -103,8 +109,8 @@ impl Pace {
     /// The length of the next interval.
     pub fn interval(&self) -> Duration {
         match self.settling {
-            _ if self.waited => self.short(COST_DIVISOR).max(TURN).min(self.usual),
-            Some(_) => self.short(COST_DIVISOR),
+            _ if self.waited => self.short(self.cost_divisor).max(TURN).min(self.usual),
+            Some(_) => self.short(self.cost_divisor),
             None if self.calm => CALM_INTERVALS * self.usual,
             None => self.usual,
         }
@@ -114,7 +120,7 @@ impl Pace {
     /// threads turn again and again their intervals are as rare as what they cost allows.
     pub fn turn_look(&self) -> Option<Duration> {
         let dear = Duration::from_nanos(self.turn_cost_ns.saturating_mul(LOOK_DIVISOR));
-        let least = if self.ended_by_turn { self.short(COST_DIVISOR) } else { SHORTEST };
+        let least = if self.ended_by_turn { self.short(self.cost_divisor) } else { SHORTEST };
         let look = if self.calm { CALM_TIMES * least.max(dear) } else { least.max(dear) };
         Some(look).filter(|look| self.quick && !self.waited && *look < self.interval())
     }
@@ -201,7 +207,7 @@ mod tests {
     const USUAL: Duration = Duration::from_secs(1);
 
     fn pace() -> Pace {
-        Pace::new(USUAL, true)
+        Pace::new(USUAL, true, 8)
     }
 
     /// Threads that work.
@@ -258,7 +264,7 @@ mod tests {
         assert!(!waits(&mut pace, true), "twice in a row");
         assert_eq!(pace.interval(), USUAL);
         assert!(!waits(&mut pace, true) && !waits(&mut pace, false) && waits(&mut pace, true));
-        assert!(!Pace::new(USUAL, false).waits_for_more(true, true), "other policies have a whole interval");
+        assert!(!Pace::new(USUAL, false, 8).waits_for_more(true, true), "other policies have a whole interval");
     }
 
     #[test]
@@ -277,7 +283,7 @@ mod tests {
         assert!(!calm_after(20, &[1], Step::Quiet, false).0 && calm_after(21, &[1], Step::Quiet, false).0);
         assert!(!calm_after(22, &[1], Step::Quiet, true).0 && calm_after(32, &[1], Step::Quiet, false).0);
         assert!(!calm_after(33, &[1, 2], Step::Quiet, false).0);
-        let mut other = Pace::new(USUAL, false);
+        let mut other = Pace::new(USUAL, false, 8);
         for at_s in [0, 60] {
             other.note(at_s * 1000 * MS, threads(&[]), Step::Quiet, MS);
         }
@@ -303,6 +309,16 @@ mod tests {
     }
 
     #[test]
+    fn short_intervals_may_cost_more_where_there_are_more_cpus() {
+        let after_30_ms = |cpus: usize| {
+            let mut pace = Pace::new(USUAL, true, cpus);
+            pace.note(1000 * MS, threads(&[1]), Step::Moving, 30 * MS);
+            pace.interval()
+        };
+        assert_eq!([2, 8, 16, 4096].map(after_30_ms), [600, 600, 300, 120].map(Duration::from_millis));
+    }
+
+    #[test]
     fn looks_for_threads_that_turned_are_as_rare_as_they_are_dear() {
         let mut pace = pace();
         assert_eq!(pace.turn_look(), Some(SHORTEST));
@@ -321,7 +337,7 @@ mod tests {
             (Duration::from_millis(600), Some(SHORTEST)),
             "or not that short"
         );
-        assert_eq!(Pace::new(USUAL, false).turn_look(), None);
+        assert_eq!(Pace::new(USUAL, false, 8).turn_look(), None);
     }
 
     #[test]
@@ -356,10 +372,10 @@ mod tests {
 
     #[test]
     fn policies_that_need_whole_intervals_get_them() {
-        let mut pace = Pace::new(USUAL, false);
+        let mut pace = Pace::new(USUAL, false, 8);
         pace.note(0, threads(&[1]), Step::Moving, MS);
         assert_eq!((pace.interval(), pace.early_look()), (USUAL, None));
-        let mut brief = Pace::new(SHORTEST, true);
+        let mut brief = Pace::new(SHORTEST, true, 8);
         brief.note(0, threads(&[1]), Step::Moving, 50 * MS);
         assert_eq!(brief.interval(), SHORTEST, "as was asked for");
     }

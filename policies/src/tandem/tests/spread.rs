@@ -76,7 +76,8 @@ fn nobody_goes_for_waits_that_go_with_the_memory_that_is_shared() {
         let snapshot = two_that_share(own, common);
         assert_eq!(moves(&snapshot, &planned(&snapshot)), (vec![], vec![]), "{own} of each, {common} of both");
     }
-    let (threads, groups) = (|snapshot: &Snapshot| moves(snapshot, &planned(snapshot)))(&two_that_share(3, 1));
+    let snapshot = two_that_share(3, 1);
+    let (threads, groups) = moves(&snapshot, &planned(&snapshot));
     assert_eq!(threads.len(), 1, "with little in common one of them goes: {threads:?}");
     assert_eq!(groups.len(), 3, "and takes along what is its own: {groups:?}");
 }
