@@ -462,3 +462,21 @@ fn a_run_whose_pages_nobody_moved_any_more_has_failed_and_the_search_goes_on() {
     assert_eq!(ran, whole.ran);
     assert_eq!(rest.outcome.unwrap().unwrap(), outcome);
 }
+
+#[test]
+fn a_machine_that_is_slower_than_the_others_is_among_the_notes() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(&directory.path().join("s"), &"one").unwrap();
+    for configuration in 0..10 {
+        for (attempt, (host, seconds)) in [("first", 1.0), ("second", 1.5)].into_iter().enumerate() {
+            let reading = Reading::Seconds(seconds);
+            let row = Row { reading, seconds, host: Some(host.to_owned()), ..Row::failed(String::new()) };
+            store.keep(&format!("{configuration} threads"), attempt, &row).unwrap();
+        }
+    }
+    let (topology, stop) = (machine(2, 4), Stop::default());
+    let session = crate::testing::session(&topology, &store, &stop, &|_, _, _| panic!("nothing runs"));
+    let found = Found { best: None, runs: vec![], end: search::End::Stopped, choice: crate::testing::CHOICE };
+    let notes = session.notes_of(&[], &found).unwrap();
+    assert!(notes[0].starts_with("second takes 50 % longer than the other machines"), "{notes:?}");
+}
