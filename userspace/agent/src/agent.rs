@@ -46,11 +46,11 @@ const TICK: Duration = Duration::from_millis(20);
 /// the newest sample counts alone, so that looks are no more than the times that samples are looked at.
 const LEARNING_TICK: Duration = Duration::from_millis(10);
 /// Share of its budget that sampling takes, and time between two looks at the samples, while it is calm and threads are known well.
-const CALM_SHARE: f64 = 0.4;
+const CALM_SHARE: f64 = 0.5;
 const CALM_TICK: Duration = Duration::from_millis(40);
-/// How many times as much must be known of each thread as decisions take until samples may be fewer, and as long as they are: with so much less of
-/// the budget so much less is known after a while.
-const KNOWN_WELL: f64 = 2.5;
+/// How many times as much must be known of each thread as decisions take until samples may be fewer, and as long as they are: at half
+/// the budget half as much is known after a while.
+const KNOWN_WELL: f64 = 2.0;
 const KNOWN_STILL: f64 = 1.25;
 /// CPU time after which a thread that was not there before counts as one that works.
 const WORKS_NS: u64 = 5_000_000;
