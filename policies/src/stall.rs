@@ -5,15 +5,19 @@
 //! Where the latency that memories serve is measured, what they take longer than on an idle machine counts too
 //! (`knee.rs`): spreading pages makes no access nearer, and all of them faster.
 
+mod traffic;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::knee::{Knee, Load};
+use crate::knee::Knee;
 use crate::model::{Action, GroupId, NodeIndex, PerNode, Plan, ProcessId, Snapshot, Thread, ThreadId};
 use crate::signals::sound;
 use crate::users::Users;
+
+use traffic::{Traffic, localities as localities_of};
 
 /// Least share of the stall of their processes that moving pages must save. Small pages that several nodes use about equally
 /// would else follow every change of who uses them a little more.
@@ -40,37 +44,52 @@ pub struct Locality {
     pub remote_share: f64,
 }
 
-/// What accesses are like now; `None` if no thread has a signal.
-pub fn locality(snapshot: &Snapshot) -> Option<Locality> {
-    let now = Traffic::of(snapshot, snapshot.threads.iter().map(Cow::Borrowed));
-    now.locality(&measured_waits_ns(snapshot, &now))
+/// Something of the accesses of all threads with a signal, and of those of each process; without what has none.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ByProcess<T> {
+    /// Of all threads together.
+    pub all: Option<T>,
+    /// Of each process.
+    pub of: BTreeMap<ProcessId, T>,
+}
+
+impl<T> Default for ByProcess<T> {
+    fn default() -> Self {
+        Self { all: None, of: BTreeMap::new() }
+    }
+}
+
+/// What accesses are like now.
+pub fn localities(snapshot: &Snapshot) -> ByProcess<Locality> {
+    let now = Traffic::by_process(snapshot, snapshot.threads.iter().map(Cow::Borrowed));
+    localities_of(&now, &now.0.measured_waits_ns(snapshot))
 }
 
 /// What they will be like once `plan` is carried out, if threads go on as they do.
-pub fn locality_expected(snapshot: &Snapshot, plan: &Plan) -> Option<Locality> {
-    locality_with(snapshot, &targets(snapshot, plan))
+pub fn localities_expected(snapshot: &Snapshot, plan: &Plan) -> ByProcess<Locality> {
+    localities_with(snapshot, &targets(snapshot, plan))
 }
 
 /// What they will be like once these groups are where they go, if threads go on as they do.
-pub fn locality_once_moved(snapshot: &Snapshot, groups: &[(GroupId, NodeIndex)]) -> Option<Locality> {
+pub fn localities_once_moved(snapshot: &Snapshot, groups: &[(GroupId, NodeIndex)]) -> ByProcess<Locality> {
     let groups = all_at(snapshot, groups.iter().copied().collect());
-    locality_with(snapshot, &Changed { threads: Vec::new(), groups })
+    localities_with(snapshot, &Changed { threads: Vec::new(), groups })
+}
+
+/// What they would be like if what a plan changed were as it was before: for what the threads do now, which may be something else
+/// than when the plan was made. Groups that are not there any more are left out.
+pub fn localities_without(snapshot: &Snapshot, changed: &Changed) -> ByProcess<Locality> {
+    localities_with(snapshot, changed)
 }
 
 /// Accesses per second of all threads with a signal that ran.
 pub fn accesses_per_s(snapshot: &Snapshot) -> f64 {
-    Traffic::of(snapshot, snapshot.threads.iter().map(Cow::Borrowed)).loads.iter().map(|load| load.per_s).sum()
+    Traffic::of(snapshot, snapshot.threads.iter().map(Cow::Borrowed)).per_s()
 }
 
 /// Mean latency of an access of all threads with a signal; `None` if there is none.
 pub fn latency_ns(snapshot: &Snapshot) -> Option<f64> {
-    locality(snapshot).map(|now| now.latency_ns)
-}
-
-/// The mean latency of an access, as [`latency_ns`], if what a plan changed were as it was before: for what the threads do now,
-/// which may be something else than when the plan was made. Groups that are not there any more are left out.
-pub fn latency_without_ns(snapshot: &Snapshot, changed: &Changed) -> Option<f64> {
-    locality_with(snapshot, changed).map(|without| without.latency_ns)
+    localities(snapshot).all.map(|now| now.latency_ns)
 }
 
 /// What a plan changes, as it shall be after it.
@@ -101,19 +120,19 @@ fn all_at(snapshot: &Snapshot, nodes: BTreeMap<GroupId, NodeIndex>) -> BTreeMap<
 }
 
 /// What accesses would be like if these threads and groups were where it is said.
-fn locality_with(snapshot: &Snapshot, changed: &Changed) -> Option<Locality> {
+fn localities_with(snapshot: &Snapshot, changed: &Changed) -> ByProcess<Locality> {
     let shifts = shifts(snapshot, changed);
     let nodes: BTreeMap<ThreadId, NodeIndex> = changed.threads.iter().copied().collect();
-    let without = Traffic::of(snapshot, snapshot.threads.iter().map(|thread| placed(thread, &nodes, &shifts)));
+    let then = Traffic::by_process(snapshot, snapshot.threads.iter().map(|thread| placed(thread, &nodes, &shifts)));
     let now = Traffic::of(snapshot, snapshot.threads.iter().map(Cow::Borrowed));
-    let mut waits_ns = measured_waits_ns(snapshot, &now);
+    let mut waits_ns = now.measured_waits_ns(snapshot);
     if let Some(knee) = Knee::of(snapshot, &now.loads, &now.idle_ns()) {
         for (node, wait_ns) in waits_ns.iter_mut().enumerate() {
-            let more_ns = knee.wait_ns(node, without.loads[node].per_s) - knee.wait_ns(node, now.loads[node].per_s);
+            let more_ns = knee.wait_ns(node, then.0.loads[node].per_s) - knee.wait_ns(node, now.loads[node].per_s);
             *wait_ns = (*wait_ns + more_ns).max(0.0);
         }
     }
-    without.locality(&waits_ns)
+    localities_of(&then, &waits_ns)
 }
 
 /// What threads really wait of the stall that accesses and latencies come to: none waits longer than it runs, so where that is
@@ -128,7 +147,8 @@ pub struct Waited {
 
 /// What all threads with a signal wait.
 pub fn waited(snapshot: &Snapshot) -> Waited {
-    let waits_ns = measured_waits_ns(snapshot, &Traffic::of(snapshot, snapshot.threads.iter().map(Cow::Borrowed)));
+    let all = Traffic::of(snapshot, snapshot.threads.iter().map(Cow::Borrowed));
+    let waits_ns = all.measured_waits_ns(snapshot);
     let interval_ns = snapshot.interval_ns.max(1) as f64;
     let stalls = snapshot.threads.iter().filter_map(|thread| {
         let more = |(memory, &per_s): (NodeIndex, &f64)| per_s * waits_ns[memory.0];
@@ -140,17 +160,26 @@ pub fn waited(snapshot: &Snapshot) -> Waited {
     Waited { ns_per_s, share: if all > 0.0 { ns_per_s / all } else { 1.0 } }
 }
 
-/// Standard error of [`latency_ns`]: what the latencies of accesses vary, by as many samples as there are of page groups; 0
-/// where these are not counted.
-pub fn latency_error_ns(snapshot: &Snapshot) -> f64 {
-    let samples: f64 = snapshot.groups.iter().map(|group| sound(group.samples)).sum();
-    let now = Traffic::of(snapshot, snapshot.threads.iter().map(Cow::Borrowed));
-    let per_s: f64 = now.loads.iter().map(|load| load.per_s).sum();
-    if samples == 0.0 || per_s == 0.0 {
-        return 0.0;
+/// Standard error of the mean latency of an access: what the latencies of accesses vary, by as many samples as there are of page
+/// groups, those of a group by who accesses it as much as they do; 0 where these are not counted. Without processes of which there are none.
+pub fn latency_errors_ns(snapshot: &Snapshot) -> ByProcess<f64> {
+    let (all, of) = Traffic::by_process(snapshot, snapshot.threads.iter().map(Cow::Borrowed));
+    let threads = Users::positions(snapshot);
+    let (mut samples, mut samples_of) = (0.0, BTreeMap::new());
+    for group in &snapshot.groups {
+        let its = sound(group.samples);
+        samples += its;
+        let per_s: f64 = group.users.iter().map(|user| sound(user.1)).sum();
+        for &(user, of_user_per_s) in group.users.iter().filter(|_| its > 0.0 && per_s > 0.0) {
+            let Some((at, _)) = threads.seat(user) else { continue };
+            *samples_of.entry(snapshot.threads[at].process).or_insert(0.0) += its * sound(of_user_per_s) / per_s;
+        }
     }
-    let mean_ns = now.stall_ns_per_s.iter().sum::<f64>() / per_s;
-    (now.squares / per_s - mean_ns * mean_ns).max(0.0).sqrt() / samples.sqrt()
+    let error_of = |(process, traffic): (ProcessId, Traffic)| {
+        let its = if samples > 0.0 { *samples_of.get(&process)? } else { 0.0 };
+        Some((process, traffic.error_ns(its)))
+    };
+    ByProcess { all: Some(all.error_ns(samples)), of: of.into_iter().filter_map(error_of).collect() }
 }
 
 /// What each thread accesses more of each node's memory if the groups had their pages where it is said.
@@ -193,69 +222,6 @@ fn placed<'a>(
         thread.run_ns = PerNode::from_fn(thread.run_ns.len(), |at| if at == *node { ran_ns } else { 0 });
     }
     Cow::Owned(thread)
-}
-
-/// The accesses of threads with a signal, from where they ran, by node of the memory.
-struct Traffic {
-    loads: Vec<Load>,
-    /// Accesses x latency of the idle machine, in ns per second.
-    stall_ns_per_s: Vec<f64>,
-    /// Accesses per second x square of that latency.
-    squares: f64,
-    /// Accesses to other nodes' memory.
-    remote_per_s: f64,
-}
-
-impl Traffic {
-    fn of<'a>(snapshot: &Snapshot, threads: impl Iterator<Item = Cow<'a, Thread>>) -> Self {
-        let nodes = snapshot.topology.len();
-        let (loads, stall_ns_per_s) = (vec![Load::default(); nodes], vec![0.0; nodes]);
-        let mut all = Self { loads, stall_ns_per_s, squares: 0.0, remote_per_s: 0.0 };
-        threads.for_each(|thread| all.add(snapshot, &thread));
-        all
-    }
-
-    fn add(&mut self, snapshot: &Snapshot, thread: &Thread) {
-        let (Some(accesses), ran_ns) = (&thread.accesses_per_s, thread.run_ns.values().sum::<u64>()) else { return };
-        if ran_ns == 0 {
-            return;
-        }
-        for (memory, &rate) in accesses.iter() {
-            self.loads[memory.0] = self.loads[memory.0].plus(Load { per_s: rate, waited_per_s: rate }, 1.0);
-            for (run, &on_node_ns) in thread.run_ns.iter() {
-                let (from_here, far_ns) =
-                    (rate * on_node_ns as f64 / ran_ns as f64, snapshot.topology.latency_ns(run, memory));
-                self.stall_ns_per_s[memory.0] += from_here * far_ns;
-                self.squares += from_here * far_ns * far_ns;
-                self.remote_per_s += if run == memory { 0.0 } else { from_here };
-            }
-        }
-    }
-
-    /// Mean latency of the accesses to each memory, on an idle machine; 0 where there are none.
-    fn idle_ns(&self) -> Vec<f64> {
-        let mean = |(load, stall_ns): (&Load, &f64)| if load.per_s > 0.0 { stall_ns / load.per_s } else { 0.0 };
-        self.loads.iter().zip(&self.stall_ns_per_s).map(mean).collect()
-    }
-
-    /// With these waits at the memories.
-    fn locality(&self, waits_ns: &[f64]) -> Option<Locality> {
-        let per_s: f64 = self.loads.iter().map(|load| load.per_s).sum();
-        let waits: f64 = self.loads.iter().zip(waits_ns).map(|(load, wait_ns)| load.per_s * wait_ns).sum();
-        (per_s > 0.0).then(|| Locality {
-            latency_ns: (self.stall_ns_per_s.iter().sum::<f64>() + waits) / per_s,
-            remote_share: self.remote_per_s / per_s,
-        })
-    }
-}
-
-/// What each memory was measured to take longer than on an idle machine; 0 where nothing was measured.
-fn measured_waits_ns(snapshot: &Snapshot, now: &Traffic) -> Vec<f64> {
-    let wait = |(node, idle_ns): (usize, f64)| {
-        let served_ns = snapshot.nodes.get(NodeIndex(node)).and_then(|node| node.served_latency_ns);
-        served_ns.map_or(0.0, |served_ns| (sound(served_ns) - idle_ns).max(0.0))
-    };
-    now.idle_ns().into_iter().enumerate().map(wait).collect()
 }
 
 /// Stall of a thread's accesses from where it ran, in ns per second, without waits; `None` without a signal.
@@ -334,7 +300,7 @@ mod tests {
         let group = snapshot.groups[0].id;
         let without = |snapshot: &Snapshot, threads: &[(ThreadId, NodeIndex)], pages: Option<[u64; 2]>| {
             let groups = pages.map(|pages| (group, pages.to_vec().into())).into_iter().collect();
-            latency_without_ns(snapshot, &Changed { threads: threads.to_vec(), groups }).unwrap()
+            localities_without(snapshot, &Changed { threads: threads.to_vec(), groups }).all.unwrap().latency_ns
         };
         let thread = snapshot.threads[0].id;
         assert_eq!(without(&snapshot, &[], None), 150.0, "nothing was changed");
@@ -355,21 +321,24 @@ mod tests {
     fn what_is_expected_of_a_plan_is_what_is_found_once_it_was_carried_out() {
         let (mut plan, mut snapshot) = page_plan(1000.0, None);
         let now = Locality { latency_ns: 150.0, remote_share: 0.5 };
-        assert_eq!((locality(&snapshot), locality_expected(&snapshot, &Plan::default())), (Some(now), Some(now)));
-        let expected = locality_expected(&snapshot, &plan);
+        assert_eq!(
+            (localities(&snapshot).all, localities_expected(&snapshot, &Plan::default()).all),
+            (Some(now), Some(now))
+        );
+        let expected = localities_expected(&snapshot, &plan).all;
         snapshot.threads[0].accesses_per_s = Some(vec![2000.0, 0.0].into());
-        assert_eq!(expected, locality(&snapshot));
+        assert_eq!(expected, localities(&snapshot).all);
         assert_eq!(expected.unwrap().remote_share, 0.0);
         let thread = snapshot.threads[0].id;
         let (first, to) = (NodeIndex(0), NodeIndex(1));
         plan.moves[0].action = Action::MoveThread { thread, from: first, to, cpu: None };
         let moved = Locality { latency_ns: 200.0, remote_share: 1.0 };
-        assert_eq!(locality_expected(&snapshot, &plan), Some(moved));
+        assert_eq!(localities_expected(&snapshot, &plan).all, Some(moved));
         let second = ThreadId { tid: 99, ..thread };
         plan.moves[0].action = Action::Interchange { first: thread, second, first_node: first, second_node: to };
-        assert_eq!(locality_expected(&snapshot, &plan), Some(moved));
+        assert_eq!(localities_expected(&snapshot, &plan).all, Some(moved));
         snapshot.threads[0].run_ns = vec![0, SECOND_NS].into();
-        assert_eq!(locality(&snapshot), Some(moved));
+        assert_eq!(localities(&snapshot).all, Some(moved));
     }
 
     #[test]
@@ -381,7 +350,7 @@ mod tests {
         assert_eq!(latency_ns(&snapshot), Some(165.0));
         // If the group that is on node 1 were on node 0, all would be near, and wait for each other.
         let groups = [(snapshot.groups[0].id, vec![8, 0].into())].into();
-        let without_ns = latency_without_ns(&snapshot, &Changed { threads: vec![], groups }).unwrap();
+        let without_ns = localities_without(&snapshot, &Changed { threads: vec![], groups }).all.unwrap().latency_ns;
         assert!(without_ns > 130.0 + 30.0, "the one memory serves twice as much: {without_ns}");
     }
 
@@ -408,10 +377,47 @@ mod tests {
     fn groups_that_are_on_their_way_count_where_they_go() {
         let (_, snapshot) = page_plan(1000.0, None);
         let group = snapshot.groups[0].id;
-        let once = |groups: &[(GroupId, NodeIndex)]| locality_once_moved(&snapshot, groups).unwrap().latency_ns;
+        let once = |groups: &[(GroupId, NodeIndex)]| localities_once_moved(&snapshot, groups).all.unwrap().latency_ns;
         assert_eq!((once(&[]), once(&[(group, NodeIndex(0))])), (150.0, 100.0));
         let gone = GroupId { start: 1 << 40, ..group };
         assert_eq!(once(&[(gone, NodeIndex(0))]), 150.0);
+    }
+
+    /// The thread of [`page_plan`], and one of another process on node 1 that accesses the same group from near.
+    fn two_processes() -> Snapshot {
+        let (_, mut snapshot) = page_plan(1000.0, None);
+        let mut other = snapshot.threads[0].clone();
+        (other.id.tid, other.process) = (2, ProcessId(other.process.0 + 1));
+        (other.accesses_per_s, other.run_ns) = (Some(vec![0.0, 1000.0].into()), vec![0, SECOND_NS].into());
+        snapshot.groups[0].users.push((other.id, 1000.0));
+        snapshot.threads.push(other);
+        snapshot
+    }
+
+    #[test]
+    fn each_process_has_the_latency_of_its_own_accesses() {
+        let snapshot = two_processes();
+        let latencies = |of: ByProcess<Locality>| of.of.into_values().map(|its| its.latency_ns).collect::<Vec<_>>();
+        assert_eq!(latencies(localities(&snapshot)), [150.0, 100.0]);
+        assert_eq!(
+            latencies(localities_once_moved(&snapshot, &[(snapshot.groups[0].id, NodeIndex(0))])),
+            [100.0, 200.0]
+        );
+        let mut silent = snapshot;
+        silent.threads[1].accesses_per_s = None;
+        assert_eq!(latencies(localities(&silent)), [150.0], "no signal");
+    }
+
+    #[test]
+    fn samples_of_a_group_tell_of_those_who_access_it_as_much_as_they_do() {
+        let mut snapshot = two_processes();
+        snapshot.groups[0].samples = 100.0;
+        let errors = latency_errors_ns(&snapshot).of;
+        let first = snapshot.threads[0].process;
+        // Half of them are of the first: 50 ns of deviation. The other one has none.
+        assert!((errors[&first] - 50.0 / 50.0_f64.sqrt()).abs() < 1e-9 && errors.len() == 2, "{errors:?}");
+        snapshot.groups[0].users.retain(|user| user.0 == snapshot.threads[1].id);
+        assert!(!latency_errors_ns(&snapshot).of.contains_key(&first), "nothing was seen of it");
     }
 
     #[test]
@@ -419,9 +425,12 @@ mod tests {
         let (_, mut snapshot) = page_plan(1000.0, None);
         snapshot.groups[0].samples = 100.0;
         // 100 ns and 200 ns, half each: 50 ns of deviation.
-        assert!((latency_error_ns(&snapshot) - 5.0).abs() < 1e-9);
+        let near = |errors: ByProcess<f64>| {
+            errors.all.into_iter().chain(errors.of.into_values()).all(|ns| (ns - 5.0).abs() < 1e-9)
+        };
+        assert!(near(latency_errors_ns(&snapshot)));
         snapshot.groups[0].samples = 0.0;
-        assert_eq!(latency_error_ns(&snapshot), 0.0);
+        assert_eq!(latency_errors_ns(&snapshot).all, Some(0.0));
     }
 
     #[test]

@@ -221,8 +221,14 @@ impl<S: MovePages, A: Attention> PageMover for KernelMover<S, A> {
         Ok(())
     }
 
-    fn undo(&mut self, generation: Generation, now_ns: u64, hold_ns: u64) -> Vec<Outcome> {
-        let stopped = self.take(|job| job.is_of_plan(generation));
+    fn undo_of(
+        &mut self,
+        generation: Generation,
+        is_meant: &dyn Fn(ProcessId) -> bool,
+        now_ns: u64,
+        hold_ns: u64,
+    ) -> Vec<Outcome> {
+        let stopped = self.take(|job| job.is_of_plan(generation) && is_meant(job.outcome.group.process));
         for job in &stopped {
             self.log.hold(job.outcome.group, job.outcome.bytes, now_ns, hold_ns);
         }
@@ -231,7 +237,7 @@ impl<S: MovePages, A: Attention> PageMover for KernelMover<S, A> {
         let stopped = stopped.into_iter().map(|job| self.end(job, Ended::Cancelled, now_ns, &mut unused)).collect();
         // All pages of a group that came from one node are one group on their way back.
         let mut back: BTreeMap<_, (bool, Vec<(u64, u64)>)> = BTreeMap::new();
-        for entry in self.log.take_and_hold(generation, now_ns, hold_ns) {
+        for entry in self.log.take_and_hold(generation, is_meant, now_ns, hold_ns) {
             let of_node = back.entry((entry.group, entry.from, entry.to)).or_default();
             of_node.0 = entry.huge;
             of_node.1.extend(entry.pages.runs());

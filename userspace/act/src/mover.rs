@@ -24,7 +24,7 @@ use bucket::Bucket;
 use job::{BATCH_PAGES, Job};
 use lane::Lane;
 use price::Price;
-use tandem_policies::model::{GroupId, NodeId};
+use tandem_policies::model::{GroupId, NodeId, ProcessId};
 
 /// Pages that tell what one costs, and full calls of which the price is.
 const PRICED_PAGES: u64 = 64;
@@ -143,12 +143,18 @@ impl<S: MovePages> PageMover for Mover<S> {
         Ok(())
     }
 
-    fn undo(&mut self, generation: Generation, now_ns: u64, hold_ns: u64) -> Vec<Outcome> {
-        let stopped = self.take(|job| job.is_of_plan(generation));
+    fn undo_of(
+        &mut self,
+        generation: Generation,
+        is_meant: &dyn Fn(ProcessId) -> bool,
+        now_ns: u64,
+        hold_ns: u64,
+    ) -> Vec<Outcome> {
+        let stopped = self.take(|job| job.is_of_plan(generation) && is_meant(job.outcome.group.process));
         for job in &stopped {
             self.log.hold(job.outcome.group, job.outcome.bytes, now_ns, hold_ns);
         }
-        for entry in self.log.take_and_hold(generation, now_ns, hold_ns).iter().rev() {
+        for entry in self.log.take_and_hold(generation, is_meant, now_ns, hold_ns).iter().rev() {
             self.lanes.entry(entry.from).or_default().push_front(Job::back(entry, now_ns, hold_ns));
         }
         stopped.into_iter().map(|job| job.finish(Ended::Cancelled)).collect()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What is asked of whoever moves page groups: [`crate::Mover`], or the kernel by [`crate::KernelMover`].
 
-use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES};
+use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES, ProcessId};
 use thiserror::Error;
 
 use crate::{Cooldowns, Generation, Outcome, Programs, Room};
@@ -71,7 +71,18 @@ pub trait PageMover {
     /// Queues the way back of every page that `generation` moved, before all other work for the same node and newest first,
     /// and drops what is still queued of it (returned). Its groups are held for `hold_ns`, those that had not moved yet too. A
     /// cooldown does not stop it.
-    fn undo(&mut self, generation: Generation, now_ns: u64, hold_ns: u64) -> Vec<Outcome>;
+    fn undo(&mut self, generation: Generation, now_ns: u64, hold_ns: u64) -> Vec<Outcome> {
+        self.undo_of(generation, &|_| true, now_ns, hold_ns)
+    }
+
+    /// The same for the pages of the processes that are meant.
+    fn undo_of(
+        &mut self,
+        generation: Generation,
+        is_meant: &dyn Fn(ProcessId) -> bool,
+        now_ns: u64,
+        hold_ns: u64,
+    ) -> Vec<Outcome>;
 
     /// Drops what is still queued of the plan `generation`: what it moved stays, and cools as it would.
     fn stop(&mut self, generation: Generation, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome>;

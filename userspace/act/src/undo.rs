@@ -157,11 +157,18 @@ impl UndoLog {
         self.holds.start_group(group, bytes, now_ns, hold_ns);
     }
 
-    /// Takes what a generation moved out of the log, last moved first, and holds its groups for `hold_ns`: they are not to be tried
-    /// again so soon.
-    pub fn take_and_hold(&mut self, generation: Generation, now_ns: u64, hold_ns: u64) -> Vec<UndoEntry> {
-        let mut taken: Vec<_> = self.entries.iter().filter(|entry| entry.generation == generation).copied().collect();
-        self.entries.retain(|entry| entry.generation != generation);
+    /// Takes what a generation moved of the processes that are meant out of the log, last moved first, and holds its groups for
+    /// `hold_ns`: they are not to be tried again so soon.
+    pub fn take_and_hold(
+        &mut self,
+        generation: Generation,
+        is_meant: impl Fn(ProcessId) -> bool,
+        now_ns: u64,
+        hold_ns: u64,
+    ) -> Vec<UndoEntry> {
+        let is_taken = |entry: &UndoEntry| entry.generation == generation && is_meant(entry.group.process);
+        let mut taken: Vec<_> = self.entries.iter().filter(|entry| is_taken(entry)).copied().collect();
+        self.entries.retain(|entry| !is_taken(entry));
         taken.reverse();
         for entry in &taken {
             let bytes = entry.pages.span().end.saturating_sub(entry.group.start);
@@ -222,7 +229,7 @@ mod tests {
         for at in [0, 1, 2, 511, 512, 513, 514] {
             log.record(Generation(1), GROUP, page(at, at as u32 % 3), NodeId(1));
         }
-        let taken = log.take_and_hold(Generation(1), 0, 1);
+        let taken = log.take_and_hold(Generation(1), |_| true, 0, 1);
         let expected = [(1, vec![514]), (0, vec![513]), (2, vec![512]), (2, vec![2]), (1, vec![1, 511]), (0, vec![0])];
         let found: Vec<_> = taken.iter().map(pages_of).collect();
         assert_eq!(found, expected, "last moved first");
@@ -267,7 +274,7 @@ mod tests {
             log.record(Generation(generation), GROUP, page(0, 0), NodeId(1));
         }
         assert_eq!((log.len(), log.dropped()), (2, 1));
-        assert!(log.take_and_hold(Generation(1), 0, 1).is_empty());
+        assert!(log.take_and_hold(Generation(1), |_| true, 0, 1).is_empty());
         log.forget_before(Generation(3));
         assert_eq!(log.len(), 1);
     }
@@ -280,10 +287,10 @@ mod tests {
             log.record(Generation(generation), GROUP, page(0, 0), NodeId(1));
             log.record(Generation(generation), other, page(0, 0), NodeId(1));
         }
-        log.take_and_hold(Generation(1), 0, 100);
+        log.take_and_hold(Generation(1), |_| true, 0, 100);
         log.forget(|process| process == GROUP.process);
         assert_eq!([GROUP, other].map(|group| log.is_held(group, PAGE_BYTES, 50)), [false, true]);
-        let left: Vec<_> = log.take_and_hold(Generation(2), 0, 1).iter().map(|entry| entry.group).collect();
+        let left: Vec<_> = log.take_and_hold(Generation(2), |_| true, 0, 1).iter().map(|entry| entry.group).collect();
         assert_eq!(left, [other]);
     }
 
@@ -291,7 +298,7 @@ mod tests {
     fn an_undone_group_is_held_until_its_time() {
         let mut log = UndoLog::new(2);
         log.record(Generation(1), GROUP, page(1, 0), NodeId(1));
-        log.take_and_hold(Generation(1), 100, 50);
+        log.take_and_hold(Generation(1), |_| true, 100, 50);
         assert!(log.is_held(GROUP, PAGE_BYTES, 149));
         assert!(!log.is_held(GROUP, PAGE_BYTES, 150));
         let behind = GroupId { start: 2 * PAGE_BYTES, ..GROUP };

@@ -12,6 +12,7 @@ mod cost;
 mod leases;
 mod managed;
 mod pace;
+mod parts;
 mod patience;
 mod reasons;
 mod record;

@@ -126,6 +126,8 @@ pub struct PlanResult {
     pub verdict: PlanVerdict,
     /// Why it was superseded, if it was.
     pub superseded_by: Option<Superseding>,
+    /// Processes of which what it changed was taken back though the rest stayed.
+    pub undone_of: Vec<u32>,
 }
 
 /// What a policy said of what it is doing, from then on.
@@ -225,6 +227,13 @@ impl Report {
             (result.verdict, result.after) = (verdict, after);
             let saved_ns = result.before.zip(after).map(|(before, after)| before.latency_ns - after.latency_ns);
             result.measured_gain_ns_per_s = saved_ns.map(|ns| ns * result.waited_share * accesses_per_s);
+        }
+    }
+
+    /// What the plan of this generation changed of these processes was taken back.
+    pub fn undo_parts(&mut self, generation: u64, processes: Vec<u32>) {
+        if let Some(result) = self.plan(generation) {
+            result.undone_of.extend(processes);
         }
     }
 

@@ -160,6 +160,7 @@ fn plan(result: &PlanResult) -> PlanView {
         remote_after: remote_share(result.after),
         verdict: result.verdict.name().to_owned(),
         superseded_because: result.superseded_by.map_or("", Superseding::in_words).to_owned(),
+        undone_of: result.undone_of.iter().map(|&process| process.into()).collect(),
     }
 }
 

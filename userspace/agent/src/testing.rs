@@ -28,6 +28,7 @@ pub fn plan_result(generation: u64, verdict: PlanVerdict) -> PlanResult {
         after: None,
         verdict,
         superseded_by: None,
+        undone_of: Vec::new(),
     }
 }
 

@@ -15,19 +15,26 @@
 //!
 //! The latency is [`tandem_policies::stall::latency_ns`]. Where it rose, that may be the plan's doing, or the program does something
 //! else by now. So what it would be without the plan, for what the program does now, must be lower too
-//! ([`tandem_policies::stall::latency_without_ns`]): else there is nothing to be had from undoing it. Both must be so beyond what
-//! chance makes of samples ([`tandem_policies::stall::latency_error_ns`]).
+//! ([`tandem_policies::stall::localities_without`]): else there is nothing to be had from undoing it. Both must be so beyond what
+//! chance makes of samples ([`tandem_policies::stall::latency_errors_ns`]).
+//!
+//! So is what the plan changed of each process ([`crate::parts`]), which goes back alone where the others are better off. From then on,
+//! and once a process turned to other memory, the plan is judged by its parts only.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use tandem_act::Generation;
-use tandem_policies::model::{GroupId, NodeIndex, Snapshot, ThreadId};
+use tandem_policies::model::{GroupId, NodeIndex, ProcessId, Snapshot, ThreadId};
 use tandem_policies::stall::{
-    Changed, Locality, accesses_per_s, latency_error_ns, latency_without_ns, locality, locality_once_moved,
+    Changed, Locality, accesses_per_s, latency_errors_ns, localities, localities_once_moved, localities_without,
 };
 use tandem_sense::AffinityConfig;
 use tandem_view::Superseding;
 
+use crate::parts::{Parts, SeenPart};
+
 /// Rise of the latency that is still taken for noise, however many samples there are; and standard errors that are.
-const NOISE: f64 = 0.02;
+pub const NOISE: f64 = 0.02;
 const ERRORS: f64 = 2.0;
 /// Intervals between the end of the last move, or the plan, and a verdict: the first holds moves itself.
 const SETTLE_INTERVALS: u32 = 2;
@@ -52,6 +59,10 @@ pub struct Trial {
     pub held: Vec<ThreadId>,
     /// Whether it stays whatever it brings: its policy tries things out ([`tandem_policies::registry::Policy::explores`]).
     explores: bool,
+    /// What it changed of each process.
+    parts: Parts,
+    /// Whether nothing of it has gone back or is not to be judged any more.
+    is_whole: bool,
     intervals: u32,
     settled_intervals: u32,
 }
@@ -86,7 +97,7 @@ impl Moves {
 }
 
 /// What accesses are like some time after a plan.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// Now.
     pub after: Option<Locality>,
@@ -98,23 +109,31 @@ pub struct Seen {
     pub without_ns: Option<f64>,
     /// Standard error of both.
     pub error_ns: f64,
+    /// The same of the processes of which it changed something.
+    pub parts: BTreeMap<ProcessId, SeenPart>,
 }
 
 impl Seen {
-    /// What a snapshot tells of a plan that changed something, with groups still on their way.
-    pub fn of(snapshot: &Snapshot, changed: &Changed, on_their_way: &[(GroupId, NodeIndex)]) -> Self {
+    /// What a snapshot tells of a plan with these parts that changed something, with groups still on their way.
+    pub fn of(snapshot: &Snapshot, changed: &Changed, parts: &Parts, on_their_way: &[(GroupId, NodeIndex)]) -> Self {
+        let now = localities(snapshot);
+        let once_moved =
+            if on_their_way.is_empty() { now.clone() } else { localities_once_moved(snapshot, on_their_way) };
+        let without = localities_without(snapshot, changed);
+        let errors_ns = latency_errors_ns(snapshot);
         Self {
-            after: locality(snapshot),
+            after: now.all,
             accesses_per_s: accesses_per_s(snapshot),
-            once_moved_ns: locality_once_moved(snapshot, on_their_way).map(|then| then.latency_ns),
-            without_ns: latency_without_ns(snapshot, changed),
-            error_ns: latency_error_ns(snapshot),
+            once_moved_ns: once_moved.all.map(|then| then.latency_ns),
+            without_ns: without.all.map(|without| without.latency_ns),
+            error_ns: errors_ns.all.unwrap_or(0.0),
+            parts: parts.seen(snapshot, changed, [&once_moved, &without], &errors_ns),
         }
     }
 }
 
 /// What is to be done about a watched plan.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     /// Too early to say.
     Wait,
@@ -128,6 +147,8 @@ pub enum Verdict {
         /// Latency now, or once all had moved.
         after_ns: f64,
     },
+    /// What it changed of these processes goes; the rest goes on as it is.
+    UndoParts(BTreeSet<ProcessId>),
     /// Nothing is said of it: before and after are of different phases, or it was not carried out. What is still on its way need
     /// not go there any more.
     Superseded(Superseding),
@@ -143,7 +164,58 @@ impl Trial {
         explores: bool,
     ) -> Self {
         let (accepted_ns, held, [intervals, settled_intervals]) = (None, Vec::new(), [0; 2]);
-        Self { generation, since_ns, before_ns, accepted_ns, changed, held, explores, intervals, settled_intervals }
+        let (parts, is_whole) = (Parts::default(), true);
+        Self {
+            generation,
+            since_ns,
+            before_ns,
+            accepted_ns,
+            changed,
+            held,
+            explores,
+            parts,
+            is_whole,
+            intervals,
+            settled_intervals,
+        }
+    }
+
+    /// The same with what it changed of each process.
+    pub fn in_parts(self, parts: Parts) -> Self {
+        Self { parts, ..self }
+    }
+
+    /// What a snapshot tells of it, with groups still on their way.
+    pub fn seen(&self, snapshot: &Snapshot, on_their_way: &[(GroupId, NodeIndex)]) -> Seen {
+        Seen::of(snapshot, &self.changed, &self.parts, on_their_way)
+    }
+
+    /// Takes what it changed of these processes out of it, with the threads of theirs that it holds.
+    pub fn take_parts(&mut self, processes: &BTreeSet<ProcessId>) -> (Changed, Vec<ThreadId>) {
+        let [theirs, (changed, held)] = self.parts.split(&self.changed, &self.held, processes);
+        (self.changed, self.held) = (changed, held);
+        self.parts.leave(processes);
+        self.is_whole = false;
+        theirs
+    }
+
+    /// Whether nothing of it is left to be judged.
+    pub fn is_done(&self) -> bool {
+        !self.is_whole && self.parts.is_empty()
+    }
+
+    /// These processes are gone.
+    pub fn forget(&mut self, gone: &BTreeSet<ProcessId>) {
+        self.changed.groups.retain(|group, _| !gone.contains(&group.process));
+        self.parts.leave(gone);
+    }
+
+    /// These processes turned to other memory: what became of their parts cannot be told, nor of the whole.
+    pub fn leave(&mut self, turned: &BTreeSet<ProcessId>) {
+        if !turned.is_empty() {
+            self.parts.leave(turned);
+            self.is_whole = false;
+        }
     }
 
     /// The same for a plan that keeps these threads where they were, which nothing kept there before.
@@ -157,10 +229,11 @@ impl Trial {
         Self { accepted_ns: expected_ns.filter(|_| gain_ns_per_s.is_some_and(|gain| gain > 0.0)), ..self }
     }
 
-    /// One interval later: how far its `moves` are, and whether the program is in a `new_phase`. Without a signal before or after,
+    /// One interval later: how far its `moves` are, and which processes `turned` to other memory. Without a signal before or after,
     /// nothing speaks against the plan. What is still on its way after a final verdict is the caller's to stop.
-    pub fn judge(&mut self, moves: Moves, new_phase: bool, seen: Seen) -> Verdict {
-        if new_phase {
+    pub fn judge(&mut self, moves: Moves, turned: &BTreeSet<ProcessId>, seen: &Seen) -> Verdict {
+        self.leave(turned);
+        if self.is_done() {
             return Verdict::Superseded(Superseding::Turned);
         }
         let go_on = matches!(moves, Moves::UnderWay | Moves::Overdue);
@@ -172,8 +245,8 @@ impl Trial {
         let is_settled = self.settled_intervals >= SETTLE_INTERVALS;
         let now_ns = seen.after.map(|after| after.latency_ns);
         let after_ns = if go_on { seen.once_moved_ns } else { now_ns };
-        match after_ns.filter(|&after_ns| self.made_worse(after_ns, &seen)) {
-            Some(after_ns) if is_settled || go_on => Verdict::Undo { after_ns },
+        match self.undoing(after_ns, seen) {
+            Some(undo) if is_settled || go_on => undo,
             // Neither was carried out, so they say nothing of what plans bring.
             _ if moves == Moves::Overdue => Verdict::Superseded(Superseding::TookLong),
             _ if is_settled && moves == Moves::HeldUp => Verdict::Superseded(Superseding::MemoryPressure),
@@ -183,11 +256,20 @@ impl Trial {
     }
 
     /// The verdict on a plan that was kept, from what is known of accesses by now: mostly what was seen under it.
-    pub fn judge_again(&self, seen: Seen) -> Verdict {
+    pub fn judge_again(&self, seen: &Seen) -> Verdict {
         let after_ns = seen.after.map(|after| after.latency_ns);
-        match after_ns.filter(|&after_ns| self.made_worse(after_ns, &seen)) {
-            Some(after_ns) => Verdict::Undo { after_ns },
-            None => Verdict::Keep { after_ns },
+        self.undoing(after_ns, seen).unwrap_or(Verdict::Keep { after_ns })
+    }
+
+    /// What has to go, if anything has: where the whole made things worse, and parts can be told to have done so that may go back
+    /// alone, these.
+    fn undoing(&self, after_ns: Option<f64>, seen: &Seen) -> Option<Verdict> {
+        let whole = after_ns.filter(|&after_ns| self.is_whole && self.made_worse(after_ns, seen));
+        let worse = if self.explores { BTreeSet::new() } else { self.parts.worse(&seen.parts) };
+        match whole {
+            Some(after_ns) if worse.is_empty() || self.parts.are(&worse) => Some(Verdict::Undo { after_ns }),
+            _ if worse.is_empty() => None,
+            _ => Some(Verdict::UndoParts(worse)),
         }
     }
 
@@ -226,16 +308,25 @@ mod tests {
         judge(watched(before_ns), after_ns, before_ns)
     }
 
+    /// No process turned to other memory; one did.
+    fn none() -> BTreeSet<ProcessId> {
+        BTreeSet::new()
+    }
+
+    fn turned() -> BTreeSet<ProcessId> {
+        [ProcessId(1)].into()
+    }
+
     fn after(latency_ns: Option<f64>) -> Option<Locality> {
         latency_ns.map(|latency_ns| Locality { latency_ns, remote_share: 0.0 })
     }
 
     fn judge(mut trial: Trial, after_ns: Option<f64>, without_ns: Option<f64>) -> Verdict {
         let (bad, good) = (seen(Some(1e9), Some(1.0)), seen(Some(1.0), Some(1.0)));
-        assert_eq!(trial.judge(Moves::UnderWay, false, bad), Verdict::Wait, "the interval of the plan");
-        assert_eq!(trial.judge(Moves::UnderWay, false, good), Verdict::Wait, "while moves are under way");
-        assert_eq!(trial.judge(Moves::Over, false, bad), Verdict::Wait, "the interval of the last moves");
-        trial.judge(Moves::Over, false, Seen { error_ns: 1.0, ..seen(after_ns, without_ns) })
+        assert_eq!(trial.judge(Moves::UnderWay, &none(), &bad), Verdict::Wait, "the interval of the plan");
+        assert_eq!(trial.judge(Moves::UnderWay, &none(), &good), Verdict::Wait, "while moves are under way");
+        assert_eq!(trial.judge(Moves::Over, &none(), &bad), Verdict::Wait, "the interval of the last moves");
+        trial.judge(Moves::Over, &none(), &Seen { error_ns: 1.0, ..seen(after_ns, without_ns) })
     }
 
     /// Certain, and the same once all has moved.
@@ -305,9 +396,9 @@ mod tests {
     fn a_plan_that_was_kept_is_judged_again_by_what_was_seen_under_it() {
         let trial = Trial { since_ns: 7, ..watched(Some(100.0)) };
         assert!(!trial.is_known(7 + KNOWN_NS - 1) && trial.is_known(7 + KNOWN_NS));
-        assert_eq!(trial.judge_again(seen(Some(90.0), Some(100.0))), Verdict::Keep { after_ns: Some(90.0) });
-        assert_eq!(trial.judge_again(seen(Some(110.0), Some(100.0))), Verdict::Undo { after_ns: 110.0 });
-        assert_eq!(trial.judge_again(seen(Some(110.0), Some(110.0))), Verdict::Keep { after_ns: Some(110.0) });
+        assert_eq!(trial.judge_again(&seen(Some(90.0), Some(100.0))), Verdict::Keep { after_ns: Some(90.0) });
+        assert_eq!(trial.judge_again(&seen(Some(110.0), Some(100.0))), Verdict::Undo { after_ns: 110.0 });
+        assert_eq!(trial.judge_again(&seen(Some(110.0), Some(110.0))), Verdict::Keep { after_ns: Some(110.0) });
     }
 
     #[test]
@@ -315,7 +406,7 @@ mod tests {
         let worse = seen(Some(300.0), Some(100.0));
         for moves in [Moves::UnderWay, Moves::Overdue, Moves::HeldUp, Moves::Over] {
             let mut trial = watched(Some(100.0));
-            assert_eq!(trial.judge(moves, true, worse), Verdict::Superseded(Superseding::Turned));
+            assert_eq!(trial.judge(moves, &turned(), &worse), Verdict::Superseded(Superseding::Turned));
         }
     }
 
@@ -324,10 +415,10 @@ mod tests {
         let trial = || watched(Some(100.0));
         let half_way = |once_moved_ns| Seen { once_moved_ns: Some(once_moved_ns), ..seen(Some(150.0), Some(100.0)) };
         let (mut worse, mut better) = (trial(), trial());
-        assert_eq!(worse.judge(Moves::UnderWay, false, half_way(130.0)), Verdict::Wait);
-        assert_eq!(worse.judge(Moves::UnderWay, false, half_way(130.0)), Verdict::Undo { after_ns: 130.0 });
+        assert_eq!(worse.judge(Moves::UnderWay, &none(), &half_way(130.0)), Verdict::Wait);
+        assert_eq!(worse.judge(Moves::UnderWay, &none(), &half_way(130.0)), Verdict::Undo { after_ns: 130.0 });
         for _ in 0..10 {
-            let verdict = better.judge(Moves::UnderWay, false, half_way(80.0));
+            let verdict = better.judge(Moves::UnderWay, &none(), &half_way(80.0));
             assert_eq!(verdict, Verdict::Wait, "threads went ahead of their pages");
         }
     }
@@ -337,8 +428,8 @@ mod tests {
         let half_way = |once_moved_ns| Seen { once_moved_ns: Some(once_moved_ns), ..seen(Some(150.0), Some(100.0)) };
         let judged = |once_moved_ns| {
             let mut trial = watched(Some(100.0));
-            assert_eq!(trial.judge(Moves::UnderWay, false, half_way(once_moved_ns)), Verdict::Wait);
-            trial.judge(Moves::Overdue, false, half_way(once_moved_ns))
+            assert_eq!(trial.judge(Moves::UnderWay, &none(), &half_way(once_moved_ns)), Verdict::Wait);
+            trial.judge(Moves::Overdue, &none(), &half_way(once_moved_ns))
         };
         assert_eq!(judged(80.0), Verdict::Superseded(Superseding::TookLong));
         assert_eq!(judged(130.0), Verdict::Undo { after_ns: 130.0 });
@@ -348,8 +439,8 @@ mod tests {
     fn what_pressure_holds_up_does_not_hold_up_the_verdict() {
         let judged = |after_ns| {
             let mut trial = watched(Some(100.0));
-            assert_eq!(trial.judge(Moves::HeldUp, false, seen(Some(after_ns), Some(100.0))), Verdict::Wait);
-            trial.judge(Moves::HeldUp, false, seen(Some(after_ns), Some(100.0)))
+            assert_eq!(trial.judge(Moves::HeldUp, &none(), &seen(Some(after_ns), Some(100.0))), Verdict::Wait);
+            trial.judge(Moves::HeldUp, &none(), &seen(Some(after_ns), Some(100.0)))
         };
         assert_eq!(
             judged(90.0),
@@ -357,6 +448,61 @@ mod tests {
             "nor does it count as one that brought what it did"
         );
         assert_eq!(judged(120.0), Verdict::Undo { after_ns: 120.0 });
+    }
+
+    /// A plan for processes 1 and 2, the latency of which was 100 ns each.
+    fn in_two_parts() -> Trial {
+        let latencies = [(ProcessId(1), 100.0), (ProcessId(2), 100.0)];
+        watched(Some(100.0)).in_parts(Parts::accepting(latencies.into()))
+    }
+
+    /// What is seen of it once it is settled, with these latencies of all and of each process that finds room.
+    fn judged_in_parts(trial: &mut Trial, all_ns: f64, parts: [(f64, bool); 2]) -> Verdict {
+        let part = |(after_ns, finds_room)| SeenPart { after_ns, without_ns: 100.0, error_ns: 1.0, finds_room };
+        let parts = [(ProcessId(1), part(parts[0])), (ProcessId(2), part(parts[1]))].into();
+        let seen = Seen { parts, ..seen(Some(all_ns), Some(100.0)) };
+        trial.judge(Moves::Over, &none(), &seen);
+        trial.judge(Moves::Over, &none(), &seen)
+    }
+
+    #[test]
+    fn what_slowed_one_process_down_goes_alone_whether_all_is_better_or_worse() {
+        let slow = || Verdict::UndoParts([ProcessId(2)].into());
+        assert_eq!(judged_in_parts(&mut in_two_parts(), 90.0, [(60.0, true), (120.0, true)]), slow());
+        assert_eq!(judged_in_parts(&mut in_two_parts(), 110.0, [(60.0, true), (160.0, true)]), slow());
+        let both = judged_in_parts(&mut in_two_parts(), 110.0, [(110.0, true), (110.0, true)]);
+        assert_eq!(both, Verdict::Undo { after_ns: 110.0 });
+        let within_error = judged_in_parts(&mut in_two_parts(), 90.0, [(60.0, true), (103.0, true)]);
+        assert_eq!(within_error, Verdict::Keep { after_ns: Some(90.0) }, "chance explains it");
+    }
+
+    #[test]
+    fn what_finds_no_room_where_it_was_stays_or_goes_with_all() {
+        let crowded = [(60.0, true), (160.0, false)];
+        assert_eq!(judged_in_parts(&mut in_two_parts(), 90.0, crowded), Verdict::Keep { after_ns: Some(90.0) });
+        assert_eq!(judged_in_parts(&mut in_two_parts(), 110.0, crowded), Verdict::Undo { after_ns: 110.0 });
+    }
+
+    #[test]
+    fn what_is_left_of_a_plan_is_judged_by_its_parts_alone() {
+        let mut trial = in_two_parts();
+        trial.take_parts(&[ProcessId(2)].into());
+        assert!(!trial.is_done());
+        let worse = [(60.0, true), (300.0, true)];
+        assert_eq!(judged_in_parts(&mut trial, 200.0, worse), Verdict::Keep { after_ns: Some(200.0) });
+        trial.take_parts(&[ProcessId(1)].into());
+        assert!(trial.is_done());
+    }
+
+    #[test]
+    fn a_process_that_turned_leaves_and_the_others_are_judged() {
+        let mut trial = in_two_parts();
+        trial.leave(&turned());
+        let verdict = judged_in_parts(&mut trial, 200.0, [(300.0, true), (120.0, true)]);
+        assert_eq!(verdict, Verdict::UndoParts([ProcessId(2)].into()));
+        trial.leave(&[ProcessId(2)].into());
+        let seen = seen(Some(90.0), Some(100.0));
+        assert_eq!(trial.judge(Moves::Over, &none(), &seen), Verdict::Superseded(Superseding::Turned));
     }
 
     #[test]

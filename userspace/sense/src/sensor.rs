@@ -129,8 +129,7 @@ pub struct Sensor {
     performance: PerformanceMemory,
     busy: NodeBusy,
     watch: Watch,
-    /// See [`Sensor::threads_turned`]; and when each thread did last.
-    turned: usize,
+    /// When each thread last turned to memory on other nodes: what it did before is forgotten.
     turned_ns: BTreeMap<ThreadId, u64>,
     /// Since when threads are known by the looks that told of their turn.
     known_ns: BTreeMap<ThreadId, u64>,
@@ -179,7 +178,6 @@ impl Sensor {
             performance: PerformanceMemory::default(),
             busy,
             watch: Watch::default(),
-            turned: 0,
             turned_ns: BTreeMap::new(),
             known_ns: BTreeMap::new(),
             hardly_seen: BTreeSet::new(),
@@ -274,11 +272,6 @@ impl Sensor {
     pub fn group_bytes(&self) -> usize {
         let frames = self.frames.as_ref().map_or(0, FrameTable::bytes);
         self.table.bytes() + self.known_homes.bytes() + frames
-    }
-
-    /// Threads that turned to memory on other nodes in the interval of the last snapshot, which forgot what they did before.
-    pub fn threads_turned(&self) -> usize {
-        self.turned
     }
 
     /// What happened to the accesses afterwards.

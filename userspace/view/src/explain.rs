@@ -172,7 +172,12 @@ fn plan_in_words(plan: &PlanView) -> String {
         }
         (verdict, ..) => format!("what it brought could not be measured, and it was {verdict}"),
     };
-    format!("That plan ({many}) {predicted}{saved}; {measured}.")
+    let pids = plan.undone_of.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+    let alone = match pids.as_str() {
+        "" => String::new(),
+        pids => format!(" Of these processes it was taken back alone, as it slowed them down: {pids}."),
+    };
+    format!("That plan ({many}) {predicted}{saved}; {measured}.{alone}")
 }
 
 /// A reason as the end of a sentence.
@@ -274,6 +279,10 @@ mod tests {
         let plan = "That plan (3 moves) should save 0.500 s of stall per second and saved 0.420 s; an access took 200 ns before and \
                     150 ns after (-25 %), where 140 ns were expected, and it was kept.";
         assert!(text.ends_with(plan), "{text}");
+        status.plans[0].undone_of = vec![17, 18];
+        let alone = "and it was kept. Of these processes it was taken back alone, as it slowed them down: 17, 18.";
+        assert!(said(&status, &moved).ends_with(alone));
+        status.plans[0].undone_of.clear();
         status.plans[0].verdict = "undone".to_owned();
         status.plans[0].measured_gain_ns_per_s = Maybe(Some(-1e8));
         let undone = said(&status, &moved);

@@ -342,4 +342,6 @@ pub struct PlanView {
     pub verdict: String,
     #[stat(desc = "why it was superseded; empty if it was not")]
     pub superseded_because: String,
+    #[stat(desc = "ids of processes of which what it changed was taken back alone, as it slowed them down")]
+    pub undone_of: Vec<u64>,
 }

@@ -249,6 +249,16 @@ fn a_plan_that_is_undone_while_pages_go_takes_back_what_went() {
 }
 
 #[test]
+fn what_is_undone_of_another_process_leaves_this_one_alone() {
+    let (kernel, mut cooldowns) = (kernel(), Cooldowns::new(16));
+    let mut mover = mover(&kernel);
+    mover.enqueue(wanted(), 0, &cooldowns).unwrap();
+    assert!(mover.run(0, &mut cooldowns).is_empty());
+    let mut stopped = |meant| mover.undo_of(Generation(1), &|process| process == meant, 1, 10).len();
+    assert_eq!([stopped(ProcessId(PROCESS.0 + 1)), stopped(PROCESS)], [0, 1]);
+}
+
+#[test]
 fn what_a_stopped_plan_or_a_cancelled_move_has_moved_stays_and_rests() {
     type Halt = fn(&mut KernelMover<Shared, Shared>, &mut Cooldowns) -> Vec<Outcome>;
     let stop: Halt = |mover, cooldowns| mover.stop(Generation(1), 1, cooldowns);

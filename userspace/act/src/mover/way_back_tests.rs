@@ -52,6 +52,22 @@ fn pages_that_find_no_room_on_their_way_back_go_once_there_is_some() {
 }
 
 #[test]
+fn what_is_undone_of_one_process_leaves_what_the_plan_moved_and_moves_of_others() {
+    let (mut mover, mut cooldowns) = mover(resident(8, 0));
+    mover.enqueue(wanted(0, 2, 1, 7), 0, &cooldowns).unwrap();
+    mover.run(0, &mut cooldowns);
+    let other = GroupId { process: ProcessId(99), ..wanted(4, 2, 1, 7).group };
+    mover.enqueue(PageMove { group: other, ..wanted(4, 2, 1, 7) }, 0, &cooldowns).unwrap();
+    assert_eq!(mover.undo_of(Generation(7), &|process| process == ProcessId(98), 1, S), []);
+    assert!(!mover.is_returning() && !mover.is_held(other, PAGE_BYTES, 1), "nothing is meant");
+    let stopped = mover.undo_of(Generation(7), &|process| process == other.process, 1, S);
+    assert_eq!(stopped.iter().map(|one| (one.group, one.ended)).collect::<Vec<_>>(), [(other, Ended::Cancelled)]);
+    assert!(mover.is_held(other, PAGE_BYTES, 1) && !mover.is_returning());
+    mover.undo_of(Generation(7), &|process| process != other.process, 1, S);
+    assert_eq!(mover.run(1, &mut cooldowns)[0].moved_pages, 2);
+}
+
+#[test]
 fn what_waits_for_room_on_one_node_keeps_nothing_from_going_back_to_others() {
     let (mut script, pages) = (resident(8, 0), (0..8).map(|page| page * PAGE_BYTES));
     pages.skip(1).step_by(2).for_each(|address| script.pages.extend([(address, 2)]));

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tandem_act::{Generation, PageMove, Refused};
 use tandem_policies::decider::PolicyChoice;
 use tandem_policies::model::{Action, GroupId, Move, NodeIndex, PerNode, Plan, Snapshot, ThreadId};
-use tandem_policies::stall::{Changed, locality, locality_expected, waited};
+use tandem_policies::stall::{Changed, localities, localities_expected, waited};
 use tandem_sense::monotonic_ns;
 use tandem_trace::Decision;
 use tandem_view::PlanVerdict;
@@ -14,6 +14,7 @@ use tracing::{debug, info, warn};
 
 use super::Agent;
 use crate::leases::{Lease, leases};
+use crate::parts::Parts;
 use crate::report::{PlanResult, Report, ThreadMove};
 use crate::talk;
 use crate::verify::Trial;
@@ -46,11 +47,11 @@ impl Agent {
         self.mover.forget_before(generation);
         // What is expected is what was begun.
         let begun = without_pages_but(plan, &queued);
-        let before = locality(snapshot);
-        let before_ns = before.map(|before| before.latency_ns);
+        let before = localities(snapshot);
+        let before_ns = before.all.map(|before| before.latency_ns);
         let gains_ns_per_s: Option<f64> = begun.moves.iter().map(|planned| planned.gain_ns_per_s).sum();
         let waited = waited(snapshot);
-        let expected = locality_expected(snapshot, &begun);
+        let expected = localities_expected(snapshot, &begun);
         report.plans.push(PlanResult {
             time_ns: now_ns,
             generation: generation.0,
@@ -58,15 +59,17 @@ impl Agent {
             predicted_gain_ns_per_s: gains_ns_per_s.map(|gains| (gains * waited.share).min(waited.ns_per_s)),
             measured_gain_ns_per_s: None,
             waited_share: waited.share,
-            before,
-            expected,
+            before: before.all,
+            expected: expected.all,
             after: None,
             verdict: PlanVerdict::Trial,
             superseded_by: None,
+            undone_of: Vec::new(),
         });
         let changed = Changed { threads: moved, groups: places_of_moved(snapshot, &begun) };
-        let expected_ns = expected.map(|expected| expected.latency_ns);
-        let trial = Trial::new(generation, now_ns, before_ns, changed, of.explores()).holding(held);
+        let expected_ns = expected.all.map(|expected| expected.latency_ns);
+        let parts = Parts::of(snapshot, (&changed, &held), &before, &expected);
+        let trial = Trial::new(generation, now_ns, before_ns, changed, of.explores()).holding(held).in_parts(parts);
         self.trial = Some(trial.expecting(expected_ns, gains_ns_per_s.filter(|_| of.weighs_cpus())));
         Some(generation.0)
     }

@@ -4,13 +4,14 @@
 //! Prints a table of docs/policies-speed.md: `cargo test --release -p tandem-agent grows -- --nocapture`
 
 use tandem_policies::model::{Action, GroupId, Move, NodeIndex};
-use tandem_policies::stall::{Changed, locality_expected};
+use tandem_policies::stall::{Changed, localities, localities_expected};
 use tandem_view::Board;
 
 use super::acting::places_of_moved;
 use super::many_groups::ManyGroups;
 use super::*;
 use crate::leases::leases;
+use crate::parts::Parts;
 use crate::status::{UnderWay, status};
 use crate::verify::Seen;
 
@@ -38,11 +39,13 @@ fn interval_ms(threads: u32, groups: u64) -> [f64; 4] {
         let sensed_ms = cpu_ms();
         let decision = Decision::new(1, decider.decide(&snapshot, 1, STEPS));
         let plan = decision.plan().expect("it can be decided");
-        assert!(locality_expected(&snapshot, plan).is_some());
+        let expected = localities_expected(&snapshot, plan);
         let decided_ms = cpu_ms();
         let changed = Changed { threads: Vec::new(), groups: places_of_moved(&snapshot, plan) };
         let on_their_way: Vec<_> = plan.moves.iter().filter_map(destination).collect();
-        assert!(Seen::of(&snapshot, &changed, &on_their_way).once_moved_ns.is_some());
+        let parts = Parts::of(&snapshot, (&changed, &[]), &localities(&snapshot), &expected);
+        let seen = Seen::of(&snapshot, &changed, &parts, &on_their_way);
+        assert!(seen.once_moved_ns.is_some() && !seen.parts.is_empty());
         let verified_ms = cpu_ms();
         assert!(!leases(&snapshot, plan).is_empty());
         board.publish(status(&crate::testing::config(), &snapshot, &Report::default(), UnderWay::default()));

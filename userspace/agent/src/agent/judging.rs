@@ -4,47 +4,43 @@
 use std::collections::BTreeSet;
 
 use tandem_act::{Generation, Outcome, PageMover};
-use tandem_policies::model::{GroupId, NodeIndex, ProcessId, Snapshot};
-use tandem_policies::phases;
+use tandem_policies::model::{GroupId, NodeIndex, ProcessId, Snapshot, ThreadId};
+use tandem_policies::stall::Changed;
 use tandem_sense::monotonic_ns;
 use tandem_view::{PlanVerdict, Superseding};
 use tracing::warn;
 
 use super::{Agent, HOLD_COOLDOWNS};
-use crate::leases::busy;
+use crate::parts;
 use crate::reasons::UNDONE;
 use crate::report::{Report, ThreadMove};
 use crate::verify::{LONGEST_NS, Moves, Seen, Trial, Verdict};
 
 impl Agent {
-    /// Looks at the plan under trial, or once more at one that was kept, and undoes it if it made things worse; returns whether it
-    /// did.
+    /// Looks at the plan under trial, or once more at one that was kept, and undoes what of it made things worse; returns whether
+    /// anything did.
     pub(super) fn verify(&mut self, snapshot: &Snapshot, report: &mut Report) -> bool {
-        let new_phase =
-            self.pace.is_quick() && phases::threads_turned(self.sensor.threads_turned(), busy(snapshot).count());
-        let Some(trial) = &mut self.trial else { return self.verify_again(snapshot, new_phase, report) };
+        let turned = if self.pace.is_quick() { parts::turned(snapshot) } else { BTreeSet::new() };
+        let Some(mut trial) = self.trial.take() else { return self.verify_again(snapshot, &turned, report) };
         let on_their_way = on_their_way(self.mover.as_ref(), trial.generation, snapshot);
         let since_plan_ns = monotonic_ns().saturating_sub(trial.since_ns);
         let moves = Moves::of(on_their_way.len(), self.mover.is_paused(), since_plan_ns);
-        let seen = Seen::of(snapshot, &trial.changed, &on_their_way);
-        let verdict = trial.judge(moves, new_phase, seen);
-        if verdict == Verdict::Wait {
-            return false;
+        let seen = trial.seen(snapshot, &on_their_way);
+        let verdict = trial.judge(moves, &turned, &seen);
+        let undone = self.end_trial(&mut trial, &verdict, &seen, report);
+        match verdict {
+            Verdict::Undo { .. } => {}
+            Verdict::Wait => self.trial = Some(trial),
+            Verdict::UndoParts(_) => self.trial = Some(trial).filter(|trial| !trial.is_done()),
+            Verdict::Keep { .. } if !trial.is_known(monotonic_ns()) => self.kept = Some(trial),
+            Verdict::Keep { .. } => self.mover.forget_before(Generation(trial.generation.0 + 1)),
+            Verdict::Superseded(_) => {
+                let stopped = self.mover.stop(trial.generation, monotonic_ns(), &mut self.cooldowns);
+                self.note_outcomes(stopped, report);
+                self.mover.forget_before(Generation(trial.generation.0 + 1));
+            }
         }
-        let trial = self.trial.take().expect("looked at above");
-        if self.end_trial(&trial, verdict, seen, report) {
-            return true;
-        }
-        if matches!(verdict, Verdict::Superseded(_)) {
-            let stopped = self.mover.stop(trial.generation, monotonic_ns(), &mut self.cooldowns);
-            self.note_outcomes(stopped, report);
-        }
-        if matches!(verdict, Verdict::Keep { .. }) && !trial.is_known(monotonic_ns()) {
-            self.kept = Some(trial);
-        } else {
-            self.mover.forget_before(Generation(trial.generation.0 + 1));
-        }
-        false
+        undone
     }
 
     /// What has the numbers and addresses of processes that are `gone` is not what plans moved. The one under trial is left without a
@@ -52,7 +48,7 @@ impl Agent {
     pub(super) fn leave_plans_of(&mut self, gone: &BTreeSet<ProcessId>, stopped: &[Outcome], report: &mut Report) {
         self.kept.take_if(|kept| kept.changed.groups.keys().any(|group| gone.contains(&group.process)));
         if let Some(trial) = &mut self.trial {
-            trial.changed.groups.retain(|group, _| !gone.contains(&group.process));
+            trial.forget(gone);
         }
         let was_stopped = |trial: &mut Trial| stopped.iter().any(|outcome| outcome.generation == trial.generation);
         if let Some(trial) = self.trial.take_if(was_stopped) {
@@ -67,27 +63,41 @@ impl Agent {
         self.mover.is_returning() && !self.mover.is_paused() && !is_long
     }
 
-    /// Looks once more at the plan that was kept, if there has been no other one since and enough is known by now. Where the program
-    /// went on to another phase nothing more is to be learnt of it.
-    fn verify_again(&mut self, snapshot: &Snapshot, new_phase: bool, report: &mut Report) -> bool {
-        let Some(kept) = self.kept.take_if(|kept| new_phase || kept.is_known(monotonic_ns())) else { return false };
-        let seen = Seen::of(snapshot, &kept.changed, &[]);
+    /// Looks once more at the plan that was kept, if there has been no other one since and enough is known by now. Of processes that
+    /// went on to another phase nothing more is to be learnt.
+    fn verify_again(&mut self, snapshot: &Snapshot, turned: &BTreeSet<ProcessId>, report: &mut Report) -> bool {
+        let is_ready = |kept: &mut Trial| {
+            kept.leave(turned);
+            kept.is_done() || kept.is_known(monotonic_ns())
+        };
+        let Some(mut kept) = self.kept.take_if(is_ready) else { return false };
+        let seen = kept.seen(snapshot, &[]);
         // Where nothing is known any more what was measured at first stands.
-        if !new_phase && seen.after.is_some() && self.end_trial(&kept, kept.judge_again(seen), seen, report) {
-            return true;
-        }
+        let is_judged = !kept.is_done() && seen.after.is_some();
+        let undone = is_judged && {
+            let verdict = kept.judge_again(&seen);
+            self.end_trial(&mut kept, &verdict, &seen, report)
+        };
         self.mover.forget_before(Generation(kept.generation.0 + 1));
-        false
+        undone
     }
 
-    /// Notes what became of a plan, and undoes it if that is the verdict; returns whether it is.
-    fn end_trial(&mut self, trial: &Trial, verdict: Verdict, seen: Seen, report: &mut Report) -> bool {
+    /// Notes what became of a plan, and undoes what of it is to go; returns whether anything is.
+    fn end_trial(&mut self, trial: &mut Trial, verdict: &Verdict, seen: &Seen, report: &mut Report) -> bool {
         let generation = trial.generation.0;
-        match verdict {
+        match *verdict {
             Verdict::Wait => false,
             Verdict::Superseded(by) => {
                 report.supersede(generation, by);
                 false
+            }
+            Verdict::UndoParts(ref processes) => {
+                self.undo_parts(trial, processes, report);
+                if trial.is_done() {
+                    report.end_trial(generation, PlanVerdict::Undone, seen.after, seen.accesses_per_s);
+                    self.notes.judged(trial, seen.after.map(|after| after.latency_ns), true);
+                }
+                true
             }
             Verdict::Keep { after_ns } => {
                 report.end_trial(generation, PlanVerdict::Kept, seen.after, seen.accesses_per_s);
@@ -105,11 +115,34 @@ impl Agent {
 
     fn undo(&mut self, trial: &Trial, report: &mut Report) {
         warn!(event = "undo", "the last plan did not pay: undoing it");
+        self.return_threads(trial.generation, &trial.changed, &trial.held, report);
+        let cancelled = self.mover.undo(trial.generation, self.undone_ns, self.hold_ns());
+        self.note_outcomes(cancelled, report);
+    }
+
+    fn undo_parts(&mut self, trial: &mut Trial, processes: &BTreeSet<ProcessId>, report: &mut Report) {
+        let pids: Vec<u32> = processes.iter().map(|process| process.0).collect();
+        warn!(event = "undo", "the last plan slowed {} down: undoing what it changed there", listed(&pids));
+        let (changed, held) = trial.take_parts(processes);
+        self.return_threads(trial.generation, &changed, &held, report);
+        let (is_meant, hold_ns) = (|process| processes.contains(&process), self.hold_ns());
+        let cancelled = self.mover.undo_of(trial.generation, &is_meant, self.undone_ns, hold_ns);
+        report.undo_parts(trial.generation.0, pids);
+        self.note_outcomes(cancelled, report);
+    }
+
+    /// How long what was undone is not tried again.
+    fn hold_ns(&self) -> u64 {
+        self.config.cooldown.as_nanos() as u64 * HOLD_COOLDOWNS
+    }
+
+    /// Brings threads back to where they were before a plan, from now on, and lets those go that it held.
+    fn return_threads(&mut self, plan: Generation, changed: &Changed, held: &[ThreadId], report: &mut Report) {
         let now_ns = monotonic_ns();
         self.undone_ns = now_ns;
-        let hold_ns = self.config.cooldown.as_nanos() as u64 * HOLD_COOLDOWNS;
+        let hold_ns = self.hold_ns();
         let generation = self.generation.advance();
-        for &(thread, node) in &trial.changed.threads {
+        for &(thread, node) in &changed.threads {
             let Some(now_at) = self.assignments.node_of(thread) else { continue };
             self.assignments.set(thread, node, generation);
             self.cooldowns.start_thread(thread, now_ns, hold_ns);
@@ -118,15 +151,19 @@ impl Agent {
                 thread,
                 from: self.topology.nodes[now_at].id.0,
                 to: self.topology.nodes[node].id.0,
-                generation: trial.generation.0,
+                generation: plan.0,
                 reason: UNDONE.to_owned(),
             });
         }
         // Where nothing kept them before.
-        trial.held.iter().for_each(|&thread| self.assignments.withdraw(thread, generation));
-        let cancelled = self.mover.undo(trial.generation, now_ns, hold_ns);
-        self.note_outcomes(cancelled, report);
+        held.iter().for_each(|&thread| self.assignments.withdraw(thread, generation));
     }
+}
+
+/// Processes in words.
+fn listed(pids: &[u32]) -> String {
+    let all = pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    if pids.len() == 1 { format!("process {all}") } else { format!("processes {all}") }
 }
 
 /// The groups of a plan that still have to go, with where they go.

@@ -6,7 +6,7 @@ use std::process::Command;
 use tandem_act::{Call, Contested, Cooldowns, MovePages, Mover, MoverConfig, PageMove};
 use tandem_machine::ProgramId;
 use tandem_policies::model::{NodeId, Plan};
-use tandem_policies::stall::locality_expected;
+use tandem_policies::stall::localities_expected;
 use tandem_view::Board;
 
 use super::acting::places_of_moved;
@@ -50,7 +50,7 @@ fn carry_out(snapshot: &Snapshot, plan: &Plan) -> Report {
             reasons.note(Generation(1), group, planned.reason.clone());
         }
     }
-    assert!(locality_expected(snapshot, plan).is_some());
+    assert!(localities_expected(snapshot, plan).all.is_some());
     let changed = places_of_moved(snapshot, plan);
     let mut contested = Contested::new(COOLDOWNS, SECOND_NS);
     let mut now_ns = 0;

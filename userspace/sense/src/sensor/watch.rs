@@ -250,7 +250,6 @@ impl Sensor {
             watch.hardly_seen(&told.turned, accounts.iter().map(|account| (account.id, account.process)));
         watch.begin_anew(&told);
         let turned = told.turned;
-        self.turned = turned.len();
         self.turned_ns.retain(|thread, _| all.contains_key(thread));
         self.turned_ns.extend(turned.keys().map(|&thread| (thread, now_ns)));
         let known = turned.iter().filter(|(_, turn)| turn.past_looks >= PAST_LOOKS);

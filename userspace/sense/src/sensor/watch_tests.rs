@@ -188,7 +188,7 @@ fn a_thread_that_turned_is_judged_by_its_own_turn_and_not_by_one_after_it() {
         program.look(TIDS[1], usize::from(look == 2), begin_ns + look * LOOK_NS);
     }
     let snapshot = program.snapshot(begin_ns + 3 * LOOK_NS);
-    assert_eq!(program.sensor.threads_turned(), 2);
+    assert!(snapshot.threads.iter().all(|thread| thread.turned_ns == Some(snapshot.time_ns)));
     let hardly_seen: Vec<bool> =
         snapshot.threads.iter().map(|thread| program.sensor.is_hardly_seen_since_turn(thread.id)).collect();
     assert_eq!(hardly_seen, [false, true], "one look told of the second one");
@@ -209,7 +209,8 @@ fn a_thread_that_just_began_is_not_known_by_its_turn() {
         let begin_ns = program.at_home(looks);
         (0..5).for_each(|look| program.look(TIDS[0], 1, begin_ns + look * LOOK_NS));
         let snapshot = program.snapshot(begin_ns + 5 * LOOK_NS);
-        assert_eq!((program.sensor.threads_turned(), shares_away(&snapshot)[0].is_some()), (1, is_known), "{looks}");
+        let have_turned: Vec<bool> = snapshot.threads.iter().map(|thread| thread.turned_ns.is_some()).collect();
+        assert_eq!((have_turned, shares_away(&snapshot)[0].is_some()), (vec![true, false], is_known), "{looks}");
     }
 }
 

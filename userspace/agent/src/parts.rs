@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A plan process by process.
+//!
+//! A plan that paid in all may have slowed one process down, and one that made things worse may have paid for others. So what a plan
+//! changed of each process, its part, is judged by the accesses of that process alone, against what they were like before the plan
+//! or were expected to be like after it, if that is more: a policy may have one process give way to another. A part that made
+//! things worse goes back alone, unless its threads would crowd a node that others were given instead.
+//!
+//! A process that turns to other memory leaves: what its accesses were like before says nothing any more, and nothing is said
+//! against the parts of the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tandem_policies::capacity::demands;
+use tandem_policies::model::{NodeIndex, PerNode, ProcessId, Snapshot, Thread, ThreadId};
+use tandem_policies::phases;
+use tandem_policies::stall::{ByProcess, Changed, Locality};
+
+use crate::leases::busy;
+use crate::verify::NOISE;
+
+/// Standard errors of a rise that is still taken for chance: more than of the whole plan, as there are many parts.
+const ERRORS: f64 = 3.0;
+
+/// The parts of a plan that are still judged.
+#[derive(Clone, Debug, Default)]
+pub struct Parts {
+    /// The latency that each process is accepted to have, in ns.
+    accepted_ns: BTreeMap<ProcessId, f64>,
+    /// Whose the threads are that the plan changed or holds.
+    owners: BTreeMap<ThreadId, ProcessId>,
+}
+
+/// What the accesses of one process are like some time after a plan.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SeenPart {
+    /// Latency now, or once what is still on its way is where it goes.
+    pub after_ns: f64,
+    /// Latency without the plan.
+    pub without_ns: f64,
+    /// Standard error of both.
+    pub error_ns: f64,
+    /// Whether its threads may go back without those of others.
+    pub finds_room: bool,
+}
+
+impl Parts {
+    /// Those of a plan that changed something and holds threads, with what accesses are like before it and expected to be like
+    /// after it. Processes of which nothing is known have none.
+    pub fn of(
+        snapshot: &Snapshot,
+        (changed, held): (&Changed, &[ThreadId]),
+        before: &ByProcess<Locality>,
+        expected: &ByProcess<Locality>,
+    ) -> Self {
+        let whose = |thread: &ThreadId| snapshot.thread(*thread).map(|known| (*thread, known.process));
+        let threads = changed.threads.iter().map(|(thread, _)| thread).chain(held);
+        let owners: BTreeMap<ThreadId, ProcessId> = threads.filter_map(whose).collect();
+        let moved = changed.threads.iter().filter_map(|(thread, _)| owners.get(thread).copied());
+        let processes: BTreeSet<ProcessId> = moved.chain(changed.groups.keys().map(|group| group.process)).collect();
+        let accepted_ns = |process: ProcessId| {
+            let (before, expected) = (before.of.get(&process)?, expected.of.get(&process));
+            Some((process, expected.map_or(before.latency_ns, |then| then.latency_ns.max(before.latency_ns))))
+        };
+        Self { accepted_ns: processes.into_iter().filter_map(accepted_ns).collect(), owners }
+    }
+
+    /// Of processes that are accepted to have these latencies, in ns; with no threads.
+    #[cfg(test)]
+    pub fn accepting(accepted_ns: BTreeMap<ProcessId, f64>) -> Self {
+        Self { accepted_ns, owners: BTreeMap::new() }
+    }
+
+    /// Whether none is judged any more.
+    pub fn is_empty(&self) -> bool {
+        self.accepted_ns.is_empty()
+    }
+
+    /// Those of these processes are not judged any more.
+    pub fn leave(&mut self, processes: &BTreeSet<ProcessId>) {
+        self.accepted_ns.retain(|process, _| !processes.contains(process));
+    }
+
+    /// Splits what the plan changed and the threads that it holds: what is of these processes first.
+    pub fn split(
+        &self,
+        changed: &Changed,
+        held: &[ThreadId],
+        processes: &BTreeSet<ProcessId>,
+    ) -> [(Changed, Vec<ThreadId>); 2] {
+        let is_theirs = |thread: &ThreadId| self.owners.get(thread).is_some_and(|owner| processes.contains(owner));
+        [true, false].map(|theirs| {
+            let threads = changed.threads.iter().filter(|(thread, _)| is_theirs(thread) == theirs).copied().collect();
+            let groups = changed.groups.iter().filter(|(group, _)| processes.contains(&group.process) == theirs);
+            let groups = groups.map(|(&group, pages)| (group, pages.clone())).collect();
+            (Changed { threads, groups }, held.iter().filter(|thread| is_theirs(thread) == theirs).copied().collect())
+        })
+    }
+
+    /// What a snapshot tells of each, of what accesses are like then and would be without the plan, with their errors. Without
+    /// those of which it tells nothing.
+    pub fn seen(
+        &self,
+        snapshot: &Snapshot,
+        changed: &Changed,
+        [after, without]: [&ByProcess<Locality>; 2],
+        errors_ns: &ByProcess<f64>,
+    ) -> BTreeMap<ProcessId, SeenPart> {
+        let crowds = Crowds::of(snapshot);
+        let mut back: BTreeMap<ProcessId, Vec<(ThreadId, NodeIndex)>> = BTreeMap::new();
+        for &(thread, node) in &changed.threads {
+            self.owners.get(&thread).into_iter().for_each(|owner| back.entry(*owner).or_default().push((thread, node)));
+        }
+        let seen = |&process: &ProcessId| {
+            let of = |all: &ByProcess<Locality>| all.of.get(&process).map(|its| its.latency_ns);
+            let finds_room = back.get(&process).is_none_or(|threads| crowds.have_room(threads));
+            let error_ns = *errors_ns.of.get(&process)?;
+            Some((process, SeenPart { after_ns: of(after)?, without_ns: of(without)?, error_ns, finds_room }))
+        };
+        self.accepted_ns.keys().filter_map(seen).collect()
+    }
+
+    /// The processes that are worse off than was accepted and than they would be without the plan, and find room where they were.
+    pub fn worse(&self, seen: &BTreeMap<ProcessId, SeenPart>) -> BTreeSet<ProcessId> {
+        let is_worse = |(process, accepted_ns): (&ProcessId, &f64)| {
+            let its = seen.get(process)?;
+            let rose_from = |lower_ns: f64| its.after_ns > lower_ns + (NOISE * lower_ns).max(ERRORS * its.error_ns);
+            (its.finds_room && rose_from(*accepted_ns) && rose_from(its.without_ns)).then_some(*process)
+        };
+        self.accepted_ns.iter().filter_map(is_worse).collect()
+    }
+
+    /// Whether these are all that are judged.
+    pub fn are(&self, processes: &BTreeSet<ProcessId>) -> bool {
+        self.accepted_ns.keys().eq(processes)
+    }
+}
+
+/// The processes of which a quarter of the threads at work turned to other memory within the interval.
+pub fn turned(snapshot: &Snapshot) -> BTreeSet<ProcessId> {
+    let since_ns = snapshot.time_ns.saturating_sub(snapshot.interval_ns);
+    let mut threads: BTreeMap<ProcessId, (usize, usize)> = BTreeMap::new();
+    for thread in busy(snapshot) {
+        let (turned, working) = threads.entry(thread.process).or_default();
+        *turned += usize::from(thread.turned_ns.is_some_and(|turned_ns| turned_ns > since_ns));
+        *working += 1;
+    }
+    let has_turned = |&(_, (turned, working)): &(ProcessId, (usize, usize))| phases::threads_turned(turned, working);
+    threads.into_iter().filter(has_turned).map(|(process, _)| process).collect()
+}
+
+/// What threads at work take of nodes, in 1/1024 of a full CPU.
+struct Crowds {
+    /// Capacity of each node.
+    capacities: PerNode<u64>,
+    /// Demand of those that are on it.
+    loads: PerNode<u64>,
+    /// Where each is, and what it takes.
+    threads: BTreeMap<ThreadId, (NodeIndex, u64)>,
+}
+
+impl Crowds {
+    fn of(snapshot: &Snapshot) -> Self {
+        let working: Vec<&Thread> = busy(snapshot).collect();
+        let demands = demands(snapshot, &working);
+        let nodes = snapshot.topology.len();
+        let mut loads = PerNode::filled(nodes, 0);
+        working.iter().zip(&demands).for_each(|(thread, demand)| loads[thread.node] += demand);
+        Self {
+            capacities: PerNode::from_fn(nodes, |node| snapshot.topology.nodes[node].capacity()),
+            loads,
+            threads: working.iter().zip(demands).map(|(thread, demand)| (thread.id, (thread.node, demand))).collect(),
+        }
+    }
+
+    /// Whether these threads may go to these nodes: none of them bears more than it can then, and more than the fullest does now
+    /// for what it can.
+    fn have_room(&self, threads: &[(ThreadId, NodeIndex)]) -> bool {
+        let mut loads = self.loads.clone();
+        let mut joined = BTreeSet::new();
+        for (thread, to) in threads {
+            let Some(&(from, demand)) = self.threads.get(thread) else { continue };
+            if from != *to {
+                loads[from] -= demand;
+                loads[*to] += demand;
+                joined.insert(*to);
+            }
+        }
+        let crowd = |loads: &PerNode<u64>, node: NodeIndex| loads[node] as f64 / self.capacities[node].max(1) as f64;
+        let fullest = self.loads.iter().map(|(node, _)| crowd(&self.loads, node)).fold(1.0, f64::max);
+        joined.into_iter().all(|node| crowd(&loads, node) <= fullest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tandem_policies::model::GroupId;
+
+    use super::*;
+    use crate::testing::{SECOND_NS, id, snapshot};
+
+    /// Threads 1 to 4, of which the first two are of process 1 and the others of process 2, all at work on these nodes.
+    fn two_processes(nodes: [usize; 4]) -> Snapshot {
+        let mut snapshot = snapshot(&nodes.map(|node| (node, SECOND_NS)));
+        snapshot.threads[2..].iter_mut().for_each(|thread| thread.process = ProcessId(2));
+        snapshot
+    }
+
+    fn localities(latencies_ns: &[(u32, f64)]) -> ByProcess<Locality> {
+        let of = |&(process, latency_ns): &(u32, f64)| (ProcessId(process), Locality { latency_ns, remote_share: 0.0 });
+        ByProcess { all: None, of: latencies_ns.iter().map(of).collect() }
+    }
+
+    /// Of a plan that moved threads 1 and 3 to node 0, from node 1, and a group of process 2.
+    fn changed() -> Changed {
+        let groups = [(GroupId { process: ProcessId(2), start: 0 }, vec![0, 8].into())].into();
+        Changed { threads: vec![(id(1), NodeIndex(1)), (id(3), NodeIndex(1))], groups }
+    }
+
+    fn parts(snapshot: &Snapshot, before: &[(u32, f64)], expected: &[(u32, f64)]) -> Parts {
+        Parts::of(snapshot, (&changed(), &[id(2), id(4)]), &localities(before), &localities(expected))
+    }
+
+    #[test]
+    fn a_process_may_be_as_slow_as_it_was_or_as_the_plan_has_it() {
+        let snapshot = two_processes([0, 0, 0, 1]);
+        let before = [(1, 100.0), (2, 100.0), (3, 100.0)];
+        let parts = parts(&snapshot, &before, &[(1, 80.0), (2, 150.0)]);
+        assert_eq!(parts.accepted_ns, [(ProcessId(1), 100.0), (ProcessId(2), 150.0)].into(), "it changed nothing of 3");
+        let seen = |after_ns: f64, without_ns: f64| SeenPart { after_ns, without_ns, error_ns: 2.0, finds_room: true };
+        let worse = |first: SeenPart| parts.worse(&[(ProcessId(1), first), (ProcessId(2), seen(150.0, 100.0))].into());
+        assert_eq!(worse(seen(107.0, 100.0)), [ProcessId(1)].into());
+        assert_eq!(worse(seen(106.0, 100.0)), [].into(), "three errors");
+        assert_eq!(worse(seen(130.0, 125.0)), [].into(), "it does something else now");
+        assert_eq!(worse(SeenPart { finds_room: false, ..seen(200.0, 100.0) }), [].into());
+    }
+
+    #[test]
+    fn a_plan_splits_by_whose_threads_and_pages_they_are() {
+        let parts = parts(&two_processes([0, 0, 0, 1]), &[(1, 100.0), (2, 100.0)], &[]);
+        let [(theirs, held), (rest, rest_held)] = parts.split(&changed(), &[id(2), id(4)], &[ProcessId(2)].into());
+        assert_eq!((theirs.threads, held), (vec![(id(3), NodeIndex(1))], vec![id(4)]));
+        assert_eq!((rest.threads, rest_held), (vec![(id(1), NodeIndex(1))], vec![id(2)]));
+        assert_eq!((theirs.groups, rest.groups), (changed().groups, [].into()));
+    }
+
+    #[test]
+    fn threads_find_room_where_nobody_took_their_place() {
+        let room = |nodes| Crowds::of(&two_processes(nodes)).have_room(&[(id(1), NodeIndex(1))]);
+        assert!(room([0, 0, 0, 1]), "one of two CPUs is free there");
+        assert!(!room([0, 0, 1, 1]), "others run there now");
+        assert!(room([0, 0, 0, 0]), "it is not fuller there than here");
+        assert!(Crowds::of(&two_processes([0, 0, 1, 1])).have_room(&[(id(9), NodeIndex(1))]), "it is gone");
+    }
+
+    #[test]
+    fn what_is_seen_is_of_each_process_that_something_is_known_of() {
+        let snapshot = two_processes([0, 0, 0, 1]);
+        let parts = parts(&snapshot, &[(1, 100.0), (2, 100.0)], &[]);
+        let (after, without) = (localities(&[(1, 90.0), (2, 80.0)]), localities(&[(1, 110.0)]));
+        let errors_ns = ByProcess { all: None, of: [(ProcessId(1), 5.0), (ProcessId(2), 5.0)].into() };
+        let seen = parts.seen(&snapshot, &changed(), [&after, &without], &errors_ns);
+        let first = SeenPart { after_ns: 90.0, without_ns: 110.0, error_ns: 5.0, finds_room: true };
+        assert_eq!(seen, [(ProcessId(1), first)].into());
+    }
+
+    #[test]
+    fn a_process_turns_with_a_quarter_of_its_own_threads_within_the_interval() {
+        let mut snapshot = two_processes([0, 0, 0, 1]);
+        assert_eq!(turned(&snapshot), [].into());
+        snapshot.time_ns = 5 * SECOND_NS;
+        snapshot.threads[3].turned_ns = Some(5 * SECOND_NS);
+        assert_eq!(turned(&snapshot), [ProcessId(2)].into());
+        snapshot.threads[3].turned_ns = Some(4 * SECOND_NS);
+        assert_eq!(turned(&snapshot), [].into(), "that was before");
+    }
+}
