@@ -34,7 +34,7 @@ use crate::stall::is_worth_a_trial;
 use crate::users::{Ledger, Users};
 
 use build::Facts;
-use history::History;
+use history::{History, Horizons};
 use owners::Owners;
 use plan::{Planned, Planner};
 use problem::Prices;
@@ -108,11 +108,11 @@ fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
         return Err(MissingSignal { policy: "tandem", signal: Signal::ThreadAccesses });
     }
     let history = inputs.memory.of::<History>();
-    let horizon_s = history.horizon_s(snapshot.time_ns, &active, parameters);
+    let horizons = history.horizons(snapshot.time_ns, &active, parameters);
     let of_threads = parameters.get("thread_steps") * active.len() as f64;
     let steps = inputs.steps.min(parameters.get("most_steps").max(of_threads) as u64);
     let effort = Effort { seed: inputs.seed, steps, first: history.next_thread };
-    let planned = decide_within(snapshot, parameters, horizon_s, effort);
+    let planned = decide_within(snapshot, parameters, &horizons, effort);
     history.next_thread = planned.next_thread;
     // Nobody would carry it out, so that placements go on lasting, and cold memory need not wait for it.
     let plan = if is_worth_a_trial(&planned.plan, snapshot) { planned.plan } else { Plan::default() };
@@ -127,16 +127,16 @@ fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
 /// Gain for which there is no room, in shares of the plan's, that is put up with.
 const MOST_DENIED: f64 = 0.1;
 
-/// The plan for moves that must pay within `horizon_s`.
-fn decide_within(snapshot: &Snapshot, parameters: &Parameters, horizon_s: f64, effort: Effort) -> Planned {
+/// The plan for moves that must pay within `horizons`.
+fn decide_within(snapshot: &Snapshot, parameters: &Parameters, horizons: &Horizons, effort: Effort) -> Planned {
     let seen = Seen::of(snapshot, parameters);
-    let planned = seen.planned(&seen.room, horizon_s, effort);
+    let planned = seen.planned(&seen.room, horizons, effort);
     let gain_ns_per_s: f64 = planned.plan.moves.iter().filter_map(|planned| planned.gain_ns_per_s).sum();
     if planned.denied_ns_per_s <= MOST_DENIED * gain_ns_per_s {
         return planned;
     }
     // Not enough room for the pages that should have followed: threads are placed as if there were none.
-    seen.planned(&vec![0.0; snapshot.topology.len()], horizon_s, effort)
+    seen.planned(&vec![0.0; snapshot.topology.len()], horizons, effort)
 }
 
 /// A snapshot, and what it tells at a first look.
@@ -170,13 +170,13 @@ impl<'a> Seen<'a> {
         }
     }
 
-    fn facts<'s>(&'s self, room: &'s [f64], horizon_s: f64) -> Facts<'s> {
-        let prices = Prices::of(self.snapshot, self.parameters, horizon_s);
-        Facts { snapshot: self.snapshot, owners: &self.owners, prices, room, memory_of: &self.memory_of }
+    fn facts<'s>(&'s self, room: &'s [f64], horizons: &'s Horizons) -> Facts<'s> {
+        let prices = Prices::of(self.snapshot, self.parameters);
+        Facts { snapshot: self.snapshot, owners: &self.owners, prices, horizons, room, memory_of: &self.memory_of }
     }
 
-    fn planned(&self, room: &[f64], horizon_s: f64, effort: Effort) -> Planned {
-        let facts = self.facts(room, horizon_s);
+    fn planned(&self, room: &[f64], horizons: &Horizons, effort: Effort) -> Planned {
+        let facts = self.facts(room, horizons);
         let problem = facts.problem();
         let found = search::solve(&problem, effort);
         let moves = PageMoves::new(self.snapshot, self.parameters);
@@ -185,10 +185,9 @@ impl<'a> Seen<'a> {
 }
 
 impl Prices {
-    fn of(snapshot: &Snapshot, parameters: &Parameters, horizon_s: f64) -> Self {
+    fn of(snapshot: &Snapshot, parameters: &Parameters) -> Self {
         let share = realisable(snapshot.realised_share);
         Self {
-            horizon_s,
             page_ns: measured_or(parameters.get("page_move_ns"), snapshot.page_move_ns) / share,
             huge_page_ns: measured_or(parameters.get("huge_page_move_ns"), snapshot.huge_page_move_ns) / share,
             thread_ns: parameters.get("thread_move_ns") / share,

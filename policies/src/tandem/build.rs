@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From a snapshot to the [`Problem`].
 
+use super::history::Horizons;
 use super::in_step;
 use super::owners::{Common, Owners, Part};
 use super::problem::{Follower, Pool, Prices, Problem, Shared, Unknown};
 use super::together;
 use crate::capacity;
 use crate::knee::{Knee, Load};
-use crate::model::{FULL_CAPACITY, NodeIndex, Snapshot, Thread, ThreadId};
+use crate::model::{FULL_CAPACITY, NodeIndex, ProcessId, Snapshot, Thread, ThreadId};
 use crate::relocation::{may_go, may_run};
 use crate::signals::sound;
 
@@ -34,6 +35,8 @@ pub struct Facts<'a> {
     pub owners: &'a Owners,
     /// What moves cost.
     pub prices: Prices,
+    /// Time over which they must pay.
+    pub horizons: &'a Horizons,
     /// Pages for which each node has room.
     pub room: &'a [f64],
     /// Memory to which pages of a thread on a node go.
@@ -216,12 +219,12 @@ impl Problem {
         let away = part.resident - there;
         // Parts are of one process.
         let process = part.users.first().map(|&(user, _)| facts.snapshot.threads[user].process);
-        if away > facts.room[to] || process.is_some_and(|process| !facts.snapshot.may_use(process, NodeIndex(to))) {
-            return f64::INFINITY;
-        }
+        let is_allowed = |process: &ProcessId| facts.snapshot.may_use(*process, NodeIndex(to));
+        let Some(process) = process.filter(is_allowed).filter(|_| away <= facts.room[to]) else { return f64::INFINITY };
         let stall: f64 = part.pages.iter().map(|&(memory, pages)| pages * self.latency_ns(memory, memory)).sum();
         let least = facts.prices.least_gain * waited_per_s * stall / part.resident;
-        facts.prices.pages(away, part.huge / part.resident) + if away > 0.0 { least } else { 0.0 }
+        let horizon_s = facts.horizons.of_s(process);
+        facts.prices.pages(away, part.huge / part.resident, horizon_s) + if away > 0.0 { least } else { 0.0 }
     }
 
     fn take_own(&mut self, facts: &Facts, part: &Part, user: usize, per_s: f64, stay_ns: &[f64]) {
@@ -324,11 +327,13 @@ impl Problem {
         // Half of the way from near to far is what users that are anywhere can gain.
         let doubt = facts.prices.errors / libm::sqrt(common.samples.max(1.0)) * (most - least) / 2.0;
         let hurdle = waited * (doubt + facts.prices.least_gain * least);
+        let horizon_s = facts.horizons.of_s(common.process);
         let base = |to: usize| {
             let away = pages - common.pages[to];
             let is_meant = self.memory_of.contains(&Some(to)) && away <= facts.room[to];
             let is_meant = is_meant && facts.snapshot.may_use(common.process, NodeIndex(to));
-            if is_meant { facts.prices.pages(away, common.huge / pages.max(1.0)) + hurdle } else { f64::INFINITY }
+            let huge_share = common.huge / pages.max(1.0);
+            if is_meant { facts.prices.pages(away, huge_share, horizon_s) + hurdle } else { f64::INFINITY }
         };
         (0..self.nodes).map(base).collect()
     }
@@ -387,7 +392,8 @@ impl Problem {
             let accesses: f64 =
                 thread.accesses_per_s.as_ref().map_or(0.0, |row| row.values().map(|&rate| sound(rate)).sum());
             let stall = near_ns * (scale * accesses + lines / 2.0);
-            let price = (facts.prices.thread_ns / facts.prices.horizon_s).max(facts.prices.least_gain * stall);
+            let horizon_s = facts.horizons.of_s(thread.process);
+            let price = (facts.prices.thread_ns / horizon_s).max(facts.prices.least_gain * stall);
             for node in (0..self.nodes).filter(|&node| node != present) {
                 let (gain, error) = self.gain_and_error(facts, thread, present, node);
                 self.value[at * self.nodes + node] += price + scale * facts.prices.doubt_of(gain, error);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! For how long moves may be expected to pay: as long as placements have been lasting.
+//! For how long moves may be expected to pay: as long as placements have been lasting, of each process.
 //!
-//! The horizon doubles each time that nothing had to be moved for as long as it is, and becomes the time that a placement
-//! lasted when half of a plan's moves take back what an earlier plan did, or when a quarter of the threads at work turn to other memory
-//! ([`Thread::turned_ns`]): a program that has gone through one phase in two seconds will hardly stay in the next one for ten. Threads
-//! are remembered one by one, page groups by process and nodes.
+//! The horizon of a process doubles each time that nothing of it had to be moved for as long as it is, and becomes the time that a
+//! placement lasted when half of its moves in a plan take back what an earlier one did, or when a quarter of its threads at work
+//! turn to other memory ([`Thread::turned_ns`]): a program that has gone through one phase in two seconds will hardly stay in the
+//! next one for ten, whatever others do beside it. Threads are remembered one by one, page groups by process and nodes.
 
 use std::collections::BTreeMap;
 
@@ -30,49 +30,78 @@ pub struct History {
     pub cold: Cold,
     /// With which of the movable threads the next search begins.
     pub next_thread: usize,
-    horizon_s: Option<f64>,
-    /// When the present phase began, as far as known, and up to when threads that turned were looked at.
-    phase_ns: u64,
+    lasting: BTreeMap<ProcessId, Lasting>,
+    /// Up to when threads that turned were looked at.
     looked_ns: u64,
-    /// When the last plan was made, or the horizon last grew.
-    since_ns: u64,
     /// Where movers came from (pages: where they went), and when.
     moved: BTreeMap<Mover, (NodeIndex, u64)>,
 }
 
-impl History {
-    /// The horizon at the time of a snapshot, of which the threads `active` are at work.
-    pub fn horizon_s(&mut self, time_ns: u64, active: &[&Thread], parameters: &Parameters) -> f64 {
-        let (least_s, most_s) = (parameters.get("least_horizon_s"), parameters.get("most_horizon_s"));
-        let mut horizon_s = match self.horizon_s {
-            Some(horizon_s) => horizon_s,
-            None => {
-                (self.since_ns, self.phase_ns) = (time_ns, time_ns);
-                parameters.get("first_horizon_s")
-            }
-        };
-        if let Some(lasted_ns) = self.phase_ended(active) {
-            horizon_s = horizon_s.min(lasted_ns as f64 / 1e9);
-            self.since_ns = time_ns;
-        }
-        self.looked_ns = time_ns;
-        if (time_ns - self.since_ns) as f64 >= horizon_s * 1e9 {
-            horizon_s *= 2.0;
-            self.since_ns = time_ns;
-        }
-        *self.horizon_s.insert(horizon_s.min(most_s).max(least_s))
+/// How long placements of a process last.
+#[derive(Clone, Copy, Debug)]
+struct Lasting {
+    horizon_s: f64,
+    /// When its present phase began, as far as known.
+    phase_ns: u64,
+    /// When something of it was last moved, or the horizon last grew.
+    since_ns: u64,
+    /// When it was last at work.
+    worked_ns: u64,
+}
+
+/// The moves of one process in a plan: all, those that take back what an earlier one did, and how long that lasted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moved {
+    all: usize,
+    back: usize,
+    lasted_ns: u64,
+}
+
+/// The time over which a move must pay, by process.
+#[derive(Clone, Debug)]
+pub struct Horizons {
+    of: BTreeMap<ProcessId, f64>,
+    first_s: f64,
+}
+
+impl Horizons {
+    /// The same one for all processes.
+    #[cfg(test)]
+    pub fn all(horizon_s: f64) -> Self {
+        Self { of: BTreeMap::new(), first_s: horizon_s }
     }
 
-    /// How long the last phase was, if it ended since the last look.
-    fn phase_ended(&mut self, active: &[&Thread]) -> Option<u64> {
-        let turned =
-            || active.iter().filter_map(|thread| thread.turned_ns).filter(|&turned_ns| turned_ns > self.looked_ns);
-        let (count, began_ns) = (turned().count(), turned().min()?);
-        let together = began_ns.saturating_sub(self.phase_ns) < TOGETHER_NS;
-        if together || !phases::threads_turned(count, active.len()) {
-            return None;
+    /// That of a process.
+    pub fn of_s(&self, process: ProcessId) -> f64 {
+        self.of.get(&process).copied().unwrap_or(self.first_s)
+    }
+}
+
+impl History {
+    /// The horizons at the time of a snapshot, of which the threads `active` are at work.
+    pub fn horizons(&mut self, time_ns: u64, active: &[&Thread], parameters: &Parameters) -> Horizons {
+        let first_s = parameters.get("first_horizon_s");
+        let limits = (parameters.get("least_horizon_s"), parameters.get("most_horizon_s"));
+        let mut threads: BTreeMap<ProcessId, Vec<&Thread>> = BTreeMap::new();
+        active.iter().for_each(|thread| threads.entry(thread.process).or_default().push(thread));
+        for (process, its) in threads {
+            let new = Lasting { horizon_s: first_s, phase_ns: time_ns, since_ns: time_ns, worked_ns: time_ns };
+            let lasting = self.lasting.entry(process).or_insert(new);
+            lasting.worked_ns = time_ns;
+            if let Some(lasted_ns) = lasting.phase_ended(&its, self.looked_ns) {
+                lasting.horizon_s = lasting.horizon_s.min(lasted_ns as f64 / 1e9);
+                lasting.since_ns = time_ns;
+            }
+            if (time_ns - lasting.since_ns) as f64 >= lasting.horizon_s * 1e9 {
+                lasting.horizon_s *= 2.0;
+                lasting.since_ns = time_ns;
+            }
+            lasting.horizon_s = lasting.horizon_s.min(limits.1).max(limits.0);
         }
-        Some(began_ns - std::mem::replace(&mut self.phase_ns, began_ns))
+        self.looked_ns = time_ns;
+        let forgotten_ns = forgotten_ns(parameters);
+        self.lasting.retain(|_, lasting| time_ns.saturating_sub(lasting.worked_ns) <= forgotten_ns);
+        Horizons { of: self.lasting.iter().map(|(&process, lasting)| (process, lasting.horizon_s)).collect(), first_s }
     }
 
     /// Remembers a plan.
@@ -81,46 +110,78 @@ impl History {
             return;
         }
         let now_ns = snapshot.time_ns;
-        let (mut moves, mut back, mut lasted_ns) = (0usize, 0usize, 0u64);
+        let mut moves: BTreeMap<ProcessId, Moved> = BTreeMap::new();
         let mut moved: BTreeMap<Mover, (NodeIndex, u64)> = BTreeMap::new();
-        let mut meet = |mover: Mover, from: NodeIndex, to: NodeIndex| {
+        for (process, mover, from, to) in movers(snapshot, plan) {
             // Pages are told apart by where they come from, so that those that come back meet those that left.
             let earlier = match mover {
                 Mover::Thread(_) => self.moved.get(&mover).filter(|earlier| earlier.0 == to),
                 Mover::Pages(process, _) => self.moved.get(&Mover::Pages(process, to)).filter(|gone| gone.0 == from),
             };
-            moves += 1;
+            let its = moves.entry(process).or_default();
+            its.all += 1;
             if let Some(&(_, when_ns)) = earlier {
-                back += 1;
-                lasted_ns = lasted_ns.max(now_ns.saturating_sub(when_ns));
+                its.back += 1;
+                its.lasted_ns = its.lasted_ns.max(now_ns.saturating_sub(when_ns));
             }
             let kept = if matches!(mover, Mover::Thread(_)) { from } else { to };
             moved.insert(mover, (kept, now_ns));
-        };
-        let mut homes: BTreeMap<(ProcessId, NodeIndex), NodeIndex> = BTreeMap::new();
-        for planned in &plan.moves {
-            match planned.action {
-                Action::MoveThread { thread, from, to, .. } => meet(Mover::Thread(thread), from, to),
-                Action::Interchange { first, second, first_node, second_node } => {
-                    meet(Mover::Thread(first), first_node, second_node);
-                    meet(Mover::Thread(second), second_node, first_node);
-                }
-                Action::MovePages { group, to, .. } => {
-                    let at = snapshot.groups.binary_search_by_key(&group, |known| known.id);
-                    if let Some(home) = at.ok().and_then(|at| snapshot.groups[at].home()) {
-                        homes.insert((group.process, home), to);
-                    }
+        }
+        let limits = (parameters.get("least_horizon_s"), parameters.get("most_horizon_s"));
+        for (process, Moved { all, back, lasted_ns }) in moves {
+            let Some(lasting) = self.lasting.get_mut(&process) else { continue };
+            lasting.since_ns = now_ns;
+            if 2 * back >= all && back > 0 {
+                lasting.horizon_s = (lasted_ns as f64 / 1e9).min(limits.1).max(limits.0);
+            }
+        }
+        self.moved.append(&mut moved);
+        let forgotten_ns = forgotten_ns(parameters);
+        self.moved.retain(|_, &mut (_, when_ns)| now_ns.saturating_sub(when_ns) <= forgotten_ns);
+    }
+}
+
+impl Lasting {
+    /// How long its last phase was, if it ended since threads were last looked at.
+    fn phase_ended(&mut self, active: &[&Thread], looked_ns: u64) -> Option<u64> {
+        let turned = || active.iter().filter_map(|thread| thread.turned_ns).filter(|&turned_ns| turned_ns > looked_ns);
+        let (count, began_ns) = (turned().count(), turned().min()?);
+        let together = began_ns.saturating_sub(self.phase_ns) < TOGETHER_NS;
+        if together || !phases::threads_turned(count, active.len()) {
+            return None;
+        }
+        Some(began_ns - std::mem::replace(&mut self.phase_ns, began_ns))
+    }
+}
+
+/// What was moved so long ago, and who did not work for so long, is forgotten.
+fn forgotten_ns(parameters: &Parameters) -> u64 {
+    (2e9 * parameters.get("most_horizon_s")) as u64
+}
+
+/// What a plan moves, with its process, from where and where to.
+fn movers(snapshot: &Snapshot, plan: &Plan) -> Vec<(ProcessId, Mover, NodeIndex, NodeIndex)> {
+    let mut found = Vec::new();
+    let mut homes: BTreeMap<(ProcessId, NodeIndex), NodeIndex> = BTreeMap::new();
+    let mut add_thread = |thread: ThreadId, from: NodeIndex, to: NodeIndex| {
+        let process = snapshot.thread(thread).map(|known| known.process);
+        found.extend(process.map(|process| (process, Mover::Thread(thread), from, to)));
+    };
+    for planned in &plan.moves {
+        match planned.action {
+            Action::MoveThread { thread, from, to, .. } => add_thread(thread, from, to),
+            Action::Interchange { first, second, first_node, second_node } => {
+                add_thread(first, first_node, second_node);
+                add_thread(second, second_node, first_node);
+            }
+            Action::MovePages { group, to, .. } => {
+                let at = snapshot.groups.binary_search_by_key(&group, |known| known.id);
+                if let Some(home) = at.ok().and_then(|at| snapshot.groups[at].home()) {
+                    homes.insert((group.process, home), to);
                 }
             }
         }
-        homes.into_iter().for_each(|((process, from), to)| meet(Mover::Pages(process, from), from, to));
-        if 2 * back >= moves && back > 0 {
-            let limits = (parameters.get("least_horizon_s"), parameters.get("most_horizon_s"));
-            self.horizon_s = Some((lasted_ns as f64 / 1e9).min(limits.1).max(limits.0));
-        }
-        self.moved.append(&mut moved);
-        self.since_ns = now_ns;
-        let forgotten_ns = (2e9 * parameters.get("most_horizon_s")) as u64;
-        self.moved.retain(|_, &mut (_, when_ns)| now_ns.saturating_sub(when_ns) <= forgotten_ns);
     }
+    found.extend(homes.into_iter().map(|((process, from), to)| (process, Mover::Pages(process, from), from, to)));
+    found
 }

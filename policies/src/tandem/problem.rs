@@ -24,8 +24,6 @@ const HUGE_PAGE_BYTES: f64 = (2 << 20) as f64;
 /// What moves cost, and what they must bring.
 #[derive(Clone, Copy, Debug)]
 pub struct Prices {
-    /// Time over which a move must pay.
-    pub horizon_s: f64,
     /// Time to move a base page, a huge page of 2 MiB, and a thread with its caches.
     pub page_ns: f64,
     /// See `page_ns`.
@@ -45,10 +43,10 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// Moving so many base pages, of which this share are in huge pages, in ns per second of the horizon.
-    pub fn pages(&self, pages: f64, huge_share: f64) -> f64 {
+    /// Moving so many base pages, of which this share are in huge pages, in ns per second of this horizon.
+    pub fn pages(&self, pages: f64, huge_share: f64, horizon_s: f64) -> f64 {
         let in_huge_ns = self.huge_page_ns * PAGE_BYTES as f64 / HUGE_PAGE_BYTES;
-        pages * (self.page_ns + huge_share * (in_huge_ns - self.page_ns)) / self.horizon_s
+        pages * (self.page_ns + huge_share * (in_huge_ns - self.page_ns)) / horizon_s
     }
 
     /// What is in doubt of a gain that errs by 1 / sqrt(samples) of itself. Whether it is a gain is in doubt only near 0:

@@ -11,7 +11,7 @@ use super::residents::{EXCHANGES, Residents};
 use super::search::{Effort, State, solve};
 use super::*;
 use crate::anneal::below;
-use crate::model::{Action, PerNode, ProcessId, ProcessMemory, ThreadId, Topology, Transfers, Unmovable};
+use crate::model::{Action, Move, PerNode, ProcessId, ProcessMemory, ThreadId, Topology, Transfers, Unmovable};
 use crate::registry::{self, Memory};
 use crate::testing::{SnapshotBuilder, decided, decided_with, machine, ring_of_four, two_nodes};
 
@@ -47,7 +47,7 @@ pub fn moves(snapshot: &Snapshot, plan: &Plan) -> (Destinations<u32>, Destinatio
 fn problem(snapshot: &Snapshot) -> Problem {
     let defaults = POLICY.defaults();
     let seen = Seen::of(snapshot, &defaults);
-    seen.facts(&seen.room, 10.0).problem()
+    seen.facts(&seen.room, &Horizons::all(10.0)).problem()
 }
 
 /// So much effort, from the first thread on.
@@ -156,7 +156,7 @@ fn what_a_page_was_measured_to_cost_decides_and_not_what_was_assumed() {
         let snapshot = Snapshot { page_move_ns: measured_ns, ..memory_elsewhere() };
         let given = BTreeMap::from([("page_move_ns".to_owned(), assumed_ns)]);
         let parameters = POLICY.parameters(&given).unwrap();
-        decide_within(&snapshot, &parameters, 10.0, effort(1, u64::MAX)).plan.moves.len()
+        decide_within(&snapshot, &parameters, &Horizons::all(10.0), effort(1, u64::MAX)).plan.moves.len()
     };
     assert_eq!([with(None, 2e6), with(None, 1e7)], [5, 0]);
     assert_eq!([with(Some(2e6), 1e7), with(Some(1e7), 2e6)], [5, 0]);
@@ -171,7 +171,7 @@ fn where_plans_brought_less_than_predicted_moves_must_promise_more() {
         let snapshot = Snapshot { realised_share, ..memory_elsewhere() };
         let given = BTreeMap::from([("page_move_ns".to_owned(), assumed_ns)]);
         let parameters = POLICY.parameters(&given).unwrap();
-        decide_within(&snapshot, &parameters, 10.0, effort(1, u64::MAX)).plan.moves.len()
+        decide_within(&snapshot, &parameters, &Horizons::all(10.0), effort(1, u64::MAX)).plan.moves.len()
     };
     assert_eq!([with(None, 2e6), with(Some(1.0), 2e6), with(Some(0.2), 2e6)], [5, 5, 0]);
     assert_eq!([with(Some(0.5), 2e6), with(Some(3.0), 1e7)], [5, 0], "who brought more than predicted was lucky");
@@ -187,7 +187,7 @@ fn a_huge_page_moves_at_its_own_price() {
         snapshot.groups.iter_mut().for_each(|group| group.huge = huge);
         let given = BTreeMap::from([("huge_page_move_ns".to_owned(), assumed_ns), ("page_move_ns".to_owned(), 2e6)]);
         let parameters = POLICY.parameters(&given).unwrap();
-        decide_within(&snapshot, &parameters, 10.0, effort(1, u64::MAX)).plan.moves.len()
+        decide_within(&snapshot, &parameters, &Horizons::all(10.0), effort(1, u64::MAX)).plan.moves.len()
     };
     assert_eq!([with(true, None, 2e6 * 512.0), with(true, None, 1e7 * 512.0)], [5, 0]);
     assert_eq!([with(true, Some(2e6 * 512.0), 1e7 * 512.0), with(true, Some(1e7 * 512.0), 2e6 * 512.0)], [5, 0]);
@@ -386,11 +386,15 @@ fn the_horizon_grows_while_placements_last_and_shrinks_when_they_are_taken_back(
     let mut snapshot = crossed.build();
     let (parameters, mut history) = (POLICY.defaults(), History::default());
     let second = 1_000_000_000;
-    assert_eq!(history.horizon_s(snapshot.time_ns, &[], &parameters), 10.0);
+    let horizon_s = |history: &mut History, snapshot: &Snapshot, time_ns: u64| {
+        let active: Vec<&Thread> = snapshot.threads.iter().collect();
+        history.horizons(time_ns, &active, &parameters).of_s(snapshot.threads[0].process)
+    };
+    assert_eq!(horizon_s(&mut history, &snapshot, snapshot.time_ns), 10.0);
     let plan = planned(&snapshot);
     history.note(&snapshot, &plan, &parameters);
-    assert_eq!(history.horizon_s(snapshot.time_ns + 10 * second, &[], &parameters), 20.0);
-    assert_eq!(history.horizon_s(snapshot.time_ns + 29 * second, &[], &parameters), 20.0);
+    assert_eq!(horizon_s(&mut history, &snapshot, snapshot.time_ns + 10 * second), 20.0);
+    assert_eq!(horizon_s(&mut history, &snapshot, snapshot.time_ns + 29 * second), 20.0);
     // Two seconds later they want to go back.
     snapshot = snapshot.after_thread_moves(&plan);
     snapshot.time_ns += 31 * second;
@@ -398,11 +402,41 @@ fn the_horizon_grows_while_placements_last_and_shrinks_when_they_are_taken_back(
         thread.accesses_per_s =
             thread.accesses_per_s.take().map(|row| PerNode::from_fn(2, |node| row[NodeIndex(1 - node.0)]));
     });
-    assert_eq!(history.horizon_s(snapshot.time_ns, &[], &parameters), 40.0);
+    assert_eq!(horizon_s(&mut history, &snapshot, snapshot.time_ns), 40.0);
     let back = planned(&snapshot);
     assert_eq!(moves(&snapshot, &back).0.len(), 2);
     history.note(&snapshot, &back, &parameters);
-    assert_eq!(history.horizon_s(snapshot.time_ns, &[], &parameters), 31.0);
+    assert_eq!(horizon_s(&mut history, &snapshot, snapshot.time_ns), 31.0);
+}
+
+#[test]
+fn each_process_has_the_horizon_of_its_own_placements_and_phases() {
+    let second = 1_000_000_000;
+    let crossed = SnapshotBuilder::new(two_nodes(2)).thread_with_memory_on(1, 0, 1).thread_with_memory_on(2, 1, 0);
+    let mut snapshot = crossed.build();
+    let (parameters, mut history) = (POLICY.defaults(), History::default());
+    let [first, other, third] = [1, 2, 3].map(ProcessId);
+    snapshot.threads[0].process = first;
+    snapshot.threads[1].process = other;
+    let mut horizons_s = |snapshot: &Snapshot, at_s: u64, plan: Option<Plan>| {
+        let snapshot = &Snapshot { time_ns: at_s * second, ..snapshot.clone() };
+        let active: Vec<&Thread> = snapshot.threads.iter().collect();
+        let horizons = history.horizons(snapshot.time_ns, &active, &parameters);
+        history.note(snapshot, &plan.unwrap_or_default(), &parameters);
+        [first, other, third].map(|process| horizons.of_s(process))
+    };
+    let moves_first = |from: usize, to: usize| {
+        let (thread, from, to) = (snapshot.threads[0].id, NodeIndex(from), NodeIndex(to));
+        let action = Action::MoveThread { thread, from, to, cpu: None };
+        Some(Plan { moves: vec![Move { action, gain_ns_per_s: None, reason: "test".to_owned() }] })
+    };
+    assert_eq!(horizons_s(&snapshot, 100, moves_first(0, 1)), [10.0; 3]);
+    assert_eq!(horizons_s(&snapshot, 104, moves_first(1, 0)), [10.0; 3]);
+    assert_eq!(horizons_s(&snapshot, 105, None), [4.0, 10.0, 10.0], "taken back after four seconds");
+    assert_eq!(horizons_s(&snapshot, 110, None), [8.0, 20.0, 10.0], "nothing of the other one was moved");
+    let mut turned = snapshot.clone();
+    turned.threads[1].turned_ns = Some(112 * second);
+    assert_eq!(horizons_s(&turned, 112, None), [8.0, 12.0, 10.0], "its first phase took so long");
 }
 
 #[test]
@@ -414,7 +448,7 @@ fn the_horizon_is_as_long_as_the_phases_of_the_program() {
     let mut horizon_s = |at_s: u64, turned: std::ops::Range<usize>| {
         snapshot.threads[turned].iter_mut().for_each(|thread| thread.turned_ns = Some(at_s * second));
         let active: Vec<&Thread> = snapshot.threads.iter().collect();
-        history.horizon_s(at_s * second, &active, &parameters)
+        history.horizons(at_s * second, &active, &parameters).of_s(active[0].process)
     };
     assert_eq!(horizon_s(100, 0..0), 10.0);
     assert_eq!(horizon_s(101, 0..1), 10.0, "one of eight is no phase");

@@ -13,6 +13,7 @@ use tandem_policies::model::{Node, Topology};
 use tandem_view::{Client, SOCKET, Status};
 
 use crate::trial;
+use crate::visitor::Visitor;
 
 pub const PAGES: usize = 1024;
 /// What counts as all of them: the agent leaves a few pages alone where they are not worth a move.
@@ -30,6 +31,7 @@ const SHORT_INTERVALS: [&str; 2] = ["--interval-ms", "300"];
 pub fn tests() -> Vec<Trial> {
     vec![
         trial("page_moves_that_did_not_pay_are_undone", page_moves_that_did_not_pay_are_undone),
+        trial("what_slowed_one_process_down_goes_back_alone", what_slowed_one_process_down_goes_back_alone),
         trial("pages_go_where_threads_turn", pages_go_where_threads_turn),
         trial(
             "a_plan_that_was_kept_is_undone_once_it_shows_that_it_did_not_pay",
@@ -93,13 +95,13 @@ pub fn memory_on(node: &Node, pages: usize) -> Arc<Memory> {
 }
 
 fn page_moves_that_did_not_pay_are_undone() {
-    let report = pages_come_and_go(&LONG_INTERVALS, Turns::OnceMoved, &["--policy", "none+locality"]);
+    let report = pages_come_and_go(&LONG_INTERVALS, Turns::OnceMoved, &["--policy", "none+locality"], None);
     assert_pages_went_back(&report, IN_TIME_NS);
 }
 
 /// The program turns only when the plan has been kept, which is before anything is known of that.
 fn a_plan_that_was_kept_is_undone_once_it_shows_that_it_did_not_pay() {
-    let report = pages_come_and_go(&SHORT_INTERVALS, Turns::OnceKept, &["--policy", "none+locality"]);
+    let report = pages_come_and_go(&SHORT_INTERVALS, Turns::OnceKept, &["--policy", "none+locality"], None);
     // It is judged again 3 s after it was made.
     assert_pages_went_back(&report, 2 * LONG_INTERVAL_NS);
 }
@@ -113,18 +115,30 @@ fn assert_pages_went_back(report: &Value, within_ns: u64) {
     assert_undone_in_time(report, &back, within_ns);
 }
 
-/// By a new plan or by undoing the last one, whichever is first.
-fn pages_go_where_threads_turn() {
-    pages_come_and_go(&LONG_INTERVALS, Turns::OnceMoved, &[]);
+/// The same plan brings another process its memory, and all are worse off with it than before.
+fn what_slowed_one_process_down_goes_back_alone() {
+    let mut other = Visitor::start();
+    let options = ["--policy", "none+locality"];
+    let report = pages_come_and_go(&LONG_INTERVALS, Turns::OnceMoved, &options, Some(&mut other));
+    assert!(other.near() >= MOST_PAGES, "it has its memory still");
+    let plans = report["plans"].as_array().expect("plans are listed");
+    let undone: Vec<&Value> = plans.iter().map(|plan| &plan["undone_of"]).collect();
+    assert!(undone.contains(&&serde_json::json!([std::process::id()])), "{}", report["plans"]);
 }
 
-/// One thread uses the disputed memory from afar, so that it comes; then three threads where it was use it instead. Returns
-/// scx_tandem's report.
-fn pages_come_and_go(intervals: &[&str], turns: Turns, options: &[&str]) -> Value {
+/// By a new plan or by undoing the last one, whichever is first.
+fn pages_go_where_threads_turn() {
+    pages_come_and_go(&LONG_INTERVALS, Turns::OnceMoved, &[], None);
+}
+
+/// One thread uses the disputed memory from afar, so that it comes; then three threads where it was use it instead. Beside it the
+/// memory of another process comes, if there is one. Returns scx_tandem's report.
+fn pages_come_and_go(intervals: &[&str], turns: Turns, options: &[&str], mut other: Option<&mut Visitor>) -> Value {
     let report = Path::new("/tmp/come-and-go.json");
     let scx = manage_every(intervals, &[options, &["--report", &report.display().to_string()]].concat());
     let [home, away] = two_nodes(&scx);
     let disputed = memory_on(&home, PAGES);
+    other.iter_mut().for_each(|other| assert_eq!(other.near(), 0));
     let turned = Arc::new(AtomicBool::new(false));
     let visitor = Worker::doing({
         let (disputed, turned, own) = (Arc::clone(&disputed), Arc::clone(&turned), memory_on(&away, PAGES));
@@ -150,6 +164,9 @@ fn pages_come_and_go(intervals: &[&str], turns: Turns, options: &[&str]) -> Valu
         let mut client = Client::connect(Path::new(SOCKET)).expect("scx_tandem answers");
         let is_kept = |status: Status| status.plans.last().is_some_and(|plan| plan.verdict == "kept");
         wait_until("the plan is kept", || client.status().expect("scx_tandem answers").is_some_and(is_kept));
+    }
+    if let Some(other) = other {
+        wait_until("those of the other process come too", || other.near() >= MOST_PAGES);
     }
     turned.store(true, Ordering::Relaxed);
     wait_until("the disputed pages are back", || disputed.pages_on(home.id.0) >= MOST_PAGES);

@@ -37,13 +37,10 @@ page_nodes = 2
 page_placement = "dataset"
 "#;
 
-/// As it is, but for the main thread.
-const MAIN_ALONE: &str = r#"
-[first_touch]
-remedy = "main-thread"
-node = 1
-group = []
-"#;
+/// As it is, but for the main thread, which is on a node.
+fn main_alone(node: u32) -> String {
+    format!("\n[first_touch]\nremedy = \"main-thread\"\nnode = {node}\ngroup = []\n")
+}
 
 /// Its static array by a map, of which the pages are told.
 const MAP: &str = r#"
@@ -64,6 +61,13 @@ pub fn tests() -> Vec<Trial> {
             a_map_places_pages_and_what_it_does_not_fit_is_told,
         ),
     ]
+}
+
+/// The kernel's ids of the first two nodes with CPUs.
+fn two_nodes() -> [u32; 2] {
+    let topology = tandem_machine::read_running().expect("the guest has a topology").topology;
+    let ids: Vec<u32> = topology.nodes_with_cpus().map(|node| topology.nodes[node].id.0).collect();
+    [ids[0], ids[1]]
 }
 
 /// The program: its one thread touches memory of each kind, and tells by kind the runs of pages on one node.
@@ -117,25 +121,30 @@ fn told_under(result: &str) -> (String, String) {
 
 fn a_main_thread_is_bound_before_it_initialises() {
     let (head, _) = TUNED.split_once("[configuration]").expect("it has one");
-    let (told, said) = told_under(&format!("{}{MAIN_ALONE}", head.replace("version = 2", "version = 4")));
-    assert!(said.contains("with its main thread on node 1 at first"), "{said}");
-    let on_one = |line: &str| line.ends_with(" on 1") && !line.contains(',');
+    let [_, node] = two_nodes();
+    let under = |node: u32| told_under(&format!("{}{}", head.replace("version = 2", "version = 4"), main_alone(node)));
+    let (told, said) = under(node);
+    assert!(said.contains(&format!("with its main thread on node {node} at first")), "{said}");
+    let on_one = |line: &str| line.ends_with(&format!(" on {node}")) && !line.contains(',');
     assert!(told.lines().count() == 4 && told.lines().all(on_one), "{told}");
+    let (_, said) = under(99);
+    assert!(said.contains("node 99 has no CPUs here"), "{said}");
 }
 
 fn a_map_places_pages_and_what_it_does_not_fit_is_told() {
     let result = TUNED.replace("version = 2", "version = 4").replace("dataset", "locality");
     let with = |pages: u64, runs: &str| told_under(&format!("{result}{MAP}pages = {pages}\nruns = \"{runs}\"\n"));
-    let (_, said) = with(1, "0-0 on 0");
+    let (_, said) = with(1, &format!("0-0 on {}", two_nodes()[0]));
     let has = said.split("number 0 at static has ").nth(1).unwrap_or_else(|| panic!("{said}"));
     let pages: u64 = has.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{said}"));
     assert!(said.contains("0 of 1 pages are bound by the map") && has.contains("it had 1"), "{said}");
     // The main thread is on one of the nodes: of this array a part is where it would not be.
-    let (told, said) = with(pages, &format!("0-99 on 1, 100-299 on 0, 300-{} on 1", pages - 1));
+    let [one, other] = two_nodes();
+    let (told, said) = with(pages, &format!("0-99 on {other}, 100-299 on {one}, 300-{} on {other}", pages - 1));
     let zeros = told.lines().find(|line| line.starts_with("zeros: ")).unwrap_or_default();
-    assert!(zeros.contains(" on 1, 200 on 0, ") && zeros.contains(" on 1"), "{told}");
+    assert!(zeros.contains(&format!(" on {other}, 200 on {one}, ")), "{told}");
     assert!(!said.contains("not those that were profiled"), "{said}");
-    let (_, said) = with(pages, "0-99 on 7");
+    let (_, said) = with(pages, "0-99 on 99");
     assert!(said.contains("its map of pages names nodes that are not here"), "{said}");
 }
 

@@ -30,6 +30,7 @@ mod toolbox;
 mod transactions;
 mod tuning;
 mod tutorial;
+mod visitor;
 
 use std::time::Instant;
 
@@ -54,8 +55,8 @@ fn main() {
     if words.first().is_some_and(|word| word == births::PROGRAM) {
         return births::tell_homes();
     }
-    if words.first().is_some_and(|word| word == limits::PROGRAM) {
-        return limits::visit_memory();
+    if words.first().is_some_and(|word| word == visitor::PROGRAM) {
+        return visitor::visit_memory();
     }
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);

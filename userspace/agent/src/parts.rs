@@ -251,6 +251,9 @@ mod tests {
         assert!(!room([0, 0, 1, 1]), "others run there now");
         assert!(room([0, 0, 0, 0]), "it is not fuller there than here");
         assert!(Crowds::of(&two_processes([0, 0, 1, 1])).have_room(&[(id(9), NodeIndex(1))]), "it is gone");
+        let mut light = two_processes([0, 0, 1, 1]);
+        light.threads.iter_mut().for_each(|thread| thread.cpu_time_ns /= 5);
+        assert!(Crowds::of(&light).have_room(&[(id(1), NodeIndex(1))]), "a CPU does for all of them");
     }
 
     #[test]

@@ -49,7 +49,7 @@ fn a_process_that_does_not_fit_one_node_stays_on_both() {
 fn a_process_whose_memory_is_too_dear_to_move_stays_on_both() {
     let snapshot = add_spread(SnapshotBuilder::new(two_nodes(THREADS)), 1, THREADS, 2 * GROUPS).build();
     let parameters = POLICY.parameters(&BTreeMap::from([("page_move_ns".to_owned(), 6e4)])).unwrap();
-    assert!(decide_within(&snapshot, &parameters, 10.0, effort(1, u64::MAX)).plan.is_empty());
+    assert!(decide_within(&snapshot, &parameters, &Horizons::all(10.0), effort(1, u64::MAX)).plan.is_empty());
 }
 
 #[test]

@@ -17,6 +17,7 @@ use tandem_tune::launch::{End, Limit, Program, Streams};
 use tandem_tune::places::Places;
 use tandem_tune::plan::Plan;
 use tandem_tune::rights;
+use tandem_tune::seat::CpuSet;
 use tandem_tune::shell;
 use tandem_tune::space::Configuration;
 use tandem_tune::subject::Subject;
@@ -98,8 +99,7 @@ fn places(
     topology: &Topology,
     warn: &dyn Fn(&str),
 ) -> Result<(Places, Option<Configuration>)> {
-    let as_it_is =
-        || Places { main: tuned.main_node().and_then(|node| main_cpus(topology, node)), ..Places::default() };
+    let as_it_is = || Places { main: main_place(tuned, topology, warn), ..Places::default() };
     let places = plan.map_or_else(as_it_is, |plan| Places::of(plan, topology));
     let base = plan.map(|plan| plan.base);
     let Some(map) = tuned.page_map.clone() else { return Ok((places, base)) };
@@ -109,6 +109,16 @@ fn places(
     }
     warn("its map of pages names nodes that are not here: pages are where they are touched first");
     Ok((places, None))
+}
+
+/// Where the main thread is at first, if it is bound and there are CPUs.
+fn main_place(tuned: &Tuned, topology: &Topology, warn: &dyn Fn(&str)) -> Option<CpuSet> {
+    let node = tuned.main_node()?;
+    let cpus = main_cpus(topology, node);
+    if cpus.is_none() {
+        warn(&format!("node {node} has no CPUs here: its main thread begins wherever it happens to"));
+    }
+    cpus
 }
 
 /// Where `tandem tune` puts what it finds about this program, if that is there.
