@@ -226,6 +226,9 @@ void BPF_STRUCT_OPS(tandem_quiescent, struct task_struct *p, u64 deq_flags)
 	tctx->ran = false;
 	if (deq_flags & SCX_DEQ_SLEEP)
 		tctx->queued_since_ns = 0;
+	/* Some kernels free a task, and tell of its end, only when all CPUs have forgotten it. */
+	if (p->flags & PF_EXITING)
+		note_end(tctx->home, p->pid);
 }
 
 void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)
