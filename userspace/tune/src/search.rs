@@ -48,6 +48,13 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Runs that everybody who is left has after each round.
+    fn rounds(&self) -> impl Iterator<Item = usize> {
+        let repeats = self.repeats;
+        let first = if self.exhaustive { repeats } else { 1.min(repeats) };
+        std::iter::successors(Some(first), move |&goal| (goal < repeats).then(|| (2 * goal).min(repeats)))
+    }
+
     /// When a run is stopped if the best median is `seconds`.
     pub fn limit_s(&self, seconds: f64) -> f64 {
         (seconds * self.patience).max(seconds + LEAST_SAVED_S)
@@ -169,7 +176,7 @@ pub fn search(
     mut readings: impl Readings,
 ) -> Result<Found> {
     let mut survivors: Vec<usize> = (0..candidates).collect();
-    let choice = Choice::of(0, &survivors, reference.map(|one| (one, 0)));
+    let choice = Choice::of(0, &survivors, reference.map(|one| (one, 0)), settings);
     let mut race =
         Race { runs: vec![Runs::default(); candidates], settings: *settings, reference, choice, aside: vec![] };
     let mut goal = if settings.exhaustive { settings.repeats } else { 1 };
@@ -202,7 +209,7 @@ pub fn search(
         if candidates > settings.few {
             survivors = race.best_of(survivors);
             let had = reference.map(|one| (one, race.runs[one].seconds.len()));
-            race.choice = race.choice.or(Choice::of(goal, &survivors, had));
+            race.choice = race.choice.or(Choice::of(goal, &survivors, had, settings));
             if goal > 1 && goal < FEWEST {
                 race.put_aside(&mut survivors);
             }
@@ -218,13 +225,13 @@ pub fn expected_runs(candidates: usize, settings: &Settings, machines: usize) ->
     if settings.exhaustive {
         return (candidates * settings.repeats).div_ceil(machines);
     }
-    let (mut survivors, mut had, mut goal, mut runs) = (candidates, 0, 1, 0);
-    while had < settings.repeats {
+    let (mut survivors, mut had, mut runs) = (candidates, 0, 0);
+    for goal in settings.rounds() {
         runs += (survivors * (goal - had)).div_ceil(machines);
         if candidates > settings.few {
             survivors = survivors.div_ceil(ONE_OF).max(2).min(survivors);
         }
-        (had, goal) = (goal, (goal * 2).min(settings.repeats));
+        had = goal;
     }
     runs
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
+use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
@@ -99,6 +99,22 @@ impl Row {
     }
 }
 
+/// The version of a store, 0 of a new file.
+///
+/// # Errors
+/// It is none, or of a version that is not known.
+fn known_version(connection: &Connection) -> Result<i64> {
+    let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let (all, ours) = tables(connection)?;
+    match version {
+        // Other programs have version 0 as well, and those of small numbers.
+        0 if all > 0 => bail!("it is of another program: name another file with --store"),
+        2..=VERSION if ours < OURS.len() => bail!("it is of another program: name another file with --store"),
+        0 | 2..=VERSION => Ok(version),
+        other => bail!("it is of version {other}, this is version {VERSION}: name another file with --store"),
+    }
+}
+
 /// The runs of one experiment in an SQLite file.
 #[derive(Debug)]
 pub struct Store {
@@ -116,25 +132,18 @@ impl Store {
     }
 
     fn try_open(path: &Path, what: &impl Serialize) -> Result<Self> {
-        let connection = Connection::open(path)?;
+        let mut connection = Connection::open(path)?;
         connection.busy_timeout(PATIENCE)?;
-        let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-        let (all, ours) = tables(&connection)?;
-        match version {
-            // Other programs have version 0 as well, and those of small numbers.
-            0 if all > 0 => bail!("it is of another program: name another file with --store"),
-            2..=VERSION if ours < OURS.len() => bail!("it is of another program: name another file with --store"),
-            VERSION => {}
-            0 | 2..=5 => {
-                let columns = match version {
-                    0 => String::new(),
-                    2 => format!("{FROM_VERSION_2} {FROM_VERSION_5}"),
-                    _ => FROM_VERSION_5.to_owned(),
-                };
-                let change = format!("BEGIN IMMEDIATE; {columns} {TABLES} PRAGMA user_version = {VERSION}; COMMIT");
-                connection.execute_batch(&change)?;
-            }
-            other => bail!("it is of version {other}, this is version {VERSION}: name another file with --store"),
+        if known_version(&connection)? != VERSION {
+            // Looked at again once nobody else can change it.
+            let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let columns = match known_version(&change)? {
+                2 => format!("{FROM_VERSION_2} {FROM_VERSION_5}"),
+                3..VERSION => FROM_VERSION_5.to_owned(),
+                _ => String::new(),
+            };
+            change.execute_batch(&format!("{columns} {TABLES} PRAGMA user_version = {VERSION};"))?;
+            change.commit()?;
         }
         let experiment = experiment(&connection, what)?;
         Ok(Self { connection, experiment: RefCell::new(experiment) })

@@ -64,7 +64,7 @@ pub fn trial(seen: Seen) -> Trial {
 }
 
 /// That all runs are evidence, of one candidate besides the reference.
-pub const CHOICE: Choice = Choice { runs: 0, among: 1, reference: None };
+pub const CHOICE: Choice = Choice { runs: 0, among: 1, reference: None, looks: 1 };
 
 /// Runs that took so long.
 pub fn runs(seconds: &[f64]) -> Runs {

@@ -10,13 +10,10 @@
 use anyhow::Result;
 use tandem_ab::statistics::{Comparison, Sample};
 
-use super::{End, FEWEST, Found, Race, Readings};
+use super::{End, FEWEST, Found, Race, Readings, Settings};
 
 /// As many candidates as took part may all be no better, and one of them beat the reference in every run, this often.
 const BY_CHANCE: f64 = 0.05;
-
-/// A search that halves may end at so many times, and does when one looks ahead: after four runs, and after eight.
-const LOOKS: usize = 2;
 
 /// Who was left when ranks decided who goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +24,16 @@ pub struct Choice {
     pub among: usize,
     /// The reference, and how many runs it had then.
     pub reference: Option<(usize, usize)>,
+    /// After how many rounds the search may end, and does when one looks ahead: with ten runs each, after four, eight and ten.
+    pub looks: usize,
 }
 
 impl Choice {
     /// Of these, who have so many runs each; the reference has as many as it says.
-    pub(super) fn of(runs: usize, survivors: &[usize], reference: Option<(usize, usize)>) -> Self {
+    pub(super) fn of(runs: usize, survivors: &[usize], reference: Option<(usize, usize)>, settings: &Settings) -> Self {
         let among = survivors.iter().filter(|&&one| reference.is_none_or(|reference| reference.0 != one)).count();
-        Self { runs, among: among.max(1), reference }
+        let looks = settings.rounds().filter(|&goal| goal >= FEWEST).count();
+        Self { runs, among: among.max(1), reference, looks: looks.max(1) }
     }
 
     /// The one of two that needs fewer runs: who is the best later on is one of both, as those are that were left last.
@@ -44,7 +44,7 @@ impl Choice {
 
     /// For how many comparisons at once the interval of the gain has to hold: of all that were left, each time the search may end.
     pub fn comparisons(&self) -> usize {
-        if self.runs > 0 { LOOKS * self.among } else { self.among }
+        if self.runs > 0 { self.looks * self.among } else { self.among }
     }
 
     /// How many runs of this candidate are no evidence.

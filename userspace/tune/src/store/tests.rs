@@ -106,6 +106,28 @@ fn a_store_of_version_2_is_gone_on_with() {
 }
 
 #[test]
+fn those_who_open_an_older_store_at_the_same_moment_all_go_on_with_it() {
+    const AT_ONCE: usize = 8;
+    let directory = tempfile::tempdir().unwrap();
+    for attempt in 0..10 {
+        let path = directory.path().join(format!("{attempt}"));
+        drop(Store::open(&path, &"x").unwrap());
+        let older = "ALTER TABLE run DROP COLUMN host; PRAGMA user_version = 5";
+        Connection::open(&path).unwrap().execute_batch(older).unwrap();
+        let start = std::sync::Barrier::new(AT_ONCE);
+        let open = || {
+            start.wait();
+            Store::open(&path, &"x").map(drop)
+        };
+        let opened: Vec<_> = std::thread::scope(|scope| {
+            let all: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(open)).collect();
+            all.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        opened.into_iter().for_each(|one| one.unwrap());
+    }
+}
+
+#[test]
 fn a_store_of_version_3_is_gone_on_with() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("old");
