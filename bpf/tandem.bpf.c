@@ -226,7 +226,10 @@ void BPF_STRUCT_OPS(tandem_quiescent, struct task_struct *p, u64 deq_flags)
 	tctx->ran = false;
 	if (deq_flags & SCX_DEQ_SLEEP)
 		tctx->queued_since_ns = 0;
-	/* Some kernels free a task, and tell of its end, only when all CPUs have forgotten it. */
+	/*
+	 * Some kernels free a task, and tell of its end, only when all CPUs have forgotten it. A
+	 * main thread that ends before the others of its process does ends its start too early.
+	 */
 	if (p->flags & PF_EXITING)
 		note_end(tctx->home, p->pid);
 }

@@ -26,6 +26,9 @@ const FAINTEST_GAIN: f64 = 0.005;
 /// it for that one, but which of them were seen to use a page that all use now and then is chance.
 const FAINTEST_GAIN_OF_USERS: f64 = 0.02;
 
+/// With fewer samples of a process nothing is known of its latency, however alike they are.
+const LEAST_SAMPLES: f64 = 24.0;
+
 /// What a plan changed, as it was before.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changed {
@@ -33,6 +36,13 @@ pub struct Changed {
     pub threads: Vec<(ThreadId, NodeIndex)>,
     /// Page groups that it moved, with their pages by node.
     pub groups: BTreeMap<GroupId, PerNode<u64>>,
+}
+
+impl Changed {
+    /// Whether it is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.threads.is_empty() && self.groups.is_empty()
+    }
 }
 
 /// What the accesses of all threads with a signal are like.
@@ -161,7 +171,7 @@ pub fn waited(snapshot: &Snapshot) -> Waited {
 }
 
 /// Standard error of the mean latency of an access: what the latencies of accesses vary, by as many samples as there are of page
-/// groups, those of a group by who accesses it as much as they do; 0 where these are not counted. Without processes of which there are none.
+/// groups, those of a group by who accesses it as much as they do; 0 where these are not counted. Without processes of which there are too few.
 pub fn latency_errors_ns(snapshot: &Snapshot) -> ByProcess<f64> {
     let (all, of) = Traffic::by_process(snapshot, snapshot.threads.iter().map(Cow::Borrowed));
     let threads = Users::positions(snapshot);
@@ -176,8 +186,8 @@ pub fn latency_errors_ns(snapshot: &Snapshot) -> ByProcess<f64> {
         }
     }
     let error_of = |(process, traffic): (ProcessId, Traffic)| {
-        let its = if samples > 0.0 { *samples_of.get(&process)? } else { 0.0 };
-        Some((process, traffic.error_ns(its)))
+        let its = samples_of.get(&process).copied().unwrap_or(0.0);
+        (samples == 0.0 || its >= LEAST_SAMPLES).then(|| (process, traffic.error_ns(its)))
     };
     ByProcess { all: Some(all.error_ns(samples)), of: of.into_iter().filter_map(error_of).collect() }
 }
@@ -416,8 +426,11 @@ mod tests {
         let first = snapshot.threads[0].process;
         // Half of them are of the first: 50 ns of deviation. The other one has none.
         assert!((errors[&first] - 50.0 / 50.0_f64.sqrt()).abs() < 1e-9 && errors.len() == 2, "{errors:?}");
-        snapshot.groups[0].users.retain(|user| user.0 == snapshot.threads[1].id);
-        assert!(!latency_errors_ns(&snapshot).of.contains_key(&first), "nothing was seen of it");
+        let is_known = |snapshot: &Snapshot| latency_errors_ns(snapshot).of.contains_key(&first);
+        snapshot.groups[0].samples = 47.0;
+        assert!(!is_known(&snapshot), "half of them are too few");
+        snapshot.groups[0].samples = 0.0;
+        assert!(is_known(&snapshot), "they are not counted");
     }
 
     #[test]

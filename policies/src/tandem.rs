@@ -19,6 +19,7 @@ mod history;
 mod in_step;
 mod loads;
 mod owners;
+mod partners;
 mod plan;
 mod problem;
 mod residents;
@@ -108,7 +109,7 @@ fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
         return Err(MissingSignal { policy: "tandem", signal: Signal::ThreadAccesses });
     }
     let history = inputs.memory.of::<History>();
-    let horizons = history.horizons(snapshot.time_ns, &active, parameters);
+    let horizons = history.horizons(snapshot, &active, parameters);
     let of_threads = parameters.get("thread_steps") * active.len() as f64;
     let steps = inputs.steps.min(parameters.get("most_steps").max(of_threads) as u64);
     let effort = Effort { seed: inputs.seed, steps, first: history.next_thread };

@@ -4,11 +4,12 @@
 use super::history::Horizons;
 use super::in_step;
 use super::owners::{Common, Owners, Part};
+use super::partners::Variances;
 use super::problem::{Follower, Pool, Prices, Problem, Shared, Unknown};
 use super::together;
 use crate::capacity;
 use crate::knee::{Knee, Load};
-use crate::model::{FULL_CAPACITY, NodeIndex, ProcessId, Snapshot, Thread, ThreadId};
+use crate::model::{FULL_CAPACITY, NodeIndex, ProcessId, Snapshot, Thread};
 use crate::relocation::{may_go, may_run};
 use crate::signals::sound;
 
@@ -74,11 +75,11 @@ impl Facts<'_> {
             loads: vec![],
         };
         problem.scale(self.snapshot);
-        problem.pair_up(self.snapshot, self.prices.wake_lines);
+        let variances = problem.pair_up(self);
         let owned = problem.take_parts(self);
         problem.take_rest(self, &owned);
         problem.take_waits(self);
-        problem.price_leaving(self);
+        problem.price_leaving(self, &variances);
         problem.settle(self.snapshot);
         problem
     }
@@ -145,43 +146,6 @@ impl Problem {
             row.iter().map(|(memory, &per_s)| sound(per_s) * self.latency_ns(thread.node.0, memory.0)).sum();
         let measured = thread.latency_ns.map(sound).filter(|&latency_ns| latency_ns > 0.0);
         measured.map_or(by_table, |latency_ns| latency_ns * row.values().map(|&per_s| sound(per_s)).sum::<f64>())
-    }
-
-    /// Transfers of lines: those that were counted, put down to the threads that are shared with, and those of wake-ups.
-    fn pair_up(&mut self, snapshot: &Snapshot, wake_lines: f64) {
-        for (at, thread) in snapshot.threads.iter().enumerate() {
-            if let Some((partner, wakes_per_s)) = thread.woken_by {
-                self.pair(snapshot, at, partner, sound(wakes_per_s) * wake_lines);
-            }
-            let Some(lines) = thread.transfers_per_s else { continue };
-            let lines_per_s = sound(lines.within_node) + sound(lines.across_nodes);
-            let all: f64 = thread.sharing.iter().map(|cell| sound(cell.1)).sum();
-            if lines_per_s <= 0.0 || all <= 0.0 {
-                continue;
-            }
-            for &(partner, shared) in &thread.sharing {
-                self.pair(snapshot, at, partner, lines_per_s * sound(shared) / all);
-            }
-        }
-        for thread in &mut self.threads {
-            thread.partners.sort_by_key(|partner| partner.0);
-            thread.partners.dedup_by(|next, kept| {
-                let same = next.0 == kept.0;
-                if same {
-                    kept.1 += next.1;
-                }
-                same
-            });
-            thread.partners.retain(|partner| partner.1 > 0.0);
-        }
-    }
-
-    fn pair(&mut self, snapshot: &Snapshot, at: usize, partner: ThreadId, per_s: f64) {
-        let Ok(other) = snapshot.threads.binary_search_by_key(&partner, |thread| thread.id) else { return };
-        if other != at {
-            self.threads[at].partners.push((other, per_s));
-            self.threads[other].partners.push((at, per_s));
-        }
     }
 
     /// Takes in the groups of few threads; returns, by thread and node, the accesses that are accounted for.
@@ -378,7 +342,7 @@ impl Problem {
     }
 
     /// Adds what a thread's move must bring to every node but the present one.
-    fn price_leaving(&mut self, facts: &Facts) {
+    fn price_leaving(&mut self, facts: &Facts, variances: &Variances) {
         for &at in &self.movable {
             let thread = &facts.snapshot.threads[at];
             let present = self.threads[at].present;
@@ -396,7 +360,9 @@ impl Problem {
             let price = (facts.prices.thread_ns / horizon_s).max(facts.prices.least_gain * stall);
             for node in (0..self.nodes).filter(|&node| node != present) {
                 let (gain, error) = self.gain_and_error(facts, thread, present, node);
-                self.value[at * self.nodes + node] += price + scale * facts.prices.doubt_of(gain, error);
+                let of_partners = self.doubt_of_partners(facts, variances, at, [present, node]);
+                let doubt = scale * facts.prices.doubt_of(gain, error) + of_partners;
+                self.value[at * self.nodes + node] += price + doubt;
             }
         }
     }

@@ -6,7 +6,7 @@
 //! turn to other memory ([`Thread::turned_ns`]): a program that has gone through one phase in two seconds will hardly stay in the
 //! next one for ten, whatever others do beside it. Threads are remembered one by one, page groups by process and nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::cold::Cold;
 use crate::model::{Action, NodeIndex, Plan, ProcessId, Snapshot, Thread, ThreadId};
@@ -45,8 +45,6 @@ struct Lasting {
     phase_ns: u64,
     /// When something of it was last moved, or the horizon last grew.
     since_ns: u64,
-    /// When it was last at work.
-    worked_ns: u64,
 }
 
 /// The moves of one process in a plan: all, those that take back what an earlier one did, and how long that lasted.
@@ -79,28 +77,28 @@ impl Horizons {
 
 impl History {
     /// The horizons at the time of a snapshot, of which the threads `active` are at work.
-    pub fn horizons(&mut self, time_ns: u64, active: &[&Thread], parameters: &Parameters) -> Horizons {
+    pub fn horizons(&mut self, snapshot: &Snapshot, active: &[&Thread], parameters: &Parameters) -> Horizons {
+        let time_ns = snapshot.time_ns;
         let first_s = parameters.get("first_horizon_s");
         let limits = (parameters.get("least_horizon_s"), parameters.get("most_horizon_s"));
         let mut threads: BTreeMap<ProcessId, Vec<&Thread>> = BTreeMap::new();
         active.iter().for_each(|thread| threads.entry(thread.process).or_default().push(thread));
         for (process, its) in threads {
-            let new = Lasting { horizon_s: first_s, phase_ns: time_ns, since_ns: time_ns, worked_ns: time_ns };
+            let new = Lasting { horizon_s: first_s, phase_ns: time_ns, since_ns: time_ns };
             let lasting = self.lasting.entry(process).or_insert(new);
-            lasting.worked_ns = time_ns;
             if let Some(lasted_ns) = lasting.phase_ended(&its, self.looked_ns) {
                 lasting.horizon_s = lasting.horizon_s.min(lasted_ns as f64 / 1e9);
                 lasting.since_ns = time_ns;
             }
-            if (time_ns - lasting.since_ns) as f64 >= lasting.horizon_s * 1e9 {
+            if time_ns.saturating_sub(lasting.since_ns) as f64 >= lasting.horizon_s * 1e9 {
                 lasting.horizon_s *= 2.0;
                 lasting.since_ns = time_ns;
             }
             lasting.horizon_s = lasting.horizon_s.min(limits.1).max(limits.0);
         }
         self.looked_ns = time_ns;
-        let forgotten_ns = forgotten_ns(parameters);
-        self.lasting.retain(|_, lasting| time_ns.saturating_sub(lasting.worked_ns) <= forgotten_ns);
+        let there: BTreeSet<ProcessId> = snapshot.threads.iter().map(|thread| thread.process).collect();
+        self.lasting.retain(|process, _| there.contains(process));
         Horizons { of: self.lasting.iter().map(|(&process, lasting)| (process, lasting.horizon_s)).collect(), first_s }
     }
 
@@ -136,7 +134,7 @@ impl History {
             }
         }
         self.moved.append(&mut moved);
-        let forgotten_ns = forgotten_ns(parameters);
+        let forgotten_ns = (2e9 * parameters.get("most_horizon_s")) as u64;
         self.moved.retain(|_, &mut (_, when_ns)| now_ns.saturating_sub(when_ns) <= forgotten_ns);
     }
 }
@@ -152,11 +150,6 @@ impl Lasting {
         }
         Some(began_ns - std::mem::replace(&mut self.phase_ns, began_ns))
     }
-}
-
-/// What was moved so long ago, and who did not work for so long, is forgotten.
-fn forgotten_ns(parameters: &Parameters) -> u64 {
-    (2e9 * parameters.get("most_horizon_s")) as u64
 }
 
 /// What a plan moves, with its process, from where and where to.

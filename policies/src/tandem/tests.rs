@@ -218,6 +218,36 @@ fn threads_that_wake_each_other_come_together() {
     assert!(plan.moves[0].reason.contains("exchanges lines"), "{}", plan.moves[0].reason);
 }
 
+/// Exchanges that are as many a second, known from so few wake-ups or samples that they may be chance.
+#[test]
+fn partners_that_few_wakeups_or_samples_tell_of_do_not_come_together() {
+    let wake_each_other = |interval_ns: u64| {
+        let woken_by = |tid| {
+            move |thread: &mut Thread| {
+                thread.woken_by = Some((ThreadId { tid, start_boottime_ns: 1 }, 1e4));
+                thread.cpu_time_ns = interval_ns;
+            }
+        };
+        let one = SnapshotBuilder::new(two_nodes(2)).thread(1, 0, None).with_thread(woken_by(2));
+        let snapshot = one.thread(2, 1, None).with_thread(woken_by(1)).build();
+        planned(&Snapshot { interval_ns, ..snapshot })
+    };
+    let moved = [200_000, 10_000_000].map(|interval_ns| wake_each_other(interval_ns).moves.len());
+    assert_eq!(moved, [0, 1], "4 wake-ups, and 200");
+    let share = |samples: f64| {
+        let lines = |within_node: f64, across_nodes: f64| {
+            move |thread: &mut Thread| thread.transfers_per_s = Some(Transfers { within_node, across_nodes })
+        };
+        let near = |node: usize| if node == 0 { [1e4, 0.0] } else { [0.0, 1e4] };
+        let one = SnapshotBuilder::new(two_nodes(2)).thread(1, 0, Some(&near(0))).with_thread(lines(0.0, 1e6));
+        let two = one.thread(2, 1, Some(&near(1))).with_thread(lines(0.0, 1e6)).shared(0, 1, 1e5);
+        let mut snapshot = two.group_used_by(&[8, 0], &[(1, 1e4)]).group_used_by(&[0, 8], &[(2, 1e4)]).build();
+        snapshot.groups.iter_mut().for_each(|group| group.samples = samples);
+        moves(&snapshot, &planned(&snapshot)).0.len()
+    };
+    assert_eq!([2.0, 100.0].map(share), [0, 1]);
+}
+
 #[test]
 fn sharing_without_transfers_brings_nobody_together() {
     let one = SnapshotBuilder::new(two_nodes(2)).thread_with_memory_on(1, 0, 0);
@@ -388,7 +418,8 @@ fn the_horizon_grows_while_placements_last_and_shrinks_when_they_are_taken_back(
     let second = 1_000_000_000;
     let horizon_s = |history: &mut History, snapshot: &Snapshot, time_ns: u64| {
         let active: Vec<&Thread> = snapshot.threads.iter().collect();
-        history.horizons(time_ns, &active, &parameters).of_s(snapshot.threads[0].process)
+        let snapshot = &Snapshot { time_ns, ..snapshot.clone() };
+        history.horizons(snapshot, &active, &parameters).of_s(snapshot.threads[0].process)
     };
     assert_eq!(horizon_s(&mut history, &snapshot, snapshot.time_ns), 10.0);
     let plan = planned(&snapshot);
@@ -421,7 +452,7 @@ fn each_process_has_the_horizon_of_its_own_placements_and_phases() {
     let mut horizons_s = |snapshot: &Snapshot, at_s: u64, plan: Option<Plan>| {
         let snapshot = &Snapshot { time_ns: at_s * second, ..snapshot.clone() };
         let active: Vec<&Thread> = snapshot.threads.iter().collect();
-        let horizons = history.horizons(snapshot.time_ns, &active, &parameters);
+        let horizons = history.horizons(snapshot, &active, &parameters);
         history.note(snapshot, &plan.unwrap_or_default(), &parameters);
         [first, other, third].map(|process| horizons.of_s(process))
     };
@@ -437,6 +468,8 @@ fn each_process_has_the_horizon_of_its_own_placements_and_phases() {
     let mut turned = snapshot.clone();
     turned.threads[1].turned_ns = Some(112 * second);
     assert_eq!(horizons_s(&turned, 112, None), [8.0, 12.0, 10.0], "its first phase took so long");
+    snapshot.threads.remove(1);
+    assert_eq!(horizons_s(&snapshot, 113, None), [8.0, 10.0, 10.0], "it is gone");
 }
 
 #[test]
@@ -447,8 +480,9 @@ fn the_horizon_is_as_long_as_the_phases_of_the_program() {
     let (parameters, mut history) = (POLICY.defaults(), History::default());
     let mut horizon_s = |at_s: u64, turned: std::ops::Range<usize>| {
         snapshot.threads[turned].iter_mut().for_each(|thread| thread.turned_ns = Some(at_s * second));
+        let snapshot = &Snapshot { time_ns: at_s * second, ..snapshot.clone() };
         let active: Vec<&Thread> = snapshot.threads.iter().collect();
-        history.horizons(at_s * second, &active, &parameters).of_s(active[0].process)
+        history.horizons(snapshot, &active, &parameters).of_s(active[0].process)
     };
     assert_eq!(horizon_s(100, 0..0), 10.0);
     assert_eq!(horizon_s(101, 0..1), 10.0, "one of eight is no phase");

@@ -254,8 +254,14 @@ impl<S: MovePages, A: Attention> PageMover for KernelMover<S, A> {
         stopped
     }
 
-    fn stop(&mut self, generation: Generation, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome> {
-        let jobs = self.take(|job| job.is_of_plan(generation));
+    fn stop_of(
+        &mut self,
+        generation: Generation,
+        is_meant: &dyn Fn(ProcessId) -> bool,
+        now_ns: u64,
+        cooldowns: &mut Cooldowns,
+    ) -> Vec<Outcome> {
+        let jobs = self.take(|job| job.is_of_plan(generation) && is_meant(job.outcome.group.process));
         jobs.into_iter().map(|job| self.end(job, Ended::Cancelled, now_ns, cooldowns)).collect()
     }
 

@@ -160,8 +160,14 @@ impl<S: MovePages> PageMover for Mover<S> {
         stopped.into_iter().map(|job| job.finish(Ended::Cancelled)).collect()
     }
 
-    fn stop(&mut self, generation: Generation, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome> {
-        let stopped = self.take(|job| job.is_of_plan(generation)).into_iter();
+    fn stop_of(
+        &mut self,
+        generation: Generation,
+        is_meant: &dyn Fn(ProcessId) -> bool,
+        now_ns: u64,
+        cooldowns: &mut Cooldowns,
+    ) -> Vec<Outcome> {
+        let stopped = self.take(|job| job.is_of_plan(generation) && is_meant(job.outcome.group.process)).into_iter();
         stopped.map(|job| job.cancel(now_ns, cooldowns)).collect()
     }
 

@@ -85,7 +85,18 @@ pub trait PageMover {
     ) -> Vec<Outcome>;
 
     /// Drops what is still queued of the plan `generation`: what it moved stays, and cools as it would.
-    fn stop(&mut self, generation: Generation, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome>;
+    fn stop(&mut self, generation: Generation, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome> {
+        self.stop_of(generation, &|_| true, now_ns, cooldowns)
+    }
+
+    /// The same for the pages of the processes that are meant.
+    fn stop_of(
+        &mut self,
+        generation: Generation,
+        is_meant: &dyn Fn(ProcessId) -> bool,
+        now_ns: u64,
+        cooldowns: &mut Cooldowns,
+    ) -> Vec<Outcome>;
 
     /// The same for all plans. What is on its way back, of plans that were undone, goes on.
     fn stop_plans(&mut self, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome>;

@@ -11,6 +11,7 @@ mod contests;
 mod cost;
 mod leases;
 mod managed;
+mod moves;
 mod pace;
 mod parts;
 mod patience;

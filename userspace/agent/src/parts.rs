@@ -3,8 +3,9 @@
 //!
 //! A plan that paid in all may have slowed one process down, and one that made things worse may have paid for others. So what a plan
 //! changed of each process, its part, is judged by the accesses of that process alone, against what they were like before the plan
-//! or were expected to be like after it, if that is more: a policy may have one process give way to another. A part that made
-//! things worse goes back alone, unless its threads would crowd a node that others were given instead.
+//! or were expected to be like after it, if that is more: a policy may have one process give way to another. Parts that made
+//! things worse, and of which accesses would be better without them, go back alone, one after the other as long as their threads
+//! would not crowd a node that others were given instead.
 //!
 //! A process that turns to other memory leaves: what its accesses were like before says nothing any more, and nothing is said
 //! against the parts of the others.
@@ -14,10 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use tandem_policies::capacity::demands;
 use tandem_policies::model::{NodeIndex, PerNode, ProcessId, Snapshot, Thread, ThreadId};
 use tandem_policies::phases;
-use tandem_policies::stall::{ByProcess, Changed, Locality};
+use tandem_policies::stall::{ByProcess, Changed, Locality, localities_without};
 
 use crate::leases::busy;
-use crate::verify::NOISE;
+use crate::verify::rose;
 
 /// Standard errors of a rise that is still taken for chance: more than of the whole plan, as there are many parts.
 const ERRORS: f64 = 3.0;
@@ -29,19 +30,6 @@ pub struct Parts {
     accepted_ns: BTreeMap<ProcessId, f64>,
     /// Whose the threads are that the plan changed or holds.
     owners: BTreeMap<ThreadId, ProcessId>,
-}
-
-/// What the accesses of one process are like some time after a plan.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SeenPart {
-    /// Latency now, or once what is still on its way is where it goes.
-    pub after_ns: f64,
-    /// Latency without the plan.
-    pub without_ns: f64,
-    /// Standard error of both.
-    pub error_ns: f64,
-    /// Whether its threads may go back without those of others.
-    pub finds_room: bool,
 }
 
 impl Parts {
@@ -76,9 +64,11 @@ impl Parts {
         self.accepted_ns.is_empty()
     }
 
-    /// Those of these processes are not judged any more.
-    pub fn leave(&mut self, processes: &BTreeSet<ProcessId>) {
+    /// Those of these processes are not judged any more; returns which there were.
+    pub fn leave(&mut self, processes: &BTreeSet<ProcessId>) -> BTreeSet<ProcessId> {
+        let left = self.accepted_ns.keys().filter(|process| processes.contains(process)).copied().collect();
         self.accepted_ns.retain(|process, _| !processes.contains(process));
+        left
     }
 
     /// Splits what the plan changed and the threads that it holds: what is of these processes first.
@@ -97,35 +87,42 @@ impl Parts {
         })
     }
 
-    /// What a snapshot tells of each, of what accesses are like then and would be without the plan, with their errors. Without
-    /// those of which it tells nothing.
-    pub fn seen(
+    /// The processes whose parts made things worse and may go back, by what accesses are like after a plan and would be without it.
+    pub fn worse(
         &self,
         snapshot: &Snapshot,
         changed: &Changed,
         [after, without]: [&ByProcess<Locality>; 2],
         errors_ns: &ByProcess<f64>,
-    ) -> BTreeMap<ProcessId, SeenPart> {
-        let crowds = Crowds::of(snapshot);
+    ) -> BTreeSet<ProcessId> {
+        let rose = self.rose([after, without], errors_ns);
+        if rose.is_empty() {
+            return rose;
+        }
+        // Others may have made them worse: what they would be like is told without their own parts.
+        let (theirs, _) = self.split(changed, &[], &rose)[0].clone();
+        let rose = self
+            .rose([after, &localities_without(snapshot, &theirs)], errors_ns)
+            .intersection(&rose)
+            .copied()
+            .collect();
+        let mut crowds = Crowds::of(snapshot);
         let mut back: BTreeMap<ProcessId, Vec<(ThreadId, NodeIndex)>> = BTreeMap::new();
-        for &(thread, node) in &changed.threads {
+        for &(thread, node) in &theirs.threads {
             self.owners.get(&thread).into_iter().for_each(|owner| back.entry(*owner).or_default().push((thread, node)));
         }
-        let seen = |&process: &ProcessId| {
-            let of = |all: &ByProcess<Locality>| all.of.get(&process).map(|its| its.latency_ns);
-            let finds_room = back.get(&process).is_none_or(|threads| crowds.have_room(threads));
-            let error_ns = *errors_ns.of.get(&process)?;
-            Some((process, SeenPart { after_ns: of(after)?, without_ns: of(without)?, error_ns, finds_room }))
-        };
-        self.accepted_ns.keys().filter_map(seen).collect()
+        let finds_room = |process: &ProcessId| back.get(process).is_none_or(|threads| crowds.take(threads));
+        BTreeSet::into_iter(rose).filter(finds_room).collect()
     }
 
-    /// The processes that are worse off than was accepted and than they would be without the plan, and find room where they were.
-    pub fn worse(&self, seen: &BTreeMap<ProcessId, SeenPart>) -> BTreeSet<ProcessId> {
+    /// The processes that are worse off than is accepted of them and than they would be without something.
+    fn rose(&self, [after, without]: [&ByProcess<Locality>; 2], errors_ns: &ByProcess<f64>) -> BTreeSet<ProcessId> {
         let is_worse = |(process, accepted_ns): (&ProcessId, &f64)| {
-            let its = seen.get(process)?;
-            let rose_from = |lower_ns: f64| its.after_ns > lower_ns + (NOISE * lower_ns).max(ERRORS * its.error_ns);
-            (its.finds_room && rose_from(*accepted_ns) && rose_from(its.without_ns)).then_some(*process)
+            let latency_ns = |of: &ByProcess<Locality>| of.of.get(process).map(|its| its.latency_ns);
+            let (after_ns, without_ns, error_ns) =
+                (latency_ns(after)?, latency_ns(without)?, errors_ns.of.get(process)?);
+            let rose_from = |lower_ns: f64| rose(after_ns, lower_ns, ERRORS * error_ns);
+            (rose_from(*accepted_ns) && rose_from(without_ns)).then_some(*process)
         };
         self.accepted_ns.iter().filter_map(is_worse).collect()
     }
@@ -136,17 +133,30 @@ impl Parts {
     }
 }
 
-/// The processes of which a quarter of the threads at work turned to other memory within the interval.
-pub fn turned(snapshot: &Snapshot) -> BTreeSet<ProcessId> {
-    let since_ns = snapshot.time_ns.saturating_sub(snapshot.interval_ns);
-    let mut threads: BTreeMap<ProcessId, (usize, usize)> = BTreeMap::new();
-    for thread in busy(snapshot) {
-        let (turned, working) = threads.entry(thread.process).or_default();
-        *turned += usize::from(thread.turned_ns.is_some_and(|turned_ns| turned_ns > since_ns));
-        *working += 1;
+/// Who turned to other memory in an interval.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Turned {
+    /// Processes of which a quarter of the threads at work did.
+    pub processes: BTreeSet<ProcessId>,
+    /// Whether a quarter of all threads at work did.
+    pub is_new_phase: bool,
+}
+
+impl Turned {
+    /// Those of a snapshot.
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let mut threads: BTreeMap<ProcessId, (usize, usize)> = BTreeMap::new();
+        for thread in busy(snapshot) {
+            let (turned, working) = threads.entry(thread.process).or_default();
+            *turned += usize::from(thread.turned_ns == Some(snapshot.time_ns));
+            *working += 1;
+        }
+        let all = threads.values().fold((0, 0), |all, of| (all.0 + of.0, all.1 + of.1));
+        let has_turned =
+            |&(_, (turned, working)): &(ProcessId, (usize, usize))| phases::threads_turned(turned, working);
+        let processes = threads.into_iter().filter(has_turned).map(|(process, _)| process).collect();
+        Self { processes, is_new_phase: phases::threads_turned(all.0, all.1) }
     }
-    let has_turned = |&(_, (turned, working)): &(ProcessId, (usize, usize))| phases::threads_turned(turned, working);
-    threads.into_iter().filter(has_turned).map(|(process, _)| process).collect()
 }
 
 /// What threads at work take of nodes, in 1/1024 of a full CPU.
@@ -173,9 +183,9 @@ impl Crowds {
         }
     }
 
-    /// Whether these threads may go to these nodes: none of them bears more than it can then, and more than the fullest does now
-    /// for what it can.
-    fn have_room(&self, threads: &[(ThreadId, NodeIndex)]) -> bool {
+    /// Has these threads go to these nodes, if none of the nodes bears more than it can then, and more than the fullest does now for
+    /// what it can.
+    fn take(&mut self, threads: &[(ThreadId, NodeIndex)]) -> bool {
         let mut loads = self.loads.clone();
         let mut joined = BTreeSet::new();
         for (thread, to) in threads {
@@ -188,13 +198,18 @@ impl Crowds {
         }
         let crowd = |loads: &PerNode<u64>, node: NodeIndex| loads[node] as f64 / self.capacities[node].max(1) as f64;
         let fullest = self.loads.iter().map(|(node, _)| crowd(&self.loads, node)).fold(1.0, f64::max);
-        joined.into_iter().all(|node| crowd(&loads, node) <= fullest)
+        let have_room = joined.into_iter().all(|node| crowd(&loads, node) <= fullest);
+        if have_room {
+            self.loads = loads;
+        }
+        have_room
     }
 }
 
 #[cfg(test)]
 mod tests {
     use tandem_policies::model::GroupId;
+    use tandem_policies::stall;
 
     use super::*;
     use crate::testing::{SECOND_NS, id, snapshot};
@@ -227,12 +242,17 @@ mod tests {
         let before = [(1, 100.0), (2, 100.0), (3, 100.0)];
         let parts = parts(&snapshot, &before, &[(1, 80.0), (2, 150.0)]);
         assert_eq!(parts.accepted_ns, [(ProcessId(1), 100.0), (ProcessId(2), 150.0)].into(), "it changed nothing of 3");
-        let seen = |after_ns: f64, without_ns: f64| SeenPart { after_ns, without_ns, error_ns: 2.0, finds_room: true };
-        let worse = |first: SeenPart| parts.worse(&[(ProcessId(1), first), (ProcessId(2), seen(150.0, 100.0))].into());
-        assert_eq!(worse(seen(107.0, 100.0)), [ProcessId(1)].into());
-        assert_eq!(worse(seen(106.0, 100.0)), [].into(), "three errors");
-        assert_eq!(worse(seen(130.0, 125.0)), [].into(), "it does something else now");
-        assert_eq!(worse(SeenPart { finds_room: false, ..seen(200.0, 100.0) }), [].into());
+        let errors_ns = ByProcess { all: None, of: [(ProcessId(1), 2.0), (ProcessId(2), 2.0)].into() };
+        let rose = |after_ns: f64, without_ns: f64| {
+            let [after, without] = [after_ns, without_ns].map(|ns| localities(&[(1, ns), (2, 150.0)]));
+            parts.rose([&after, &without], &errors_ns)
+        };
+        assert_eq!(rose(107.0, 100.0), [ProcessId(1)].into());
+        assert_eq!(rose(106.0, 100.0), [].into(), "three errors");
+        assert_eq!(rose(130.0, 125.0), [].into(), "it does something else now");
+        let unknown = ByProcess { all: None, of: [(ProcessId(2), 2.0)].into() };
+        let [after, without] = [200.0, 100.0].map(|ns| localities(&[(1, ns)]));
+        assert_eq!(parts.rose([&after, &without], &unknown), [].into(), "too few samples");
     }
 
     #[test]
@@ -246,35 +266,55 @@ mod tests {
 
     #[test]
     fn threads_find_room_where_nobody_took_their_place() {
-        let room = |nodes| Crowds::of(&two_processes(nodes)).have_room(&[(id(1), NodeIndex(1))]);
+        let room = |nodes| Crowds::of(&two_processes(nodes)).take(&[(id(1), NodeIndex(1))]);
         assert!(room([0, 0, 0, 1]), "one of two CPUs is free there");
         assert!(!room([0, 0, 1, 1]), "others run there now");
         assert!(room([0, 0, 0, 0]), "it is not fuller there than here");
-        assert!(Crowds::of(&two_processes([0, 0, 1, 1])).have_room(&[(id(9), NodeIndex(1))]), "it is gone");
+        assert!(Crowds::of(&two_processes([0, 0, 1, 1])).take(&[(id(9), NodeIndex(1))]), "it is gone");
         let mut light = two_processes([0, 0, 1, 1]);
-        light.threads.iter_mut().for_each(|thread| thread.cpu_time_ns /= 5);
-        assert!(Crowds::of(&light).have_room(&[(id(1), NodeIndex(1))]), "a CPU does for all of them");
+        for thread in &mut light.threads {
+            (thread.cpu_time_ns, thread.run_ns) = (SECOND_NS / 5, PerNode::filled(2, SECOND_NS / 10));
+        }
+        assert!(Crowds::of(&light).take(&[(id(1), NodeIndex(1))]), "a CPU does for all of them");
     }
 
+    /// Threads 1 and 3 use memory of node 1 from node 0, where the plan brought them; thread 4 has a CPU of node 1.
     #[test]
-    fn what_is_seen_is_of_each_process_that_something_is_known_of() {
-        let snapshot = two_processes([0, 0, 0, 1]);
-        let parts = parts(&snapshot, &[(1, 100.0), (2, 100.0)], &[]);
-        let (after, without) = (localities(&[(1, 90.0), (2, 80.0)]), localities(&[(1, 110.0)]));
-        let errors_ns = ByProcess { all: None, of: [(ProcessId(1), 5.0), (ProcessId(2), 5.0)].into() };
-        let seen = parts.seen(&snapshot, &changed(), [&after, &without], &errors_ns);
-        let first = SeenPart { after_ns: 90.0, without_ns: 110.0, error_ns: 5.0, finds_room: true };
-        assert_eq!(seen, [(ProcessId(1), first)].into());
-    }
-
-    #[test]
-    fn a_process_turns_with_a_quarter_of_its_own_threads_within_the_interval() {
+    fn parts_go_back_one_after_the_other_while_there_is_room_where_they_were() {
         let mut snapshot = two_processes([0, 0, 0, 1]);
-        assert_eq!(turned(&snapshot), [].into());
+        for at in [0, 2] {
+            snapshot.threads[at].accesses_per_s = Some(vec![0.0, 1e6].into());
+            snapshot.threads[at].run_ns = vec![SECOND_NS, 0].into();
+        }
+        let changed = Changed { groups: [].into(), ..changed() };
+        let worse = |snapshot: &Snapshot| {
+            let before = localities(&[(1, 100.0), (2, 100.0)]);
+            let parts = Parts::of(snapshot, (&changed, &[]), &before, &before);
+            let errors_ns = ByProcess { all: None, of: [(ProcessId(1), 1.0), (ProcessId(2), 1.0)].into() };
+            let [after, without] = [stall::localities(snapshot), localities_without(snapshot, &changed)];
+            parts.worse(snapshot, &changed, [&after, &without], &errors_ns)
+        };
+        assert_eq!(worse(&snapshot), [ProcessId(1)].into(), "the one CPU that is free");
+        snapshot.threads[3].cpu_time_ns = 0;
+        assert_eq!(worse(&snapshot), [ProcessId(1), ProcessId(2)].into());
+        // The memory of process 1 came to node 0 as well, by something else: its thread is near there.
+        snapshot.threads[0].accesses_per_s = Some(vec![1e6, 0.0].into());
+        assert_eq!(worse(&snapshot), [ProcessId(2)].into());
+    }
+
+    #[test]
+    fn a_process_turns_with_a_quarter_of_its_own_threads_in_one_interval() {
+        let mut snapshot = two_processes([0, 0, 0, 1]);
+        snapshot.threads.extend_from_within(..2);
+        snapshot.threads.extend_from_within(..2);
+        assert_eq!(Turned::of(&snapshot), Turned::default());
         snapshot.time_ns = 5 * SECOND_NS;
         snapshot.threads[3].turned_ns = Some(5 * SECOND_NS);
-        assert_eq!(turned(&snapshot), [ProcessId(2)].into());
-        snapshot.threads[3].turned_ns = Some(4 * SECOND_NS);
-        assert_eq!(turned(&snapshot), [].into(), "that was before");
+        assert_eq!(Turned::of(&snapshot), Turned { processes: [ProcessId(2)].into(), is_new_phase: false });
+        snapshot.threads[2].turned_ns = Some(5 * SECOND_NS);
+        assert!(Turned::of(&snapshot).is_new_phase, "two of eight");
+        // The next interval begins before the snapshot that told of it.
+        (snapshot.time_ns, snapshot.interval_ns) = (6 * SECOND_NS, SECOND_NS + 1);
+        assert_eq!(Turned::of(&snapshot), Turned::default());
     }
 }

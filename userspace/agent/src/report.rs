@@ -126,7 +126,7 @@ pub struct PlanResult {
     pub verdict: PlanVerdict,
     /// Why it was superseded, if it was.
     pub superseded_by: Option<Superseding>,
-    /// Processes of which what it changed was taken back though the rest stayed.
+    /// Processes of which what it changed was taken back alone.
     pub undone_of: Vec<u32>,
 }
 
@@ -204,7 +204,7 @@ pub struct Report {
     pub page_moves: Recent<PagesMove>,
     /// Plans.
     pub plans: Recent<PlanResult>,
-    /// Plans that were rolled back.
+    /// Plans that were rolled back, or something of which was.
     pub undone_plans: u64,
     /// Times that leases ran out because this process stood still, so that the plan under way was given up.
     pub lost_leases: u64,
@@ -222,7 +222,8 @@ pub struct Report {
 impl Report {
     /// The plan of this generation was judged, and accesses are like this now, so many per second.
     pub fn end_trial(&mut self, generation: u64, verdict: PlanVerdict, after: Option<Locality>, accesses_per_s: f64) {
-        self.undone_plans += u64::from(verdict == PlanVerdict::Undone);
+        let was_parted = self.plan(generation).is_some_and(|result| !result.undone_of.is_empty());
+        self.undone_plans += u64::from(verdict == PlanVerdict::Undone && !was_parted);
         if let Some(result) = self.plan(generation) {
             (result.verdict, result.after) = (verdict, after);
             let saved_ns = result.before.zip(after).map(|(before, after)| before.latency_ns - after.latency_ns);
@@ -232,9 +233,10 @@ impl Report {
 
     /// What the plan of this generation changed of these processes was taken back.
     pub fn undo_parts(&mut self, generation: u64, processes: Vec<u32>) {
-        if let Some(result) = self.plan(generation) {
-            result.undone_of.extend(processes);
-        }
+        let Some(result) = self.plan(generation) else { return };
+        let is_first = result.undone_of.is_empty();
+        result.undone_of.extend(processes);
+        self.undone_plans += u64::from(is_first);
     }
 
     /// The plan of this generation was given up before it was judged.
@@ -296,6 +298,10 @@ mod tests {
         let expected =
             [(PlanVerdict::Trial, None), (PlanVerdict::Superseded, None), (PlanVerdict::Undone, Some(worse))];
         assert_eq!((ended.as_slice(), report.undone_plans), (expected.as_slice(), 1));
+        report.undo_parts(1, vec![17]);
+        report.undo_parts(1, vec![18]);
+        report.end_trial(1, PlanVerdict::Undone, None, 0.0);
+        assert_eq!((report.undone_plans, &report.plan(1).unwrap().undone_of[..]), (2, &[17, 18][..]));
         let gains: Vec<_> = report.plans.iter().map(|plan| plan.measured_gain_ns_per_s).collect();
         assert_eq!(gains, [None, None, Some(-2e7)], "10 ns more, 2 million times");
     }

@@ -18,10 +18,11 @@
 //! ([`tandem_policies::stall::localities_without`]): else there is nothing to be had from undoing it. Both must be so beyond what
 //! chance makes of samples ([`tandem_policies::stall::latency_errors_ns`]).
 //!
-//! So is what the plan changed of each process ([`crate::parts`]), which goes back alone where the others are better off. From then on,
-//! and once a process turned to other memory, the plan is judged by its parts only.
+//! So is what the plan changed of each process ([`crate::parts`]), which goes back alone where the others are better off; the rest is
+//! judged once that is back. Once a process of which it changed something turned to other memory, or a quarter of all threads did,
+//! the plan is judged by its other parts only.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use tandem_act::Generation;
 use tandem_policies::model::{GroupId, NodeIndex, ProcessId, Snapshot, ThreadId};
@@ -31,10 +32,11 @@ use tandem_policies::stall::{
 use tandem_sense::AffinityConfig;
 use tandem_view::Superseding;
 
-use crate::parts::{Parts, SeenPart};
+use crate::moves::Moves;
+use crate::parts::{Parts, Turned};
 
 /// Rise of the latency that is still taken for noise, however many samples there are; and standard errors that are.
-pub const NOISE: f64 = 0.02;
+const NOISE: f64 = 0.02;
 const ERRORS: f64 = 2.0;
 /// Intervals between the end of the last move, or the plan, and a verdict: the first holds moves itself.
 const SETTLE_INTERVALS: u32 = 2;
@@ -61,39 +63,12 @@ pub struct Trial {
     explores: bool,
     /// What it changed of each process.
     parts: Parts,
-    /// Whether nothing of it has gone back or is not to be judged any more.
+    /// Whether all of it together is judged.
     is_whole: bool,
+    /// Whether something of it went back alone.
+    is_parted: bool,
     intervals: u32,
     settled_intervals: u32,
-}
-
-/// How far the page moves of a plan are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moves {
-    /// Some are still to come.
-    UnderWay,
-    /// Some are, and it has taken long already.
-    Overdue,
-    /// Some are, but wait for memory pressure to end.
-    HeldUp,
-    /// All have ended.
-    Over,
-}
-
-/// After so long page moves that are still under way are planned anew: nothing else is decided meanwhile, and what paid when the
-/// plan was made may not pay any more.
-pub const LONGEST_NS: u64 = 10_000_000_000;
-
-impl Moves {
-    /// Where so many groups are queued still, so long after the plan was made.
-    pub fn of(queued_groups: usize, is_paused: bool, since_plan_ns: u64) -> Self {
-        match queued_groups {
-            0 => Self::Over,
-            _ if is_paused => Self::HeldUp,
-            _ if since_plan_ns >= LONGEST_NS => Self::Overdue,
-            _ => Self::UnderWay,
-        }
-    }
 }
 
 /// What accesses are like some time after a plan.
@@ -109,8 +84,8 @@ pub struct Seen {
     pub without_ns: Option<f64>,
     /// Standard error of both.
     pub error_ns: f64,
-    /// The same of the processes of which it changed something.
-    pub parts: BTreeMap<ProcessId, SeenPart>,
+    /// Processes that it slowed down, and of which what it changed may go back alone.
+    pub worse: BTreeSet<ProcessId>,
 }
 
 impl Seen {
@@ -127,7 +102,7 @@ impl Seen {
             once_moved_ns: once_moved.all.map(|then| then.latency_ns),
             without_ns: without.all.map(|without| without.latency_ns),
             error_ns: errors_ns.all.unwrap_or(0.0),
-            parts: parts.seen(snapshot, changed, [&once_moved, &without], &errors_ns),
+            worse: parts.worse(snapshot, changed, [&once_moved, &without], &errors_ns),
         }
     }
 }
@@ -164,7 +139,7 @@ impl Trial {
         explores: bool,
     ) -> Self {
         let (accepted_ns, held, [intervals, settled_intervals]) = (None, Vec::new(), [0; 2]);
-        let (parts, is_whole) = (Parts::default(), true);
+        let (parts, [is_whole, is_parted]) = (Parts::default(), [true, false]);
         Self {
             generation,
             since_ns,
@@ -175,6 +150,7 @@ impl Trial {
             explores,
             parts,
             is_whole,
+            is_parted,
             intervals,
             settled_intervals,
         }
@@ -190,32 +166,43 @@ impl Trial {
         Seen::of(snapshot, &self.changed, &self.parts, on_their_way)
     }
 
-    /// Takes what it changed of these processes out of it, with the threads of theirs that it holds.
+    /// Takes what it changed of these processes out of it, with the threads of theirs that it holds, or all that it holds if it changed
+    /// nothing else. The rest is judged from the second interval after that on.
     pub fn take_parts(&mut self, processes: &BTreeSet<ProcessId>) -> (Changed, Vec<ThreadId>) {
-        let [theirs, (changed, held)] = self.parts.split(&self.changed, &self.held, processes);
+        let [(theirs, mut their_held), (changed, held)] = self.parts.split(&self.changed, &self.held, processes);
         (self.changed, self.held) = (changed, held);
         self.parts.leave(processes);
-        self.is_whole = false;
-        theirs
+        self.is_parted = true;
+        (self.intervals, self.settled_intervals) = (0, 0);
+        if self.changed.is_empty() {
+            their_held.append(&mut self.held);
+        }
+        (theirs, their_held)
+    }
+
+    /// Whether something of it went back alone.
+    pub fn is_parted(&self) -> bool {
+        self.is_parted
     }
 
     /// Whether nothing of it is left to be judged.
     pub fn is_done(&self) -> bool {
-        !self.is_whole && self.parts.is_empty()
+        (self.is_parted && self.changed.is_empty()) || (!self.is_whole && self.parts.is_empty())
     }
 
     /// These processes are gone.
     pub fn forget(&mut self, gone: &BTreeSet<ProcessId>) {
-        self.changed.groups.retain(|group, _| !gone.contains(&group.process));
+        let [(theirs, _), (changed, held)] = self.parts.split(&self.changed, &self.held, gone);
+        (self.changed, self.held) = (changed, held);
         self.parts.leave(gone);
+        self.is_whole &= theirs.is_empty();
     }
 
-    /// These processes turned to other memory: what became of their parts cannot be told, nor of the whole.
-    pub fn leave(&mut self, turned: &BTreeSet<ProcessId>) {
-        if !turned.is_empty() {
-            self.parts.leave(turned);
-            self.is_whole = false;
-        }
+    /// These turned to other memory: what became of their parts cannot be told, nor of the whole. Returns whose parts they were.
+    pub fn leave(&mut self, turned: &Turned) -> BTreeSet<ProcessId> {
+        let left = self.parts.leave(&turned.processes);
+        self.is_whole &= left.is_empty() && !turned.is_new_phase;
+        left
     }
 
     /// The same for a plan that keeps these threads where they were, which nothing kept there before.
@@ -229,14 +216,13 @@ impl Trial {
         Self { accepted_ns: expected_ns.filter(|_| gain_ns_per_s.is_some_and(|gain| gain > 0.0)), ..self }
     }
 
-    /// One interval later: how far its `moves` are, and which processes `turned` to other memory. Without a signal before or after,
-    /// nothing speaks against the plan. What is still on its way after a final verdict is the caller's to stop.
-    pub fn judge(&mut self, moves: Moves, turned: &BTreeSet<ProcessId>, seen: &Seen) -> Verdict {
-        self.leave(turned);
+    /// One interval later: how far its `moves` are. Without a signal before or after, nothing speaks against the plan. What is still on
+    /// its way after a final verdict is the caller's to stop.
+    pub fn judge(&mut self, moves: Moves, seen: &Seen) -> Verdict {
         if self.is_done() {
             return Verdict::Superseded(Superseding::Turned);
         }
-        let go_on = matches!(moves, Moves::UnderWay | Moves::Overdue);
+        let go_on = moves.go_on();
         self.intervals += 1;
         self.settled_intervals += u32::from(!go_on);
         if self.intervals < SETTLE_INTERVALS {
@@ -265,11 +251,11 @@ impl Trial {
     /// alone, these.
     fn undoing(&self, after_ns: Option<f64>, seen: &Seen) -> Option<Verdict> {
         let whole = after_ns.filter(|&after_ns| self.is_whole && self.made_worse(after_ns, seen));
-        let worse = if self.explores { BTreeSet::new() } else { self.parts.worse(&seen.parts) };
+        let worse = if self.explores { &BTreeSet::new() } else { &seen.worse };
         match whole {
-            Some(after_ns) if worse.is_empty() || self.parts.are(&worse) => Some(Verdict::Undo { after_ns }),
+            Some(after_ns) if worse.is_empty() || self.parts.are(worse) => Some(Verdict::Undo { after_ns }),
             _ if worse.is_empty() => None,
-            _ => Some(Verdict::UndoParts(worse)),
+            _ => Some(Verdict::UndoParts(worse.clone())),
         }
     }
 
@@ -280,23 +266,20 @@ impl Trial {
 
     /// Whether this latency is more than before the plan and than without it.
     fn made_worse(&self, after_ns: f64, seen: &Seen) -> bool {
-        let noise_ns = |lower_ns: f64| (NOISE * lower_ns).max(ERRORS * seen.error_ns);
-        let rose_from = |lower_ns: f64| after_ns > lower_ns + noise_ns(lower_ns);
+        let rose_from = |lower_ns: f64| rose(after_ns, lower_ns, ERRORS * seen.error_ns);
         let before_ns = self.before_ns.map(|before_ns| self.accepted_ns.map_or(before_ns, |ns| ns.max(before_ns)));
         !self.explores && before_ns.is_some_and(rose_from) && seen.without_ns.is_some_and(rose_from)
     }
 }
 
+/// Whether a latency is more than another one, beyond noise and so much that chance explains.
+pub fn rose(after_ns: f64, lower_ns: f64, chance_ns: f64) -> bool {
+    after_ns > lower_ns + (NOISE * lower_ns).max(chance_ns)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn moves_are_overdue_after_ten_seconds_unless_they_are_held_up_or_over() {
-        let of = |queued, paused| [9, 10].map(|at_s| Moves::of(queued, paused, at_s * 1_000_000_000));
-        assert_eq!(of(1, false), [Moves::UnderWay, Moves::Overdue]);
-        assert_eq!((of(1, true), of(0, true)), ([Moves::HeldUp; 2], [Moves::Over; 2]));
-    }
 
     /// A plan, and the latency before it.
     fn watched(before_ns: Option<f64>) -> Trial {
@@ -308,13 +291,9 @@ mod tests {
         judge(watched(before_ns), after_ns, before_ns)
     }
 
-    /// No process turned to other memory; one did.
-    fn none() -> BTreeSet<ProcessId> {
-        BTreeSet::new()
-    }
-
-    fn turned() -> BTreeSet<ProcessId> {
-        [ProcessId(1)].into()
+    /// Threads of these processes turned to other memory, and those of nobody else are at work.
+    fn turned(processes: &[u32]) -> Turned {
+        Turned { processes: processes.iter().copied().map(ProcessId).collect(), is_new_phase: true }
     }
 
     fn after(latency_ns: Option<f64>) -> Option<Locality> {
@@ -323,10 +302,10 @@ mod tests {
 
     fn judge(mut trial: Trial, after_ns: Option<f64>, without_ns: Option<f64>) -> Verdict {
         let (bad, good) = (seen(Some(1e9), Some(1.0)), seen(Some(1.0), Some(1.0)));
-        assert_eq!(trial.judge(Moves::UnderWay, &none(), &bad), Verdict::Wait, "the interval of the plan");
-        assert_eq!(trial.judge(Moves::UnderWay, &none(), &good), Verdict::Wait, "while moves are under way");
-        assert_eq!(trial.judge(Moves::Over, &none(), &bad), Verdict::Wait, "the interval of the last moves");
-        trial.judge(Moves::Over, &none(), &Seen { error_ns: 1.0, ..seen(after_ns, without_ns) })
+        assert_eq!(trial.judge(Moves::UnderWay, &bad), Verdict::Wait, "the interval of the plan");
+        assert_eq!(trial.judge(Moves::UnderWay, &good), Verdict::Wait, "while moves are under way");
+        assert_eq!(trial.judge(Moves::Over, &bad), Verdict::Wait, "the interval of the last moves");
+        trial.judge(Moves::Over, &Seen { error_ns: 1.0, ..seen(after_ns, without_ns) })
     }
 
     /// Certain, and the same once all has moved.
@@ -406,7 +385,8 @@ mod tests {
         let worse = seen(Some(300.0), Some(100.0));
         for moves in [Moves::UnderWay, Moves::Overdue, Moves::HeldUp, Moves::Over] {
             let mut trial = watched(Some(100.0));
-            assert_eq!(trial.judge(moves, &turned(), &worse), Verdict::Superseded(Superseding::Turned));
+            trial.leave(&turned(&[1]));
+            assert_eq!(trial.judge(moves, &worse), Verdict::Superseded(Superseding::Turned));
         }
     }
 
@@ -415,10 +395,10 @@ mod tests {
         let trial = || watched(Some(100.0));
         let half_way = |once_moved_ns| Seen { once_moved_ns: Some(once_moved_ns), ..seen(Some(150.0), Some(100.0)) };
         let (mut worse, mut better) = (trial(), trial());
-        assert_eq!(worse.judge(Moves::UnderWay, &none(), &half_way(130.0)), Verdict::Wait);
-        assert_eq!(worse.judge(Moves::UnderWay, &none(), &half_way(130.0)), Verdict::Undo { after_ns: 130.0 });
+        assert_eq!(worse.judge(Moves::UnderWay, &half_way(130.0)), Verdict::Wait);
+        assert_eq!(worse.judge(Moves::UnderWay, &half_way(130.0)), Verdict::Undo { after_ns: 130.0 });
         for _ in 0..10 {
-            let verdict = better.judge(Moves::UnderWay, &none(), &half_way(80.0));
+            let verdict = better.judge(Moves::UnderWay, &half_way(80.0));
             assert_eq!(verdict, Verdict::Wait, "threads went ahead of their pages");
         }
     }
@@ -428,8 +408,8 @@ mod tests {
         let half_way = |once_moved_ns| Seen { once_moved_ns: Some(once_moved_ns), ..seen(Some(150.0), Some(100.0)) };
         let judged = |once_moved_ns| {
             let mut trial = watched(Some(100.0));
-            assert_eq!(trial.judge(Moves::UnderWay, &none(), &half_way(once_moved_ns)), Verdict::Wait);
-            trial.judge(Moves::Overdue, &none(), &half_way(once_moved_ns))
+            assert_eq!(trial.judge(Moves::UnderWay, &half_way(once_moved_ns)), Verdict::Wait);
+            trial.judge(Moves::Overdue, &half_way(once_moved_ns))
         };
         assert_eq!(judged(80.0), Verdict::Superseded(Superseding::TookLong));
         assert_eq!(judged(130.0), Verdict::Undo { after_ns: 130.0 });
@@ -439,8 +419,8 @@ mod tests {
     fn what_pressure_holds_up_does_not_hold_up_the_verdict() {
         let judged = |after_ns| {
             let mut trial = watched(Some(100.0));
-            assert_eq!(trial.judge(Moves::HeldUp, &none(), &seen(Some(after_ns), Some(100.0))), Verdict::Wait);
-            trial.judge(Moves::HeldUp, &none(), &seen(Some(after_ns), Some(100.0)))
+            assert_eq!(trial.judge(Moves::HeldUp, &seen(Some(after_ns), Some(100.0))), Verdict::Wait);
+            trial.judge(Moves::HeldUp, &seen(Some(after_ns), Some(100.0)))
         };
         assert_eq!(
             judged(90.0),
@@ -450,59 +430,72 @@ mod tests {
         assert_eq!(judged(120.0), Verdict::Undo { after_ns: 120.0 });
     }
 
-    /// A plan for processes 1 and 2, the latency of which was 100 ns each.
+    /// A plan that moved memory of processes 1 and 2, the latency of which was 100 ns each.
     fn in_two_parts() -> Trial {
         let latencies = [(ProcessId(1), 100.0), (ProcessId(2), 100.0)];
-        watched(Some(100.0)).in_parts(Parts::accepting(latencies.into()))
+        let group = |process| (GroupId { process: ProcessId(process), start: 0 }, vec![1, 0].into());
+        let changed = Changed { threads: vec![], groups: [group(1), group(2)].into() };
+        Trial::new(Generation(1), 0, Some(100.0), changed, false).in_parts(Parts::accepting(latencies.into()))
     }
 
-    /// What is seen of it once it is settled, with these latencies of all and of each process that finds room.
-    fn judged_in_parts(trial: &mut Trial, all_ns: f64, parts: [(f64, bool); 2]) -> Verdict {
-        let part = |(after_ns, finds_room)| SeenPart { after_ns, without_ns: 100.0, error_ns: 1.0, finds_room };
-        let parts = [(ProcessId(1), part(parts[0])), (ProcessId(2), part(parts[1]))].into();
-        let seen = Seen { parts, ..seen(Some(all_ns), Some(100.0)) };
-        trial.judge(Moves::Over, &none(), &seen);
-        trial.judge(Moves::Over, &none(), &seen)
+    /// What is seen of it once it is settled, with this latency of all, if these processes are worse off.
+    fn judged_in_parts(trial: &mut Trial, all_ns: f64, worse: &[u32]) -> Verdict {
+        let worse = worse.iter().copied().map(ProcessId).collect();
+        let seen = Seen { worse, ..seen(Some(all_ns), Some(100.0)) };
+        assert_eq!(trial.judge(Moves::Over, &seen), Verdict::Wait);
+        trial.judge(Moves::Over, &seen)
     }
 
     #[test]
     fn what_slowed_one_process_down_goes_alone_whether_all_is_better_or_worse() {
-        let slow = || Verdict::UndoParts([ProcessId(2)].into());
-        assert_eq!(judged_in_parts(&mut in_two_parts(), 90.0, [(60.0, true), (120.0, true)]), slow());
-        assert_eq!(judged_in_parts(&mut in_two_parts(), 110.0, [(60.0, true), (160.0, true)]), slow());
-        let both = judged_in_parts(&mut in_two_parts(), 110.0, [(110.0, true), (110.0, true)]);
-        assert_eq!(both, Verdict::Undo { after_ns: 110.0 });
-        let within_error = judged_in_parts(&mut in_two_parts(), 90.0, [(60.0, true), (103.0, true)]);
-        assert_eq!(within_error, Verdict::Keep { after_ns: Some(90.0) }, "chance explains it");
+        for all_ns in [90.0, 110.0] {
+            let verdict = judged_in_parts(&mut in_two_parts(), all_ns, &[2]);
+            assert_eq!(verdict, Verdict::UndoParts([ProcessId(2)].into()));
+        }
+        assert_eq!(judged_in_parts(&mut in_two_parts(), 110.0, &[1, 2]), Verdict::Undo { after_ns: 110.0 });
+        assert_eq!(judged_in_parts(&mut in_two_parts(), 110.0, &[]), Verdict::Undo { after_ns: 110.0 });
+        let explores = Trial { explores: true, ..in_two_parts() };
+        assert_eq!(judged_in_parts(&mut { explores }, 90.0, &[2]), Verdict::Keep { after_ns: Some(90.0) });
     }
 
     #[test]
-    fn what_finds_no_room_where_it_was_stays_or_goes_with_all() {
-        let crowded = [(60.0, true), (160.0, false)];
-        assert_eq!(judged_in_parts(&mut in_two_parts(), 90.0, crowded), Verdict::Keep { after_ns: Some(90.0) });
-        assert_eq!(judged_in_parts(&mut in_two_parts(), 110.0, crowded), Verdict::Undo { after_ns: 110.0 });
-    }
-
-    #[test]
-    fn what_is_left_of_a_plan_is_judged_by_its_parts_alone() {
+    fn the_rest_of_a_plan_is_judged_from_the_second_interval_after_a_part_of_it_went_back() {
         let mut trial = in_two_parts();
-        trial.take_parts(&[ProcessId(2)].into());
-        assert!(!trial.is_done());
-        let worse = [(60.0, true), (300.0, true)];
-        assert_eq!(judged_in_parts(&mut trial, 200.0, worse), Verdict::Keep { after_ns: Some(200.0) });
-        trial.take_parts(&[ProcessId(1)].into());
-        assert!(trial.is_done());
+        judged_in_parts(&mut trial, 110.0, &[2]);
+        let (theirs, _) = trial.take_parts(&[ProcessId(2)].into());
+        assert_eq!((theirs.groups.len(), trial.changed.groups.len(), trial.is_done()), (1, 1, false));
+        assert_eq!(judged_in_parts(&mut trial, 110.0, &[]), Verdict::Undo { after_ns: 110.0 });
+    }
+
+    #[test]
+    fn a_plan_of_which_everything_went_back_holds_nobody() {
+        let held = ThreadId { tid: 1, start_boottime_ns: 1 };
+        let mut trial = in_two_parts().holding(vec![held]);
+        assert_eq!(trial.take_parts(&[ProcessId(2)].into()).1, []);
+        assert_eq!((trial.take_parts(&[ProcessId(1)].into()).1, trial.is_done()), (vec![held], true));
     }
 
     #[test]
     fn a_process_that_turned_leaves_and_the_others_are_judged() {
         let mut trial = in_two_parts();
-        trial.leave(&turned());
-        let verdict = judged_in_parts(&mut trial, 200.0, [(300.0, true), (120.0, true)]);
-        assert_eq!(verdict, Verdict::UndoParts([ProcessId(2)].into()));
-        trial.leave(&[ProcessId(2)].into());
+        let bystander = Turned { processes: [ProcessId(3)].into(), is_new_phase: false };
+        assert_eq!((trial.leave(&bystander), trial.is_whole), ([].into(), true), "it changed nothing of that one");
+        let one = Turned { processes: [ProcessId(1)].into(), is_new_phase: false };
+        assert_eq!(trial.leave(&one), [ProcessId(1)].into());
+        assert_eq!(judged_in_parts(&mut trial, 200.0, &[2]), Verdict::UndoParts([ProcessId(2)].into()));
+        trial.leave(&turned(&[2]));
         let seen = seen(Some(90.0), Some(100.0));
-        assert_eq!(trial.judge(Moves::Over, &none(), &seen), Verdict::Superseded(Superseding::Turned));
+        assert_eq!(trial.judge(Moves::Over, &seen), Verdict::Superseded(Superseding::Turned));
+    }
+
+    #[test]
+    fn a_process_that_is_gone_leaves_and_the_others_are_judged() {
+        let mut trial = in_two_parts();
+        trial.forget(&[ProcessId(1), ProcessId(3)].into());
+        assert_eq!((trial.changed.groups.len(), trial.is_done()), (1, false));
+        assert_eq!(judged_in_parts(&mut trial, 200.0, &[]), Verdict::Keep { after_ns: Some(200.0) });
+        trial.forget(&[ProcessId(2)].into());
+        assert!(trial.is_done());
     }
 
     #[test]

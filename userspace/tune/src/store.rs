@@ -99,12 +99,16 @@ impl Row {
     }
 }
 
-/// The version of a store, 0 of a new file.
+fn version(connection: &Connection) -> Result<i64> {
+    Ok(connection.query_row("PRAGMA user_version", [], |row| row.get(0))?)
+}
+
+/// The version of a store that nobody else makes or changes meanwhile, 0 of a new file.
 ///
 /// # Errors
 /// It is none, or of a version that is not known.
 fn known_version(connection: &Connection) -> Result<i64> {
-    let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let version = version(connection)?;
     let (all, ours) = tables(connection)?;
     match version {
         // Other programs have version 0 as well, and those of small numbers.
@@ -134,8 +138,7 @@ impl Store {
     fn try_open(path: &Path, what: &impl Serialize) -> Result<Self> {
         let mut connection = Connection::open(path)?;
         connection.busy_timeout(PATIENCE)?;
-        if known_version(&connection)? != VERSION {
-            // Looked at again once nobody else can change it.
+        if version(&connection)? != VERSION {
             let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let columns = match known_version(&change)? {
                 2 => format!("{FROM_VERSION_2} {FROM_VERSION_5}"),
@@ -145,6 +148,7 @@ impl Store {
             change.execute_batch(&format!("{columns} {TABLES} PRAGMA user_version = {VERSION};"))?;
             change.commit()?;
         }
+        known_version(&connection)?;
         let experiment = experiment(&connection, what)?;
         Ok(Self { connection, experiment: RefCell::new(experiment) })
     }

@@ -63,7 +63,11 @@ pub fn prometheus(status: &Status) -> String {
     counter("tandem_thread_moves_total", "Threads sent to another node.", activity.thread_moves);
     counter("tandem_moved_pages_total", "Pages moved.", activity.moved_pages);
     counter("tandem_plans_total", "Plans carried out.", activity.plans);
-    counter("tandem_undone_plans_total", "Plans undone because they did not pay.", activity.undone_plans);
+    counter(
+        "tandem_undone_plans_total",
+        "Plans undone, or something of which was, because they did not pay.",
+        activity.undone_plans,
+    );
     counter(
         "tandem_pressure_pauses_total",
         "Times that page moves waited for memory pressure to end.",

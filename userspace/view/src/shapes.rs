@@ -107,7 +107,7 @@ pub struct Activity {
     pub lost_leases: u64,
     #[stat(desc = "plans carried out")]
     pub plans: u64,
-    #[stat(desc = "plans undone because they did not pay")]
+    #[stat(desc = "plans undone, or something of which was, because they did not pay")]
     pub undone_plans: u64,
     #[stat(desc = "of the latency that the last judged plans should save, the share that they did")]
     pub realised_share: Maybe<f64>,

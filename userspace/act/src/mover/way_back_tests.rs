@@ -52,7 +52,7 @@ fn pages_that_find_no_room_on_their_way_back_go_once_there_is_some() {
 }
 
 #[test]
-fn what_is_undone_of_one_process_leaves_what_the_plan_moved_and_moves_of_others() {
+fn what_is_undone_or_stopped_of_one_process_leaves_what_the_plan_moved_and_moves_of_others() {
     let (mut mover, mut cooldowns) = mover(resident(8, 0));
     mover.enqueue(wanted(0, 2, 1, 7), 0, &cooldowns).unwrap();
     mover.run(0, &mut cooldowns);
@@ -60,6 +60,7 @@ fn what_is_undone_of_one_process_leaves_what_the_plan_moved_and_moves_of_others(
     mover.enqueue(PageMove { group: other, ..wanted(4, 2, 1, 7) }, 0, &cooldowns).unwrap();
     assert_eq!(mover.undo_of(Generation(7), &|process| process == ProcessId(98), 1, S), []);
     assert!(!mover.is_returning() && !mover.is_held(other, PAGE_BYTES, 1), "nothing is meant");
+    assert_eq!(mover.stop_of(Generation(7), &|process| process != other.process, 1, &mut cooldowns), []);
     let stopped = mover.undo_of(Generation(7), &|process| process == other.process, 1, S);
     assert_eq!(stopped.iter().map(|one| (one.group, one.ended)).collect::<Vec<_>>(), [(other, Ended::Cancelled)]);
     assert!(mover.is_held(other, PAGE_BYTES, 1) && !mover.is_returning());

@@ -44,8 +44,7 @@ fn interval_ms(threads: u32, groups: u64) -> [f64; 4] {
         let changed = Changed { threads: Vec::new(), groups: places_of_moved(&snapshot, plan) };
         let on_their_way: Vec<_> = plan.moves.iter().filter_map(destination).collect();
         let parts = Parts::of(&snapshot, (&changed, &[]), &localities(&snapshot), &expected);
-        let seen = Seen::of(&snapshot, &changed, &parts, &on_their_way);
-        assert!(seen.once_moved_ns.is_some() && !seen.parts.is_empty());
+        assert!(Seen::of(&snapshot, &changed, &parts, &on_their_way).once_moved_ns.is_some() && !parts.is_empty());
         let verified_ms = cpu_ms();
         assert!(!leases(&snapshot, plan).is_empty());
         board.publish(status(&crate::testing::config(), &snapshot, &Report::default(), UnderWay::default()));

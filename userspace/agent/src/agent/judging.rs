@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use tandem_act::{Generation, Outcome, PageMover};
+use tandem_act::{Generation, PageMover};
 use tandem_policies::model::{GroupId, NodeIndex, ProcessId, Snapshot, ThreadId};
 use tandem_policies::stall::Changed;
 use tandem_sense::monotonic_ns;
@@ -11,48 +11,64 @@ use tandem_view::{PlanVerdict, Superseding};
 use tracing::warn;
 
 use super::{Agent, HOLD_COOLDOWNS};
-use crate::parts;
+use crate::moves::{LONGEST_NS, Moves};
+use crate::parts::Turned;
 use crate::reasons::UNDONE;
 use crate::report::{Report, ThreadMove};
-use crate::verify::{LONGEST_NS, Moves, Seen, Trial, Verdict};
+use crate::verify::{Seen, Trial, Verdict};
 
 impl Agent {
     /// Looks at the plan under trial, or once more at one that was kept, and undoes what of it made things worse; returns whether
     /// anything did.
     pub(super) fn verify(&mut self, snapshot: &Snapshot, report: &mut Report) -> bool {
-        let turned = if self.pace.is_quick() { parts::turned(snapshot) } else { BTreeSet::new() };
+        let turned = if self.pace.is_quick() { Turned::of(snapshot) } else { Turned::default() };
         let Some(mut trial) = self.trial.take() else { return self.verify_again(snapshot, &turned, report) };
+        let left = trial.leave(&turned);
+        self.stop_moves(&trial, &|process| left.contains(&process), report);
+        if trial.is_parted() && self.is_going_back() && !trial.is_done() {
+            self.trial = Some(trial);
+            return false;
+        }
         let on_their_way = on_their_way(self.mover.as_ref(), trial.generation, snapshot);
         let since_plan_ns = monotonic_ns().saturating_sub(trial.since_ns);
         let moves = Moves::of(on_their_way.len(), self.mover.is_paused(), since_plan_ns);
-        let seen = trial.seen(snapshot, &on_their_way);
-        let verdict = trial.judge(moves, &turned, &seen);
+        // What memory pressure holds up is where it is.
+        let seen = trial.seen(snapshot, if moves.go_on() { &on_their_way } else { &[] });
+        let verdict = trial.judge(moves, &seen);
         let undone = self.end_trial(&mut trial, &verdict, &seen, report);
         match verdict {
             Verdict::Undo { .. } => {}
             Verdict::Wait => self.trial = Some(trial),
-            Verdict::UndoParts(_) => self.trial = Some(trial).filter(|trial| !trial.is_done()),
+            Verdict::UndoParts(_) if !trial.is_done() => self.trial = Some(trial),
             Verdict::Keep { .. } if !trial.is_known(monotonic_ns()) => self.kept = Some(trial),
             Verdict::Keep { .. } => self.mover.forget_before(Generation(trial.generation.0 + 1)),
-            Verdict::Superseded(_) => {
-                let stopped = self.mover.stop(trial.generation, monotonic_ns(), &mut self.cooldowns);
-                self.note_outcomes(stopped, report);
-                self.mover.forget_before(Generation(trial.generation.0 + 1));
-            }
+            Verdict::UndoParts(_) | Verdict::Superseded(_) => self.drop_trial(&trial, report),
         }
         undone
     }
 
-    /// What has the numbers and addresses of processes that are `gone` is not what plans moved. The one under trial is left without a
-    /// verdict if moves of it were `stopped`; the one that was kept is not judged again.
-    pub(super) fn leave_plans_of(&mut self, gone: &BTreeSet<ProcessId>, stopped: &[Outcome], report: &mut Report) {
-        self.kept.take_if(|kept| kept.changed.groups.keys().any(|group| gone.contains(&group.process)));
-        if let Some(trial) = &mut self.trial {
-            trial.forget(gone);
+    /// What is still on its way of a plan that is not watched any more need not go there, and what it moved stays.
+    fn drop_trial(&mut self, trial: &Trial, report: &mut Report) {
+        self.stop_moves(trial, &|_| true, report);
+        self.mover.forget_before(Generation(trial.generation.0 + 1));
+    }
+
+    /// Drops what is still queued of a plan, of the processes that are meant.
+    fn stop_moves(&mut self, trial: &Trial, is_meant: &dyn Fn(ProcessId) -> bool, report: &mut Report) {
+        let stopped = self.mover.stop_of(trial.generation, is_meant, monotonic_ns(), &mut self.cooldowns);
+        self.note_outcomes(stopped, report);
+    }
+
+    /// What has the numbers and addresses of processes that are `gone` is not what plans moved. Of the plan under trial, and of the
+    /// one that was kept, what is left is judged.
+    pub(super) fn leave_plans_of(&mut self, gone: &BTreeSet<ProcessId>, report: &mut Report) {
+        for watched in [&mut self.kept, &mut self.trial] {
+            watched.iter_mut().for_each(|trial| trial.forget(gone));
         }
-        let was_stopped = |trial: &mut Trial| stopped.iter().any(|outcome| outcome.generation == trial.generation);
-        if let Some(trial) = self.trial.take_if(was_stopped) {
+        self.kept.take_if(|kept| kept.is_done());
+        if let Some(trial) = self.trial.take_if(|trial| trial.is_done()) {
             report.supersede(trial.generation.0, Superseding::ProcessesGone);
+            self.drop_trial(&trial, report);
         }
     }
 
@@ -65,7 +81,7 @@ impl Agent {
 
     /// Looks once more at the plan that was kept, if there has been no other one since and enough is known by now. Of processes that
     /// went on to another phase nothing more is to be learnt.
-    fn verify_again(&mut self, snapshot: &Snapshot, turned: &BTreeSet<ProcessId>, report: &mut Report) -> bool {
+    fn verify_again(&mut self, snapshot: &Snapshot, turned: &Turned, report: &mut Report) -> bool {
         let is_ready = |kept: &mut Trial| {
             kept.leave(turned);
             kept.is_done() || kept.is_known(monotonic_ns())
@@ -115,8 +131,8 @@ impl Agent {
 
     fn undo(&mut self, trial: &Trial, report: &mut Report) {
         warn!(event = "undo", "the last plan did not pay: undoing it");
-        self.return_threads(trial.generation, &trial.changed, &trial.held, report);
-        let cancelled = self.mover.undo(trial.generation, self.undone_ns, self.hold_ns());
+        let now_ns = self.return_threads(trial.generation, &trial.changed, &trial.held, report);
+        let cancelled = self.mover.undo(trial.generation, now_ns, self.hold_ns());
         self.note_outcomes(cancelled, report);
     }
 
@@ -124,9 +140,9 @@ impl Agent {
         let pids: Vec<u32> = processes.iter().map(|process| process.0).collect();
         warn!(event = "undo", "the last plan slowed {} down: undoing what it changed there", listed(&pids));
         let (changed, held) = trial.take_parts(processes);
-        self.return_threads(trial.generation, &changed, &held, report);
+        let now_ns = self.return_threads(trial.generation, &changed, &held, report);
         let (is_meant, hold_ns) = (|process| processes.contains(&process), self.hold_ns());
-        let cancelled = self.mover.undo_of(trial.generation, &is_meant, self.undone_ns, hold_ns);
+        let cancelled = self.mover.undo_of(trial.generation, &is_meant, now_ns, hold_ns);
         report.undo_parts(trial.generation.0, pids);
         self.note_outcomes(cancelled, report);
     }
@@ -136,8 +152,8 @@ impl Agent {
         self.config.cooldown.as_nanos() as u64 * HOLD_COOLDOWNS
     }
 
-    /// Brings threads back to where they were before a plan, from now on, and lets those go that it held.
-    fn return_threads(&mut self, plan: Generation, changed: &Changed, held: &[ThreadId], report: &mut Report) {
+    /// Brings threads back to where they were before a plan, and lets those go that it held; returns the time from which on.
+    fn return_threads(&mut self, plan: Generation, changed: &Changed, held: &[ThreadId], report: &mut Report) -> u64 {
         let now_ns = monotonic_ns();
         self.undone_ns = now_ns;
         let hold_ns = self.hold_ns();
@@ -157,6 +173,7 @@ impl Agent {
         }
         // Where nothing kept them before.
         held.iter().for_each(|&thread| self.assignments.withdraw(thread, generation));
+        now_ns
     }
 }
 
