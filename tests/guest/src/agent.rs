@@ -96,22 +96,22 @@ pub fn memory_on(node: &Node, pages: usize) -> Arc<Memory> {
 
 fn page_moves_that_did_not_pay_are_undone() {
     let report = pages_come_and_go(&LONG_INTERVALS, Turns::OnceMoved, &["--policy", "none+locality"], None);
-    assert_pages_went_back(&report, IN_TIME_NS);
+    assert_pages_went_back(&report, MOST_PAGES, IN_TIME_NS);
 }
 
 /// The program turns only when the plan has been kept, which is before anything is known of that.
 fn a_plan_that_was_kept_is_undone_once_it_shows_that_it_did_not_pay() {
     let report = pages_come_and_go(&SHORT_INTERVALS, Turns::OnceKept, &["--policy", "none+locality"], None);
-    // It is judged again 3 s after it was made.
-    assert_pages_went_back(&report, 2 * LONG_INTERVAL_NS);
+    // It is judged again 3 s after it was made. Two plans may have brought them, of which the last one alone is.
+    assert_pages_went_back(&report, 1, 2 * LONG_INTERVAL_NS);
 }
 
-/// Most of the disputed pages went back by undoing, in time.
-fn assert_pages_went_back(report: &Value, within_ns: u64) {
+/// So many of the disputed pages went back by undoing, in time.
+fn assert_pages_went_back(report: &Value, least_pages: usize, within_ns: u64) {
     let moves = report["page_moves"].as_array().expect("moves are listed");
     let back: Vec<&Value> = moves.iter().filter(|one| one["outcome"]["purpose"].get("undo").is_some()).collect();
     let pages: u64 = back.iter().filter_map(|one| one["moved_pages"].as_u64()).sum();
-    assert!(pages as usize >= MOST_PAGES, "{pages} pages went back by undoing: {}", report["plans"]);
+    assert!(pages as usize >= least_pages, "{pages} pages went back by undoing: {}", report["plans"]);
     assert_undone_in_time(report, &back, within_ns);
 }
 
@@ -138,7 +138,9 @@ fn pages_come_and_go(intervals: &[&str], turns: Turns, options: &[&str], mut oth
     let scx = manage_every(intervals, &[options, &["--report", &report.display().to_string()]].concat());
     let [home, away] = two_nodes(&scx);
     let disputed = memory_on(&home, PAGES);
-    other.iter_mut().for_each(|other| drop(other.near()));
+    if let Some(other) = &mut other {
+        other.near();
+    }
     let turned = Arc::new(AtomicBool::new(false));
     let visitor = Worker::doing({
         let (disputed, turned, own) = (Arc::clone(&disputed), Arc::clone(&turned), memory_on(&away, PAGES));
