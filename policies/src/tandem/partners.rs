@@ -7,7 +7,9 @@
 //! | source | variance of its lines per second |
 //! |---|---|
 //! | n wake-ups in the interval | that of a count: n, x square of the lines of each / square of the interval |
-//! | share p of the lines, by the thread's n samples | lines^2 x p / n; 0 where samples are not counted |
+//! | share p of the lines, by n samples of what the thread shares | lines^2 x p / n; 0 where samples are not counted |
+//!
+//! What both threads of a pair tell rests on the same events, so it is their standard deviations that add up.
 
 use super::build::Facts;
 use super::problem::Problem;
@@ -43,7 +45,7 @@ impl Problem {
             if lines_per_s <= 0.0 || shared <= 0.0 {
                 continue;
             }
-            let of_sample = of_sample(facts, thread);
+            let of_sample = of_sample(facts, thread, shared);
             for &(partner, cell) in &thread.sharing {
                 let share = sound(cell) / shared;
                 pair(at, partner, lines_per_s * share, lines_per_s * lines_per_s * share * of_sample);
@@ -60,7 +62,11 @@ impl Problem {
         let (mut gain, mut variance) = (0.0, 0.0);
         for (&(other, per_s), of_it) in self.threads[at].partners.iter().zip(&of.0[at]) {
             let there = self.threads[other].present;
-            let nearer_ns = self.between_ns(from, there) - self.between_ns(to, there);
+            let alone_ns = self.between_ns(from, there) - self.between_ns(to, there);
+            // If the partner comes as well, what both save is in doubt for each of them by half.
+            let comes = self.threads[other].choices.contains(&to);
+            let both_ns = if comes { (self.between_ns(from, there) - self.between_ns(to, to)) / 2.0 } else { 0.0 };
+            let nearer_ns = if both_ns > alone_ns.max(0.0) { both_ns } else { alone_ns };
             gain += per_s * nearer_ns;
             variance += of_it * nearer_ns * nearer_ns;
         }
@@ -69,10 +75,11 @@ impl Problem {
     }
 }
 
-/// The part of a thread's accesses that one of its samples is; 0 where they are not counted.
-fn of_sample(facts: &Facts, thread: &Thread) -> f64 {
+/// The part that one sample is of the accesses to what a thread shares, which it makes so many of at most; 0 where samples are not
+/// counted.
+fn of_sample(facts: &Facts, thread: &Thread, shared: f64) -> f64 {
     let accesses: f64 = thread.accesses_per_s.iter().flat_map(|row| row.values()).map(|&rate| sound(rate)).sum();
-    if accesses > 0.0 { facts.owners.per_sample(thread.process) / accesses } else { 0.0 }
+    if accesses > 0.0 { facts.owners.per_sample(thread.process) / accesses.min(shared) } else { 0.0 }
 }
 
 /// Partners with their lines per second and, beside them, the variance of these; ascending, each once, without those that exchange
@@ -82,7 +89,8 @@ fn sum_by_partner(mut exchanges: Vec<Exchange>) -> (Vec<(usize, f64)>, Vec<f64>)
     exchanges.dedup_by(|next, kept| {
         let same = next.0 == kept.0;
         if same {
-            *kept = (kept.0, kept.1 + next.1, kept.2 + next.2);
+            let error = libm::sqrt(kept.2) + libm::sqrt(next.2);
+            *kept = (kept.0, kept.1 + next.1, error * error);
         }
         same
     });

@@ -221,31 +221,34 @@ fn threads_that_wake_each_other_come_together() {
 /// Exchanges that are as many a second, known from so few wake-ups or samples that they may be chance.
 #[test]
 fn partners_that_few_wakeups_or_samples_tell_of_do_not_come_together() {
-    let wake_each_other = |interval_ns: u64| {
+    let wake_each_other = |nodes: usize, interval_ns: u64| {
         let woken_by = |tid| {
             move |thread: &mut Thread| {
                 thread.woken_by = Some((ThreadId { tid, start_boottime_ns: 1 }, 1e4));
                 thread.cpu_time_ns = interval_ns;
             }
         };
-        let one = SnapshotBuilder::new(two_nodes(2)).thread(1, 0, None).with_thread(woken_by(2));
+        let topology = if nodes == 2 { two_nodes(2) } else { ring_of_four(2) };
+        let one = SnapshotBuilder::new(topology).thread(1, 0, None).with_thread(woken_by(2));
         let snapshot = one.thread(2, 1, None).with_thread(woken_by(1)).build();
-        planned(&Snapshot { interval_ns, ..snapshot })
+        planned(&Snapshot { interval_ns, ..snapshot }).moves.len()
     };
-    let moved = [200_000, 10_000_000].map(|interval_ns| wake_each_other(interval_ns).moves.len());
-    assert_eq!(moved, [0, 1], "4 wake-ups, and 200");
-    let share = |samples: f64| {
+    for nodes in [2, 4] {
+        let moved = [400_000, 10_000_000].map(|interval_ns| wake_each_other(nodes, interval_ns));
+        assert_eq!(moved, [0, 1], "4 wake-ups each, and 100");
+    }
+    let share = |samples: f64, shared: f64| {
         let lines = |within_node: f64, across_nodes: f64| {
             move |thread: &mut Thread| thread.transfers_per_s = Some(Transfers { within_node, across_nodes })
         };
         let near = |node: usize| if node == 0 { [1e4, 0.0] } else { [0.0, 1e4] };
         let one = SnapshotBuilder::new(two_nodes(2)).thread(1, 0, Some(&near(0))).with_thread(lines(0.0, 1e6));
-        let two = one.thread(2, 1, Some(&near(1))).with_thread(lines(0.0, 1e6)).shared(0, 1, 1e5);
+        let two = one.thread(2, 1, Some(&near(1))).with_thread(lines(0.0, 1e6)).shared(0, 1, shared);
         let mut snapshot = two.group_used_by(&[8, 0], &[(1, 1e4)]).group_used_by(&[0, 8], &[(2, 1e4)]).build();
         snapshot.groups.iter_mut().for_each(|group| group.samples = samples);
         moves(&snapshot, &planned(&snapshot)).0.len()
     };
-    assert_eq!([2.0, 100.0].map(share), [0, 1]);
+    assert_eq!([(2.0, 1e4), (100.0, 1e4), (100.0, 200.0)].map(|(samples, shared)| share(samples, shared)), [0, 1, 0]);
 }
 
 #[test]

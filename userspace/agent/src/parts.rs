@@ -208,7 +208,7 @@ impl Crowds {
 
 #[cfg(test)]
 mod tests {
-    use tandem_policies::model::GroupId;
+    use tandem_policies::model::{GroupId, PAGE_BYTES, PageGroup};
     use tandem_policies::stall;
 
     use super::*;
@@ -300,6 +300,38 @@ mod tests {
         // The memory of process 1 came to node 0 as well, by something else: its thread is near there.
         snapshot.threads[0].accesses_per_s = Some(vec![1e6, 0.0].into());
         assert_eq!(worse(&snapshot), [ProcessId(2)].into());
+    }
+
+    /// The plan brought a little of process 1 and all of process 2 to node 0, which is waited for since.
+    #[test]
+    fn a_part_does_not_go_back_for_what_another_one_did() {
+        let mut snapshot = two_processes([0, 0, 0, 1]);
+        let group = |process: u32, per_s: f64| PageGroup {
+            id: GroupId { process: ProcessId(process), start: 0 },
+            bytes: 8 * PAGE_BYTES,
+            resident_pages: vec![8, 0].into(),
+            huge: false,
+            accesses_per_s: vec![per_s, 0.0].into(),
+            users: vec![(id(2 * process - 1), per_s)].into(),
+            samples: 0.0,
+            latency_ns: None,
+            unmovable: None,
+        };
+        for (at, per_s) in [(0, 1e6), (2, 1e7)] {
+            snapshot.threads[at].accesses_per_s = Some(vec![per_s, 0.0].into());
+            snapshot.threads[at].run_ns = vec![SECOND_NS, 0].into();
+        }
+        snapshot.groups = vec![group(1, 1e4), group(2, 1e7)];
+        snapshot.nodes[NodeIndex(0)].served_latency_ns = Some(300.0);
+        snapshot.nodes[NodeIndex(1)].served_latency_ns = Some(100.0);
+        let groups = snapshot.groups.iter().map(|group| (group.id, vec![0, 8].into())).collect();
+        let changed = Changed { threads: vec![], groups };
+        let before = localities(&[(1, 105.0), (2, 1000.0)]);
+        let parts = Parts::of(&snapshot, (&changed, &[]), &before, &before);
+        let errors_ns = ByProcess { all: None, of: [(ProcessId(1), 1.0), (ProcessId(2), 1.0)].into() };
+        let [after, without] = [stall::localities(&snapshot), localities_without(&snapshot, &changed)];
+        assert_eq!(parts.rose([&after, &without], &errors_ns), [ProcessId(1)].into());
+        assert_eq!(parts.worse(&snapshot, &changed, [&after, &without], &errors_ns), [].into());
     }
 
     #[test]

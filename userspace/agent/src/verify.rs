@@ -19,7 +19,7 @@
 //! chance makes of samples ([`tandem_policies::stall::latency_errors_ns`]).
 //!
 //! So is what the plan changed of each process ([`crate::parts`]), which goes back alone where the others are better off; the rest is
-//! judged once that is back. Once a process of which it changed something turned to other memory, or a quarter of all threads did,
+//! judged once that is back, anew: its three intervals begin then. Once a process of which it changed something turned to other memory, or a quarter of all threads did,
 //! the plan is judged by its other parts only.
 
 use std::collections::BTreeSet;
@@ -190,12 +190,17 @@ impl Trial {
         (self.is_parted && self.changed.is_empty()) || (!self.is_whole && self.parts.is_empty())
     }
 
-    /// These processes are gone.
-    pub fn forget(&mut self, gone: &BTreeSet<ProcessId>) {
-        let [(theirs, _), (changed, held)] = self.parts.split(&self.changed, &self.held, gone);
+    /// These processes are gone. Returns the threads that it holds no more: theirs, or all if it changed nothing else.
+    pub fn forget(&mut self, gone: &BTreeSet<ProcessId>) -> Vec<ThreadId> {
+        let [(theirs, mut their_held), (changed, held)] = self.parts.split(&self.changed, &self.held, gone);
         (self.changed, self.held) = (changed, held);
+        if self.changed.is_empty() {
+            their_held.append(&mut self.held);
+        }
+        // Where nothing was known of anybody there are no parts to judge it by.
+        self.is_whole &= theirs.is_empty() || (self.parts.is_empty() && !self.changed.is_empty());
         self.parts.leave(gone);
-        self.is_whole &= theirs.is_empty();
+        their_held
     }
 
     /// These turned to other memory: what became of their parts cannot be told, nor of the whole. Returns whose parts they were.

@@ -24,7 +24,9 @@ impl Agent {
         let turned = if self.pace.is_quick() { Turned::of(snapshot) } else { Turned::default() };
         let Some(mut trial) = self.trial.take() else { return self.verify_again(snapshot, &turned, report) };
         let left = trial.leave(&turned);
-        self.stop_moves(&trial, &|process| left.contains(&process), report);
+        if !left.is_empty() {
+            self.stop_moves(&trial, &|process| left.contains(&process), report);
+        }
         if trial.is_parted() && self.is_going_back() && !trial.is_done() {
             self.trial = Some(trial);
             return false;
@@ -62,10 +64,15 @@ impl Agent {
     /// What has the numbers and addresses of processes that are `gone` is not what plans moved. Of the plan under trial, and of the
     /// one that was kept, what is left is judged.
     pub(super) fn leave_plans_of(&mut self, gone: &BTreeSet<ProcessId>, report: &mut Report) {
-        for watched in [&mut self.kept, &mut self.trial] {
-            watched.iter_mut().for_each(|trial| trial.forget(gone));
+        self.kept.take_if(|kept| {
+            kept.forget(gone);
+            kept.is_done()
+        });
+        let free = self.trial.as_mut().map(|trial| trial.forget(gone)).unwrap_or_default();
+        if !free.is_empty() {
+            let generation = self.generation.advance();
+            free.into_iter().for_each(|thread| self.assignments.withdraw(thread, generation));
         }
-        self.kept.take_if(|kept| kept.is_done());
         if let Some(trial) = self.trial.take_if(|trial| trial.is_done()) {
             report.supersede(trial.generation.0, Superseding::ProcessesGone);
             self.drop_trial(&trial, report);
@@ -94,7 +101,11 @@ impl Agent {
             let verdict = kept.judge_again(&seen);
             self.end_trial(&mut kept, &verdict, &seen, report)
         };
-        self.mover.forget_before(Generation(kept.generation.0 + 1));
+        if kept.is_parted() && undone && !kept.is_done() {
+            self.trial = Some(kept);
+        } else {
+            self.mover.forget_before(Generation(kept.generation.0 + 1));
+        }
         undone
     }
 
