@@ -187,7 +187,7 @@ impl Problem {
         let Some(process) = process.filter(is_allowed).filter(|_| away <= facts.room[to]) else { return f64::INFINITY };
         let stall: f64 = part.pages.iter().map(|&(memory, pages)| pages * self.latency_ns(memory, memory)).sum();
         let least = facts.prices.least_gain * waited_per_s * stall / part.resident;
-        let horizon_s = facts.horizons.of_s(process);
+        let horizon_s = facts.horizons.of_s(Some(process));
         facts.prices.pages(away, part.huge / part.resident, horizon_s) + if away > 0.0 { least } else { 0.0 }
     }
 
@@ -291,7 +291,7 @@ impl Problem {
         // Half of the way from near to far is what users that are anywhere can gain.
         let doubt = facts.prices.errors / libm::sqrt(common.samples.max(1.0)) * (most - least) / 2.0;
         let hurdle = waited * (doubt + facts.prices.least_gain * least);
-        let horizon_s = facts.horizons.of_s(common.process);
+        let horizon_s = facts.horizons.of_s(Some(common.process));
         let base = |to: usize| {
             let away = pages - common.pages[to];
             let is_meant = self.memory_of.contains(&Some(to)) && away <= facts.room[to];
@@ -356,7 +356,7 @@ impl Problem {
             let accesses: f64 =
                 thread.accesses_per_s.as_ref().map_or(0.0, |row| row.values().map(|&rate| sound(rate)).sum());
             let stall = near_ns * (scale * accesses + lines / 2.0);
-            let horizon_s = facts.horizons.of_s(thread.process);
+            let horizon_s = facts.horizons.of_s(Some(thread.process));
             let price = (facts.prices.thread_ns / horizon_s).max(facts.prices.least_gain * stall);
             for node in (0..self.nodes).filter(|&node| node != present) {
                 let (gain, error) = self.gain_and_error(facts, thread, present, node);

@@ -69,9 +69,9 @@ impl Horizons {
         Self { of: BTreeMap::new(), first_s: horizon_s }
     }
 
-    /// That of a process.
-    pub fn of_s(&self, process: ProcessId) -> f64 {
-        self.of.get(&process).copied().unwrap_or(self.first_s)
+    /// That of a process; of one that is not known, the first one.
+    pub fn of_s(&self, process: Option<ProcessId>) -> f64 {
+        process.and_then(|process| self.of.get(&process).copied()).unwrap_or(self.first_s)
     }
 }
 

@@ -64,9 +64,9 @@ impl Problem {
             let there = self.threads[other].present;
             let alone_ns = self.between_ns(from, there) - self.between_ns(to, there);
             // If the partner comes as well, what both save is in doubt for each of them by half.
-            let comes = self.threads[other].choices.contains(&to);
-            let both_ns = if comes { (self.between_ns(from, there) - self.between_ns(to, to)) / 2.0 } else { 0.0 };
-            let nearer_ns = if both_ns > alone_ns.max(0.0) { both_ns } else { alone_ns };
+            let both_ns = (self.between_ns(from, there) - self.latency_ns(to, to)) / 2.0;
+            let comes = || self.threads[other].choices.binary_search(&to).is_ok();
+            let nearer_ns = if both_ns > alone_ns.max(0.0) && comes() { both_ns } else { alone_ns };
             gain += per_s * nearer_ns;
             variance += of_it * nearer_ns * nearer_ns;
         }

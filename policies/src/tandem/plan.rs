@@ -43,6 +43,8 @@ pub struct Source {
     samples: f64,
     /// Share that is waited for one after the other.
     pub scale: f64,
+    /// Time over which a move must pay, in s.
+    horizon_s: f64,
     /// The memory with the least latency.
     nearest: Option<usize>,
 }
@@ -245,7 +247,9 @@ impl<'a> Planner<'a> {
             part.others.iter().for_each(|&(node, per_s)| from[node] += per_s);
             let of_sample = part.users.first().map_or(0.0, |user| per_sample(user.0));
             let samples = if of_sample > 0.0 { from.iter().sum::<f64>() / of_sample } else { 0.0 };
-            self.source(from, samples, if all > 0.0 { waited / all } else { 1.0 })
+            let process = part.users.first().map(|user| self.facts.snapshot.threads[user.0].process);
+            let horizon_s = self.facts.horizons.of_s(process);
+            self.source(from, samples, if all > 0.0 { waited / all } else { 1.0 }, horizon_s)
         });
         let parts = parts.collect();
         let mut common: Vec<Option<Source>> = vec![None; owners.common.len()];
@@ -263,12 +267,13 @@ impl<'a> Planner<'a> {
             }
             let all: f64 = from.iter().sum();
             let scale = if all > 0.0 { scaled / all } else { 1.0 };
-            common[number] = Some(self.source(from, owners.common[number].samples, scale));
+            let horizon_s = self.facts.horizons.of_s(Some(process));
+            common[number] = Some(self.source(from, owners.common[number].samples, scale, horizon_s));
         }
         (parts, common)
     }
 
-    fn source(&self, from: Vec<f64>, samples: f64, scale: f64) -> Source {
+    fn source(&self, from: Vec<f64>, samples: f64, scale: f64, horizon_s: f64) -> Source {
         let all: f64 = from.iter().sum();
         let share = |per_s: f64| if all > 0.0 { per_s / all } else { 0.0 };
         let from: Vec<f64> = from.into_iter().map(share).collect();
@@ -279,7 +284,7 @@ impl<'a> Planner<'a> {
         let latency_ns: Vec<f64> = (0..self.problem.nodes).map(mean).collect();
         let memories = self.facts.memory_of.iter().flatten().copied();
         let nearest = memories.min_by(|&a, &b| latency_ns[a].total_cmp(&latency_ns[b]).then(a.cmp(&b)));
-        Source { latency_ns, from, samples, scale, nearest: nearest.filter(|_| all > 0.0) }
+        Source { latency_ns, from, samples, scale, horizon_s, nearest: nearest.filter(|_| all > 0.0) }
     }
 
     /// Standard error of the difference of the mean latencies of two memories in so many samples.
@@ -377,7 +382,7 @@ impl<'a> Planner<'a> {
         let mut from = vec![0.0; self.problem.nodes];
         weighed.accesses.iter().for_each(|&(node, per_s)| from[node.0] = crate::signals::sound(per_s));
         let samples = crate::signals::sound(weighed.group.samples);
-        let own = self.source(from, samples, of.scale);
+        let own = self.source(from, samples, of.scale, of.horizon_s);
         let error_ns = |home: usize, to: usize| {
             ALONE_ERRORS * self.error_ns(&own, home, to, samples).max(self.error_ns(of, home, to, samples))
         };
@@ -407,8 +412,8 @@ impl<'a> Planner<'a> {
         let gain = |error_ns: f64| waited_per_s * (stay_ns - source.latency_ns[to] - error_ns) + relief;
         let least = self.facts.prices.least_gain
             + if for_relief && self.problem.assumed_knee.is_none() { LEAST_RELIEF } else { 0.0 };
-        let horizon_s = self.facts.horizons.of_s(weighed.group.id.process);
-        let wanted = self.facts.prices.pages(away, weighed.huge_share(), horizon_s) + least * waited_per_s * stay_ns;
+        let wanted =
+            self.facts.prices.pages(away, weighed.huge_share(), source.horizon_s) + least * waited_per_s * stay_ns;
         // How far samples err is dear to tell, and can only speak against it.
         if gain(0.0) <= wanted {
             return None;

@@ -422,7 +422,7 @@ fn the_horizon_grows_while_placements_last_and_shrinks_when_they_are_taken_back(
     let horizon_s = |history: &mut History, snapshot: &Snapshot, time_ns: u64| {
         let active: Vec<&Thread> = snapshot.threads.iter().collect();
         let snapshot = &Snapshot { time_ns, ..snapshot.clone() };
-        history.horizons(snapshot, &active, &parameters).of_s(snapshot.threads[0].process)
+        history.horizons(snapshot, &active, &parameters).of_s(Some(snapshot.threads[0].process))
     };
     assert_eq!(horizon_s(&mut history, &snapshot, snapshot.time_ns), 10.0);
     let plan = planned(&snapshot);
@@ -457,7 +457,7 @@ fn each_process_has_the_horizon_of_its_own_placements_and_phases() {
         let active: Vec<&Thread> = snapshot.threads.iter().collect();
         let horizons = history.horizons(snapshot, &active, &parameters);
         history.note(snapshot, &plan.unwrap_or_default(), &parameters);
-        [first, other, third].map(|process| horizons.of_s(process))
+        [first, other, third].map(|process| horizons.of_s(Some(process)))
     };
     let moves_first = |from: usize, to: usize| {
         let (thread, from, to) = (snapshot.threads[0].id, NodeIndex(from), NodeIndex(to));
@@ -485,7 +485,7 @@ fn the_horizon_is_as_long_as_the_phases_of_the_program() {
         snapshot.threads[turned].iter_mut().for_each(|thread| thread.turned_ns = Some(at_s * second));
         let snapshot = &Snapshot { time_ns: at_s * second, ..snapshot.clone() };
         let active: Vec<&Thread> = snapshot.threads.iter().collect();
-        history.horizons(snapshot, &active, &parameters).of_s(active[0].process)
+        history.horizons(snapshot, &active, &parameters).of_s(Some(active[0].process))
     };
     assert_eq!(horizon_s(100, 0..0), 10.0);
     assert_eq!(horizon_s(101, 0..1), 10.0, "one of eight is no phase");
