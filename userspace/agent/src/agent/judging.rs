@@ -97,11 +97,9 @@ impl Agent {
         let seen = kept.seen(snapshot, &[]);
         // Where nothing is known any more what was measured at first stands.
         let is_judged = !kept.is_done() && seen.after.is_some();
-        let undone = is_judged && {
-            let verdict = kept.judge_again(&seen);
-            self.end_trial(&mut kept, &verdict, &seen, report)
-        };
-        if kept.is_parted() && undone && !kept.is_done() {
+        let verdict = is_judged.then(|| kept.judge_again(&seen));
+        let undone = verdict.as_ref().is_some_and(|verdict| self.end_trial(&mut kept, verdict, &seen, report));
+        if matches!(verdict, Some(Verdict::UndoParts(_))) && !kept.is_done() {
             self.trial = Some(kept);
         } else {
             self.mover.forget_before(Generation(kept.generation.0 + 1));
