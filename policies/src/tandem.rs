@@ -17,6 +17,7 @@ mod build;
 mod cold;
 mod history;
 mod in_step;
+mod latencies;
 mod loads;
 mod owners;
 mod partners;

@@ -113,6 +113,7 @@ struct Entry<'a> {
     load: f64,
     home: Option<NodeIndex>,
     resident: u64,
+    huge: bool,
     parts: Range<u32>,
     accesses: Range<u32>,
 }
@@ -126,6 +127,17 @@ fn long(range: &Range<u32>) -> Range<usize> {
     range.start as usize..range.end as usize
 }
 
+/// Adds what is filled of a row, which is little of one of many nodes: several entries at a time are looked at.
+fn keep_filled<T: Copy>(row: &PerNode<T>, kept: &mut Vec<(NodeIndex, T)>, is_filled: impl Fn(&T) -> bool) {
+    const AT_A_TIME: usize = 8;
+    for (number, entries) in row.values().as_slice().chunks(AT_A_TIME).enumerate() {
+        if entries.iter().fold(false, |any, entry| any | is_filled(entry)) {
+            let nodes = (number * AT_A_TIME..).map(NodeIndex);
+            kept.extend(nodes.zip(entries.iter().copied()).filter(|entry| is_filled(&entry.1)));
+        }
+    }
+}
+
 /// One group of a [`Ledger`].
 #[derive(Clone, Copy, Debug)]
 pub struct Weighed<'a> {
@@ -135,6 +147,7 @@ pub struct Weighed<'a> {
     pub home: Option<NodeIndex>,
     /// Pages on all nodes.
     pub resident: u64,
+    huge: bool,
     /// Pages by node where there are any.
     pages: &'a [(NodeIndex, u64)],
     /// Accesses per second by node of the accessor where they are not 0.
@@ -144,7 +157,7 @@ pub struct Weighed<'a> {
 impl Weighed<'_> {
     /// Share of its pages that are in huge pages: all or none, as it is no larger than one.
     pub fn huge_share(&self) -> f64 {
-        if self.group.huge { 1.0 } else { 0.0 }
+        if self.huge { 1.0 } else { 0.0 }
     }
 }
 
@@ -160,10 +173,8 @@ impl<'a> Ledger<'a> {
 
     fn add(&mut self, group: &'a PageGroup) {
         let (part, access) = (self.parts.len(), self.accesses.len());
-        let pages = group.resident_pages.iter().map(|(node, &pages)| (node, pages));
-        self.parts.extend(pages.filter(|part| part.1 > 0));
-        let rates = group.accesses_per_s.iter().map(|(node, &rate)| (node, rate));
-        self.accesses.extend(rates.filter(|access| access.1 != 0.0));
+        keep_filled(&group.resident_pages, &mut self.parts, |&pages| pages > 0);
+        keep_filled(&group.accesses_per_s, &mut self.accesses, |&rate| rate != 0.0);
         let (mut home, mut resident, mut most) = (None, 0, 0);
         for &(node, pages) in &self.parts[part..] {
             resident += pages;
@@ -173,14 +184,14 @@ impl<'a> Ledger<'a> {
         }
         let load = sound(self.accesses[access..].iter().fold(0.0, |sum, access| sum + access.1));
         let (parts, accesses) = (short(part..self.parts.len()), short(access..self.accesses.len()));
-        self.entries.push(Entry { group, load, home, resident, parts, accesses });
+        self.entries.push(Entry { group, load, home, resident, huge: group.huge, parts, accesses });
     }
 
     /// The group at position `at`.
     pub fn weighed(&self, at: usize) -> Weighed<'_> {
-        let Entry { group, load, home, resident, ref parts, ref accesses } = self.entries[at];
+        let Entry { group, load, home, resident, huge, ref parts, ref accesses } = self.entries[at];
         let (pages, accesses) = (&self.parts[long(parts)], &self.accesses[long(accesses)]);
-        Weighed { group, load, home, resident, pages, accesses }
+        Weighed { group, load, home, resident, huge, pages, accesses }
     }
 
     /// All groups, in their order.

@@ -16,7 +16,7 @@ const GROUPS_OF_RUNS: usize = 500_000;
 const LIMITS_MS: [Option<f64>; 3] = [Some(5.0), None, Some(100.0)];
 /// The same of joint policies, which decide about threads and pages at once: they are close to the goal, which a busy machine
 /// misses, and must not get slower.
-const JOINT_LIMITS_MS: [Option<f64>; 3] = [Some(7.0), None, Some(170.0)];
+const JOINT_LIMITS_MS: [Option<f64>; 3] = [Some(6.0), None, Some(140.0)];
 
 /// CPU time of this thread so far. By the clock, a decision takes longer when others want the CPU.
 fn cpu_ms() -> f64 {

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From a snapshot to the [`Problem`].
 
+use smallvec::smallvec;
+
 use super::history::Horizons;
 use super::in_step;
+use super::latencies::{Latencies, Row};
 use super::owners::{Common, Owners, Part};
 use super::partners::Variances;
 use super::problem::{Follower, Pool, Prices, Problem, Shared, Unknown};
 use super::together;
 use crate::capacity;
 use crate::knee::{Knee, Load};
-use crate::model::{FULL_CAPACITY, NodeIndex, ProcessId, Snapshot, Thread};
+use crate::model::{FULL_CAPACITY, NodeIndex, Snapshot, Thread};
 use crate::relocation::{may_go, may_run};
 use crate::signals::sound;
 
@@ -48,8 +51,6 @@ impl Facts<'_> {
     /// The problem.
     pub fn problem(&self) -> Problem {
         let nodes = self.snapshot.topology.len();
-        let latency = |from: usize, to: usize| sound(self.snapshot.topology.latency_ns(NodeIndex(from), NodeIndex(to)));
-        let latency_ns = (0..nodes * nodes).map(|at| latency(at / nodes, at % nodes)).collect();
         let all: Vec<&Thread> = self.snapshot.threads.iter().collect();
         let demands = in_step::demands(&all, capacity::demands(self.snapshot, &all));
         let threads: Vec<Unknown> =
@@ -59,7 +60,7 @@ impl Facts<'_> {
         let sets = together::sets(&movable, |at| (all[at].process.0, all[at].cgroup));
         let mut problem = Problem {
             nodes,
-            latency_ns,
+            latencies: Latencies::of(&self.snapshot.topology),
             value: vec![0.0; threads.len() * nodes],
             threads,
             movable,
@@ -157,7 +158,9 @@ impl Problem {
                     owned[user * self.nodes + node] += per_s * pages / part.resident;
                 }
             }
-            let stay_ns: Vec<f64> = (0..self.nodes).map(|node| self.latency_to(part, node)).collect();
+            // Mean latency from each node.
+            let stay_ns =
+                self.latencies.costs_from(part.pages.iter().map(|&(memory, pages)| (memory, pages / part.resident)));
             match part.users[..] {
                 _ if !part.movable => {
                     for &(user, per_s) in &part.users {
@@ -172,39 +175,43 @@ impl Problem {
         owned
     }
 
-    /// Mean latency from a node to the pages of a part.
-    fn latency_to(&self, part: &Part, from: usize) -> f64 {
-        part.pages.iter().map(|&(memory, pages)| pages / part.resident * self.latency_ns(from, memory)).sum()
-    }
-
-    /// What it takes to bring a part to a memory: the move, and what it must save; infinite without room.
-    fn bring(&self, facts: &Facts, part: &Part, waited_per_s: f64, to: usize) -> f64 {
-        let there = part.pages.iter().find(|entry| entry.0 == to).map_or(0.0, |entry| entry.1);
-        let away = part.resident - there;
+    /// By memory, what it takes to bring a part there: the move, and what it must save; infinite without room.
+    fn bring(&self, facts: &Facts, part: &Part, waited_per_s: f64) -> Row {
         // Parts are of one process.
         let process = part.users.first().map(|&(user, _)| facts.snapshot.threads[user].process);
-        let is_allowed = |process: &ProcessId| facts.snapshot.may_use(*process, NodeIndex(to));
-        let Some(process) = process.filter(is_allowed).filter(|_| away <= facts.room[to]) else { return f64::INFINITY };
+        let Some(process) = process else { return smallvec![f64::INFINITY; self.nodes] };
         let stall: f64 = part.pages.iter().map(|&(memory, pages)| pages * self.latency_ns(memory, memory)).sum();
         let least = facts.prices.least_gain * waited_per_s * stall / part.resident;
-        let horizon_s = facts.horizons.of_s(Some(process));
-        facts.prices.pages(away, part.huge / part.resident, horizon_s) + if away > 0.0 { least } else { 0.0 }
+        let (horizon_s, huge_share) = (facts.horizons.of_s(Some(process)), part.huge / part.resident);
+        let mut away: Row = smallvec![part.resident; self.nodes];
+        part.pages.iter().for_each(|&(memory, pages)| away[memory] = part.resident - pages);
+        let to = |(memory, away): (usize, f64)| {
+            if away > facts.room[memory] || !facts.snapshot.may_use(process, NodeIndex(memory)) {
+                return f64::INFINITY;
+            }
+            facts.prices.pages(away, huge_share, horizon_s) + if away > 0.0 { least } else { 0.0 }
+        };
+        away.into_iter().enumerate().map(to).collect()
+    }
+
+    /// By memory, what others than the owners of a part wait if it is there, with so much of their accesses waited for.
+    fn of_others(&self, part: &Part, scale: f64) -> Row {
+        self.latencies.costs_to(part.others.iter().map(|&(node, per_s)| (node, scale * per_s)))
     }
 
     fn take_own(&mut self, facts: &Facts, part: &Part, user: usize, per_s: f64, stay_ns: &[f64]) {
         let scale = self.threads[user].scale;
         let waited = per_s * scale;
-        let others =
-            |to: &dyn Fn(usize) -> f64| part.others.iter().map(|&(node, rate)| scale * rate * to(node)).sum::<f64>();
-        let others_stay = others(&|node| stay_ns[node]);
+        let [others, bring] = [self.of_others(part, scale), self.bring(facts, part, waited)];
+        let others_stay = stay_of_others(part, scale, stay_ns);
         let mut goes = vec![false; self.nodes];
         for node in 0..self.nodes {
             let stay = waited * stay_ns[node];
             let follow = self.memory_of[node].map_or(f64::INFINITY, |to| {
-                let more = others(&|other| self.latency_ns(other, to)) - others_stay;
+                let more = others[to] - others_stay;
                 let there = waited * self.latency_ns(node, to);
                 let doubt = facts.prices.doubt((stay - there).max(0.0), part.samples);
-                there + more + doubt + self.bring(facts, part, waited, to)
+                there + more + doubt + bring[to]
             });
             goes[node] = follow < stay;
             self.value[user * self.nodes + node] += follow.min(stay);
@@ -218,18 +225,15 @@ impl Problem {
         }
     }
 
-    fn take_shared(&mut self, facts: &Facts, part: &Part, stay_ns: Vec<f64>) {
+    fn take_shared(&mut self, facts: &Facts, part: &Part, stay_ns: Row) {
         let users: Vec<(usize, f64)> =
             part.users.iter().map(|&(user, per_s)| (user, per_s * self.threads[user].scale)).collect();
         let waited: f64 = users.iter().map(|user| user.1).sum();
         let all: f64 = part.users.iter().map(|user| user.1).sum();
         let scale = if all > 0.0 { waited / all } else { 0.0 };
-        let others =
-            |to: &dyn Fn(usize) -> f64| part.others.iter().map(|&(node, rate)| scale * rate * to(node)).sum::<f64>();
-        let base = (0..self.nodes)
-            .map(|to| others(&|node| self.latency_ns(node, to)) + self.bring(facts, part, waited, to))
-            .collect();
-        let others_stay = others(&|node| stay_ns[node]);
+        let [others, bring] = [self.of_others(part, scale), self.bring(facts, part, waited)];
+        let base = others.into_iter().zip(bring).map(|(others, bring)| others + bring).collect();
+        let others_stay = stay_of_others(part, scale, &stay_ns);
         users.iter().for_each(|&(user, _)| self.threads[user].parts.push(self.shared.len()));
         // Those of others are with what these have in common.
         let rest = |&(node, pages): &(usize, f64)| {
@@ -250,10 +254,7 @@ impl Problem {
                 .map(|node| (sound(row[NodeIndex(node)]) - owned[at * self.nodes + node]).max(0.0))
                 .map(|per_s| Load { per_s, waited_per_s: scale * per_s })
                 .collect();
-            let from = |node: usize| -> f64 {
-                rest.iter().zip(self.latencies_ns(node)).map(|(load, latency_ns)| load.waited_per_s * latency_ns).sum()
-            };
-            let stay: Vec<f64> = (0..self.nodes).map(from).collect();
+            let stay = self.latencies.costs_from(rest.iter().map(|load| load.waited_per_s).enumerate());
             let common = facts.owners.common.binary_search_by_key(&thread.process, |common| common.process);
             let movable = common.map_or(0.0, |number| facts.owners.common[number].movable_share());
             (0..self.nodes).for_each(|node| self.value[at * self.nodes + node] += (1.0 - movable) * stay[node]);
@@ -287,7 +288,7 @@ impl Problem {
         let users = self.pools[pool].users.iter();
         let waited: f64 = users.filter_map(|&user| self.threads[user].pool).map(|(_, _, per_s)| per_s).sum();
         let pages: f64 = common.pages.iter().sum();
-        let (least, most) = self.latency_range();
+        let (least, most) = self.latencies.range();
         // Half of the way from near to far is what users that are anywhere can gain.
         let doubt = facts.prices.errors / libm::sqrt(common.samples.max(1.0)) * (most - least) / 2.0;
         let hurdle = waited * (doubt + facts.prices.least_gain * least);
@@ -300,10 +301,6 @@ impl Problem {
             if is_meant { facts.prices.pages(away, huge_share, horizon_s) + hurdle } else { f64::INFINITY }
         };
         (0..self.nodes).map(base).collect()
-    }
-
-    pub(super) fn latency_range(&self) -> (f64, f64) {
-        self.latency_ns.iter().fold((f64::INFINITY, 0.0), |(least, most), &ns| (ns.min(least), ns.max(most)))
     }
 
     /// The accesses to each memory now, and what the waits tell.
@@ -358,29 +355,36 @@ impl Problem {
             let stall = near_ns * (scale * accesses + lines / 2.0);
             let horizon_s = facts.horizons.of_s(Some(thread.process));
             let price = (facts.prices.thread_ns / horizon_s).max(facts.prices.least_gain * stall);
+            let of_accesses = self.doubts_of_accesses(facts, thread, present);
+            let of_partners = self.doubts_of_partners(facts, variances, at, present);
             for node in (0..self.nodes).filter(|&node| node != present) {
-                let (gain, error) = self.gain_and_error(facts, thread, present, node);
-                let of_partners = self.doubt_of_partners(facts, variances, at, [present, node]);
-                let doubt = scale * facts.prices.doubt_of(gain, error) + of_partners;
-                self.value[at * self.nodes + node] += price + doubt;
+                self.value[at * self.nodes + node] += price + (scale * of_accesses[node] + of_partners[node]);
             }
         }
     }
 
-    /// What a thread's accesses cost less from another node, and its standard error: rate x that of the mean.
-    fn gain_and_error(&self, facts: &Facts, thread: &Thread, from: usize, to: usize) -> (f64, f64) {
+    /// By other node, what is in doubt of what a thread's accesses cost less from there.
+    fn doubts_of_accesses(&self, facts: &Facts, thread: &Thread, from: usize) -> Vec<f64> {
         let per_sample = facts.owners.per_sample(thread.process);
-        let Some(row) = thread.accesses_per_s.as_ref() else { return (0.0, 0.0) };
-        let (mut all, mut sum, mut squares) = (0.0, 0.0, 0.0);
+        let Some(row) = thread.accesses_per_s.as_ref() else { return vec![0.0; self.nodes] };
+        let mut all = 0.0;
+        // What they cost less, and the sum of squares.
+        let mut gains = vec![(0.0, 0.0); self.nodes];
         for (memory, &per_s) in row.iter() {
-            let (per_s, nearer) = (sound(per_s), self.latency_ns(from, memory.0) - self.latency_ns(to, memory.0));
+            let (per_s, here_ns) = (sound(per_s), self.latency_ns(from, memory.0));
             all += per_s;
-            sum += per_s * nearer;
-            squares += per_s * nearer * nearer;
+            for ((gain, squares), there_ns) in gains.iter_mut().zip(self.latencies.to(memory.0)) {
+                let nearer_ns = here_ns - there_ns;
+                *gain += per_s * nearer_ns;
+                *squares += per_s * nearer_ns * nearer_ns;
+            }
         }
-        // all / per_sample samples; rate^2 x (mean of squares - square of mean) / samples.
-        let variance = if all > 0.0 { (per_sample * (squares - sum * sum / all)).max(0.0) } else { 0.0 };
-        (sum, libm::sqrt(variance))
+        let doubt = |(gain, squares): (f64, f64)| {
+            // all / per_sample samples; rate^2 x (mean of squares - square of mean) / samples.
+            let variance = if all > 0.0 { (per_sample * (squares - gain * gain / all)).max(0.0) } else { 0.0 };
+            facts.prices.doubt_of(gain, libm::sqrt(variance))
+        };
+        gains.into_iter().map(doubt).collect()
     }
 
     /// Threads that may not stay begin where they are best off.
@@ -393,4 +397,9 @@ impl Problem {
             }
         }
     }
+}
+
+/// What others than the owners of a part wait where it is, at this mean latency from each node.
+fn stay_of_others(part: &Part, scale: f64, stay_ns: &[f64]) -> f64 {
+    part.others.iter().map(|&(node, per_s)| scale * per_s * stay_ns[node]).sum()
 }

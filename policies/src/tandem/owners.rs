@@ -34,6 +34,10 @@ pub const LEAST_SHARE: f64 = 0.5;
 /// Owners of a group at most.
 pub const MOST_OWNERS: usize = 4;
 
+/// Groups whose users are looked at one right behind the other, before anything else is done with them: these are far from the
+/// processor, which waits for several at a time only if little comes between.
+const AHEAD: usize = 64;
+
 /// No owner.
 pub const NOBODY: u32 = u32::MAX;
 
@@ -122,11 +126,16 @@ impl Owners {
 
 /// Sorts the groups of a ledger.
 pub fn sort(ledger: &Ledger, groups: &[PageGroup], nodes: usize, home_share: f64, seat: Seat) -> Owners {
-    let (mut names, mut runs) = (Vec::with_capacity(groups.len()), Runs::default());
-    for weighed in ledger.iter() {
-        let rates = greatest(weighed.group);
-        runs.next(&weighed, &rates, &mut names, seat);
-        names.push(self::names(&weighed, &rates, seat));
+    let (mut names, mut runs) = (Vec::with_capacity(groups.len()), Runs::of(ledger));
+    let mut rates = Vec::with_capacity(AHEAD);
+    for ahead in groups.chunks(AHEAD) {
+        rates.clear();
+        rates.extend(ahead.iter().map(greatest));
+        for rates in &rates {
+            let weighed = ledger.weighed(names.len());
+            runs.next(&weighed, rates, &mut names, seat);
+            names.push(self::names(&weighed, rates, seat));
+        }
     }
     runs.end(&mut names, seat);
     inherit(groups, &mut names, seat);

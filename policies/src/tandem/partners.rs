@@ -57,21 +57,29 @@ impl Problem {
         Variances(variances)
     }
 
-    /// What is in doubt of what a thread saves with its partners where they are, if it goes from one node to another.
-    pub(super) fn doubt_of_partners(&self, facts: &Facts, of: &Variances, at: usize, [from, to]: [usize; 2]) -> f64 {
-        let (mut gain, mut variance) = (0.0, 0.0);
+    /// By other node, what is in doubt of what a thread saves with its partners where they are, if it goes there from one.
+    pub(super) fn doubts_of_partners(&self, facts: &Facts, of: &Variances, at: usize, from: usize) -> Vec<f64> {
+        // What it saves, and the variance of that.
+        let mut gains = vec![(0.0, 0.0); self.nodes];
         for (&(other, per_s), of_it) in self.threads[at].partners.iter().zip(&of.0[at]) {
-            let there = self.threads[other].present;
-            let alone_ns = self.between_ns(from, there) - self.between_ns(to, there);
-            // If the partner comes as well, what both save is in doubt for each of them by half.
-            let both_ns = (self.between_ns(from, there) - self.latency_ns(to, to)) / 2.0;
-            let comes = || self.threads[other].choices.binary_search(&to).is_ok();
-            let nearer_ns = if both_ns > alone_ns.max(0.0) && comes() { both_ns } else { alone_ns };
-            gain += per_s * nearer_ns;
-            variance += of_it * nearer_ns * nearer_ns;
+            let (partner, there) = (&self.threads[other], self.threads[other].present);
+            let now_ns = self.between_ns(from, there);
+            let goes_anywhere = partner.choices.len() == self.nodes;
+            for (to, ((gain, variance), then_ns)) in gains.iter_mut().zip(self.latencies.between(there)).enumerate() {
+                let alone_ns = now_ns - then_ns;
+                // If the partner comes as well, what both save is in doubt for each of them by half.
+                let both_ns = (now_ns - self.latency_ns(to, to)) / 2.0;
+                let comes = || goes_anywhere || partner.choices.binary_search(&to).is_ok();
+                let nearer_ns = if both_ns > alone_ns.max(0.0) && comes() { both_ns } else { alone_ns };
+                *gain += per_s * nearer_ns;
+                *variance += of_it * nearer_ns * nearer_ns;
+            }
         }
         // Who leaves its partners does so for something else.
-        if gain > 0.0 { facts.prices.doubt_of(gain, libm::sqrt(variance)) } else { 0.0 }
+        let doubt = |(gain, variance): (f64, f64)| {
+            if gain > 0.0 { facts.prices.doubt_of(gain, libm::sqrt(variance)) } else { 0.0 }
+        };
+        gains.into_iter().map(doubt).collect()
     }
 }
 

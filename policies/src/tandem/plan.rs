@@ -12,6 +12,7 @@
 //! moves count memory where it is, those of page moves count threads where they go, so that all add up.
 
 use super::build::Facts;
+use super::latencies::Row;
 use super::loads::Loads;
 use super::owners::Owner;
 use super::problem::Problem;
@@ -36,7 +37,7 @@ const LEAST_SCALE: f64 = 1e-3;
 #[derive(Clone, Debug)]
 pub struct Source {
     /// Mean latency of an access by memory.
-    pub latency_ns: Vec<f64>,
+    pub latency_ns: Row,
     /// Share of the accesses by node.
     from: Vec<f64>,
     /// Samples behind it; infinite if it is certain.
@@ -277,11 +278,8 @@ impl<'a> Planner<'a> {
         let all: f64 = from.iter().sum();
         let share = |per_s: f64| if all > 0.0 { per_s / all } else { 0.0 };
         let from: Vec<f64> = from.into_iter().map(share).collect();
-        let mean = |to: usize| -> f64 {
-            let accessing = from.iter().enumerate().filter(|entry| *entry.1 > 0.0);
-            accessing.map(|(node, share)| share * self.problem.latency_ns(node, to)).sum()
-        };
-        let latency_ns: Vec<f64> = (0..self.problem.nodes).map(mean).collect();
+        let accessing = from.iter().copied().enumerate().filter(|entry| entry.1 > 0.0);
+        let latency_ns = self.problem.latencies.costs_to(accessing);
         let memories = self.facts.memory_of.iter().flatten().copied();
         let nearest = memories.min_by(|&a, &b| latency_ns[a].total_cmp(&latency_ns[b]).then(a.cmp(&b)));
         Source { latency_ns, from, samples, scale, horizon_s, nearest: nearest.filter(|_| all > 0.0) }

@@ -14,6 +14,7 @@
 //! | waits | [`crate::knee`] |
 //! | leaving | what a move must bring: its cost over the horizon, a share of the stall, and errors of the samples |
 
+use super::latencies::{Latencies, Row};
 use crate::knee::{Knee, Load};
 use crate::model::PAGE_BYTES;
 
@@ -100,11 +101,11 @@ pub struct Shared {
     /// Owners with what they wait for, per second.
     pub users: Vec<(usize, f64)>,
     /// By node of a user, latency to where it is.
-    pub stay_ns: Vec<f64>,
+    pub stay_ns: Row,
     /// What others pay if it stays.
     pub others_stay: f64,
     /// By node to which it goes, what others pay and what the move must bring.
-    pub base: Vec<f64>,
+    pub base: Row,
     /// Accesses of its owners by where it is.
     pub rests: Vec<(usize, Load)>,
 }
@@ -127,8 +128,8 @@ pub struct Pool {
 pub struct Problem {
     /// Number of nodes.
     pub nodes: usize,
-    /// Latency by node of the CPU, then of the memory.
-    pub latency_ns: Vec<f64>,
+    /// Latencies between nodes.
+    pub latencies: Latencies,
     /// Threads by position.
     pub threads: Vec<Unknown>,
     /// Threads that may move.
@@ -160,12 +161,7 @@ pub struct Problem {
 impl Problem {
     /// Latency from a node's CPUs to a memory.
     pub fn latency_ns(&self, from: usize, to: usize) -> f64 {
-        self.latency_ns[from * self.nodes + to]
-    }
-
-    /// Latencies from a node's CPUs, by memory.
-    pub fn latencies_ns(&self, from: usize) -> &[f64] {
-        &self.latency_ns[from * self.nodes..][..self.nodes]
+        self.latencies.from(from)[to]
     }
 
     /// Where a thread's own memory is when the thread is on a node.
@@ -180,7 +176,7 @@ impl Problem {
 
     /// Latency between two nodes, both ways.
     pub fn between_ns(&self, one: usize, other: usize) -> f64 {
-        (self.latency_ns(one, other) + self.latency_ns(other, one)) / 2.0
+        self.latencies.between(one)[other]
     }
 
     /// Cost of a node whose threads want so many CPUs.

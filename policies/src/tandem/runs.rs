@@ -25,7 +25,7 @@
 use super::owners::{LEAST_SHARE, MOST_OWNERS, NOBODY, Names, OWNED_SHARE, Rates, Seat};
 use crate::model::{PageGroup, ThreadId};
 use crate::signals::sound;
-use crate::users::Weighed;
+use crate::users::{Ledger, Weighed};
 
 /// Standard errors between the rarest owner's samples and those of all others; nine samples of one thread alone.
 const RUN_ERRORS: f64 = 3.0;
@@ -40,8 +40,8 @@ const MOST_USERS: usize = 64;
 const RUN_GAP_BYTES: u64 = 8 << 20;
 
 /// The run that groups which are gone through one after the other are in.
-#[derive(Default)]
 pub struct Runs<'a> {
+    ledger: &'a Ledger<'a>,
     /// Where it began, and what of its groups adds up.
     run: Option<(usize, Likely)>,
     /// The run of groups that the same thread uses most, and what such runs before it gave: first group, the one after the last, owner.
@@ -51,11 +51,15 @@ pub struct Runs<'a> {
 }
 
 impl<'a> Runs<'a> {
+    /// Before the first group of a ledger.
+    pub fn of(ledger: &'a Ledger<'a>) -> Self {
+        Self { ledger, run: None, first: None, firsts: Vec::new(), previous: None }
+    }
+
     /// Takes the next group, with the greatest rates of its users; `names` are the owners of those before it. If it is not of
     /// their run, that run's groups are given to its owners as far as they have none.
     pub fn next(&mut self, weighed: &Weighed<'a>, rates: &Rates, names: &mut [Option<Names>], seat: Seat) {
-        let most = most_frequent(weighed.group);
-        let likely = Likely::of(weighed, rates, &most);
+        let likely = Likely::of(weighed, rates);
         let is_near = self.previous.is_some_and(|previous| are_near(previous, weighed.group));
         self.previous = Some(weighed.group);
         match (&mut self.run, likely) {
@@ -65,14 +69,13 @@ impl<'a> Runs<'a> {
                 self.run = likely.map(|likely| (names.len(), likely));
             }
         }
-        let (thread, per_s) = most[0];
-        let share = if weighed.load > 0.0 { per_s / weighed.load } else { 0.0 };
-        if !self.first.as_ref().is_some_and(|first| is_near && share > 0.0 && first.thread == thread) {
-            let users = self.end_first(names.len(), seat);
-            self.first = (share > 0.0).then_some(First { start: names.len(), thread, samples: 0.0, users });
+        let first = if weighed.load > 0.0 && rates[0] > 0.0 { user_with(weighed.group, rates[0]) } else { None };
+        if !self.first.as_ref().is_some_and(|known| is_near && first == Some(known.thread)) {
+            self.end_first(names.len(), seat);
+            self.first = first.map(|thread| First { start: names.len(), thread, samples: 0.0, seen: 0.0 });
         }
         if let Some(first) = &mut self.first {
-            first.add(weighed);
+            first.add(weighed, rates[0]);
         }
     }
 
@@ -91,13 +94,13 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// Returns an empty list with room for the users of the next run.
-    fn end_first(&mut self, end: usize, seat: Seat) -> Vec<(ThreadId, f64)> {
-        let Some(first) = self.first.take() else { return Vec::new() };
-        self.firsts.extend(first.owner(seat).map(|owner| (first.start, end, owner)));
-        let mut users = first.users;
-        users.clear();
-        users
+    fn end_first(&mut self, end: usize, seat: Seat) {
+        let Some(first) = self.first.take() else { return };
+        let groups = || (first.start..end).map(|at| self.ledger.weighed(at));
+        if first.may_own() && first.stands_out(groups()) {
+            let owner = seat(first.thread).map(|(at, _)| [at as u32, NOBODY, NOBODY, NOBODY]);
+            self.firsts.extend(owner.map(|owner| (first.start, end, owner)));
+        }
     }
 }
 
@@ -115,11 +118,19 @@ fn give(names: &mut [Option<Names>], owners: Option<Names>) {
 /// Stands where there is no user.
 const NO_THREAD: ThreadId = ThreadId { tid: 0, start_boottime_ns: 0 };
 
-/// The users of a group with the greatest rates, which these are with them, descending; the lower id first on a tie.
-fn most_frequent(group: &PageGroup) -> [(ThreadId, f64); MOST_OWNERS] {
+/// The user of a group that has this rate, the one with the lowest id of several.
+fn user_with(group: &PageGroup, rate: f64) -> Option<ThreadId> {
+    group.users.iter().find(|user| sound(user.1) == rate).map(|user| user.0)
+}
+
+/// The users of a group with the greatest rates, of which `least` is the least, with them, descending; the lower id first on a tie.
+fn most_frequent(group: &PageGroup, least: f64) -> [(ThreadId, f64); MOST_OWNERS] {
     let mut users = [(NO_THREAD, 0.0); MOST_OWNERS];
     for &(id, per_s) in &group.users {
         let mut next = (id, sound(per_s));
+        if next.1 < least {
+            continue;
+        }
         for user in &mut users {
             if next.1 > user.1 || (next.1 == user.1 && next.0 < user.0) {
                 std::mem::swap(user, &mut next);
@@ -139,7 +150,7 @@ struct Likely {
 
 impl Likely {
     /// Those of a group; `None` if nobody uses it, or too many do.
-    fn of(weighed: &Weighed, rates: &Rates, most: &[(ThreadId, f64); MOST_OWNERS]) -> Option<Self> {
+    fn of(weighed: &Weighed, rates: &Rates) -> Option<Self> {
         if weighed.load <= 0.0 {
             return None;
         }
@@ -152,7 +163,7 @@ impl Likely {
             count += 1;
         }
         let samples = sound(weighed.group.samples);
-        let mut users = *most;
+        let mut users = most_frequent(weighed.group, rates[count - 1]);
         users[count..].fill((NO_THREAD, 0.0));
         users[..count].iter_mut().for_each(|user| user.1 = user.1 / weighed.load * samples);
         users[..count].sort_unstable_by_key(|user| user.0);
@@ -185,41 +196,46 @@ impl Likely {
     }
 }
 
-/// Who uses the groups from `start` on most, their samples, and those of each user, ascending by id.
+/// Who uses the groups from `start` on most, their samples, and those of that thread.
 #[derive(Debug)]
 struct First {
     start: usize,
     thread: ThreadId,
     samples: f64,
-    users: Vec<(ThreadId, f64)>,
+    seen: f64,
 }
 
 impl First {
-    /// Adds a group that somebody uses.
-    fn add(&mut self, weighed: &Weighed) {
+    /// Adds a group that somebody uses, this thread so often.
+    fn add(&mut self, weighed: &Weighed, per_s: f64) {
         let samples = sound(weighed.group.samples);
         self.samples += samples;
-        for &(user, per_s) in &weighed.group.users {
-            let seen = sound(per_s) / weighed.load * samples;
-            match self.users.binary_search_by_key(&user, |known| known.0) {
-                Ok(at) => self.users[at].1 += seen,
-                Err(at) if self.users.len() < MOST_USERS => self.users.insert(at, (user, seen)),
-                Err(_) => {}
-            }
-        }
+        self.seen += per_s / weighed.load * samples;
     }
 
-    fn owner(&self, seat: Seat) -> Option<Names> {
-        let first = self.users.iter().find(|user| user.0 == self.thread)?.1;
-        let others = || self.users.iter().filter(|user| user.0 != self.thread).map(|user| user.1);
-        let (sum, squares): (f64, f64) = (others().sum(), others().map(|seen| seen * seen).sum());
+    /// Whether it was seen often enough, whoever the others are.
+    fn may_own(&self) -> bool {
+        self.seen >= LEAST_SAMPLES && self.seen >= LEAST_SHARE * self.samples
+    }
+
+    /// Whether it was seen more often in its groups than if all their users were alike, beyond chance.
+    fn stands_out<'g>(&self, groups: impl Iterator<Item = Weighed<'g>>) -> bool {
+        let mut others: Vec<(ThreadId, f64)> = Vec::new();
+        for weighed in groups {
+            let samples = sound(weighed.group.samples);
+            for &(user, per_s) in weighed.group.users.iter().filter(|user| user.0 != self.thread) {
+                let seen = sound(per_s) / weighed.load * samples;
+                match others.binary_search_by_key(&user, |known| known.0) {
+                    Ok(at) => others[at].1 += seen,
+                    Err(at) if others.len() < MOST_USERS => others.insert(at, (user, seen)),
+                    Err(_) => {}
+                }
+            }
+        }
+        let seen = || others.iter().map(|user| user.1);
+        let (sum, squares): (f64, f64) = (seen().sum(), seen().map(|seen| seen * seen).sum());
         let alike = if squares > 0.0 { 1.0 / (1.0 + sum * sum / squares) } else { 0.5 };
         let by_chance = self.samples * alike;
-        let is_owner = first >= LEAST_SAMPLES
-            && first >= LEAST_SHARE * self.samples
-            && first - by_chance >= FIRST_ERRORS * libm::sqrt(by_chance * (1.0 - alike));
-        let mut names = [NOBODY; MOST_OWNERS];
-        names[0] = seat(self.thread).filter(|_| is_owner)?.0 as u32;
-        Some(names)
+        self.seen - by_chance >= FIRST_ERRORS * libm::sqrt(by_chance * (1.0 - alike))
     }
 }

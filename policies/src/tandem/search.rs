@@ -155,20 +155,18 @@ impl<'p> State<'p> {
     pub fn change(&mut self, changes: &[Change]) -> f64 {
         self.steps += 1;
         let problem = self.problem;
-        let then = |thread: usize| {
-            changes.iter().find(|change| change.0 == thread).map_or(self.place[thread], |change| change.1)
-        };
         let mut shifts = self.no_shifts();
         let mut cost = self.follow_changes(changes, &mut shifts);
         cost += problem.placing_knee.as_ref().map_or(0.0, |knee| shifts.cost(knee));
         for &(thread, to) in changes {
-            let from = self.place[thread];
+            let [to_ns, from_ns] = [to, self.place[thread]].map(|node| problem.latencies.between(node));
             for &(other, per_s) in &problem.threads[thread].partners {
-                let (before, after) = (self.place[other], then(other));
-                let change = problem.between_ns(to, after) - problem.between_ns(from, before);
-                // A pair that changes as a whole is met twice.
-                let both = changes.iter().any(|change| change.0 == other);
-                cost += if both { per_s * change / 2.0 } else { per_s * change };
+                let before = self.place[other];
+                cost += match changes.iter().find(|change| change.0 == other) {
+                    None => per_s * (to_ns[before] - from_ns[before]),
+                    // A pair that changes as a whole is met twice.
+                    Some(&(_, after)) => per_s * (to_ns[after] - from_ns[before]) / 2.0,
+                };
             }
         }
         cost + self.crowd_change(changes)
@@ -191,8 +189,7 @@ impl<'p> State<'p> {
         for (pair, &(thread, to)) in nodes.chunks_exact_mut(2).zip(changes) {
             pair.copy_from_slice(&[self.place[thread], to]);
         }
-        nodes.sort_unstable();
-        let is_first = |at: &usize| *at == 0 || nodes[at - 1] != nodes[*at];
+        let is_first = |at: &usize| !nodes[..*at].contains(&nodes[*at]);
         (0..2 * changes.len()).filter(is_first).map(|at| cost(nodes[at])).sum()
     }
 
@@ -333,7 +330,7 @@ impl<'p> State<'p> {
             let choices = self.problem.threads[thread].choices.iter().map(|&node| row[node]);
             let (least, most) = choices.fold((f64::INFINITY, 0.0f64), |all, cost| (all.0.min(cost), all.1.max(cost)));
             let lines: f64 = self.problem.threads[thread].partners.iter().map(|partner| partner.1).sum();
-            let (near, far) = self.problem.latency_range();
+            let (near, far) = self.problem.latencies.range();
             (most - least).max(0.0) + lines * (far - near)
         };
         self.problem.movable.iter().map(of).sum::<f64>() / self.problem.movable.len() as f64

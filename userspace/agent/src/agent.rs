@@ -3,7 +3,6 @@
 
 mod acting;
 mod contesting;
-mod judging;
 mod moving;
 mod observing;
 mod telling;
@@ -32,13 +31,14 @@ use crate::cost::Work;
 use crate::leases::{self, busy, just_began};
 use crate::managed::{ControlGroups, ProcessMemories, ProgramWatch};
 use crate::pace::{Pace, Step};
+use crate::parts::Turned;
 use crate::patience::Patience;
 use crate::reasons::Reasons;
 use crate::record::{self, Notes};
 use crate::report::Report;
 use crate::rest::Rest;
 use crate::talk::Talk;
-use crate::verify::Trial;
+use crate::trials::{Actuators, Trials};
 
 /// Time between two looks at the samples: what is behind a sample must be read while it is fresh.
 const TICK: Duration = Duration::from_millis(20);
@@ -120,11 +120,7 @@ pub struct Agent {
     control_groups: ControlGroups,
     process_memories: ProcessMemories,
     programs: ProgramWatch,
-    trial: Option<Trial>,
-    /// The plan before it, if it was kept when what was known of accesses was mostly of before it, and no other one came since.
-    kept: Option<Trial>,
-    /// When a plan was last undone.
-    undone_ns: u64,
+    trials: Trials,
     talk: Talk,
     pace: Pace,
     rest: Rest,
@@ -187,9 +183,7 @@ impl Agent {
             control_groups: ControlGroups::default(),
             process_memories: ProcessMemories::new(Path::new("/proc")),
             programs: ProgramWatch::new(Path::new("/proc")),
-            trial: None,
-            kept: None,
-            undone_ns: 0,
+            trials: Trials::default(),
             talk: Talk::new(monotonic_ns()),
             pace: Pace::new(config.interval, is_quick, cpus),
             rest: Rest::new(config.cooldown, is_quick, COOLDOWNS),
@@ -223,7 +217,7 @@ impl Agent {
     pub fn make_room(&mut self, report: &mut Report) {
         let cancelled = self.mover.cancel_all(monotonic_ns(), &mut self.cooldowns);
         self.note_outcomes(cancelled, report);
-        self.give_up_trial(Superseding::BeganAnew, report);
+        self.trials.give_up(Superseding::BeganAnew, report);
     }
 
     /// Works until it gets an order or the scheduler leaves.
@@ -274,11 +268,12 @@ impl Agent {
             let learns = waits || self.patience.is_new(snapshot.time_ns);
             let knows_enough = is_enough && !waits;
             // What was undone is where it was only once it has gone back: a plan made before would bring it back again.
-            let is_settled = !undone && self.trial.is_none() && !self.is_going_back();
+            let is_going_back = self.trials.is_going_back(self.mover.as_ref(), monotonic_ns());
+            let is_settled = !undone && !self.trials.is_any_on_trial() && !is_going_back;
             let may_decide = is_settled && knows_enough;
             let decision = if may_decide { Some(self.decide_and_act(&snapshot, report)?) } else { None };
             self.renew_leases(report)?;
-            let step = if may_decide && self.trial.is_none() { Step::Quiet } else { Step::Moving };
+            let step = if may_decide && !self.trials.is_any_on_trial() { Step::Quiet } else { Step::Moving };
             let works: BTreeSet<ThreadId> = busy(&snapshot).map(|thread| thread.id).collect();
             let threads = snapshot.threads.iter().map(|thread| (thread.id, works.contains(&thread.id)));
             self.pace.note(monotonic_ns(), threads, step, thread_cpu_ns() - before_ns);
@@ -288,6 +283,35 @@ impl Agent {
             report.cost.charge(Work::Tell);
             self.notes.record(snapshot, decision);
         }
+    }
+
+    /// Looks at the plan on trial, and undoes what of it made things worse; returns whether anything did.
+    fn verify(&mut self, snapshot: &Snapshot, report: &mut Report) -> bool {
+        let turned = if self.pace.is_quick() { Turned::of(snapshot) } else { Turned::default() };
+        self.with_trials(report, |trials, by, report| trials.verify(snapshot, &turned, by, report))
+    }
+
+    /// Does something about the plans that are watched, and notes what became of their page moves by that.
+    fn with_trials<T>(
+        &mut self,
+        report: &mut Report,
+        act: impl FnOnce(&mut Trials, &mut Actuators, &mut Report) -> T,
+    ) -> T {
+        let mut by = Actuators {
+            now_ns: monotonic_ns(),
+            topology: &self.topology,
+            mover: self.mover.as_mut(),
+            assignments: &mut self.assignments,
+            cooldowns: &mut self.cooldowns,
+            generation: &mut self.generation,
+            notes: &mut self.notes,
+            hold_ns: self.config.cooldown.as_nanos() as u64 * HOLD_COOLDOWNS,
+            ended: Vec::new(),
+        };
+        let done = act(&mut self.trials, &mut by, report);
+        let ended = by.ended;
+        self.note_outcomes(ended, report);
+        done
     }
 
     /// Looks at samples often while it `learns`, and takes fewer where nothing stirs and the threads that work are known well.

@@ -23,6 +23,7 @@ mod status;
 mod talk;
 #[cfg(test)]
 mod testing;
+mod trials;
 mod verify;
 
 pub use agent::{Agent, Ended, Order};

@@ -212,14 +212,7 @@ mod tests {
     use tandem_policies::stall;
 
     use super::*;
-    use crate::testing::{SECOND_NS, id, snapshot};
-
-    /// Threads 1 to 4, of which the first two are of process 1 and the others of process 2, all at work on these nodes.
-    fn two_processes(nodes: [usize; 4]) -> Snapshot {
-        let mut snapshot = snapshot(&nodes.map(|node| (node, SECOND_NS)));
-        snapshot.threads[2..].iter_mut().for_each(|thread| thread.process = ProcessId(2));
-        snapshot
-    }
+    use crate::testing::{SECOND_NS, id, two_processes};
 
     fn localities(latencies_ns: &[(u32, f64)]) -> ByProcess<Locality> {
         let of = |&(process, latency_ns): &(u32, f64)| (ProcessId(process), Locality { latency_ns, remote_share: 0.0 });

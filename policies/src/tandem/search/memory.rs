@@ -4,22 +4,26 @@
 //! All that goes along counts for the waits: a thread's own memory, what few threads share, and what a process has in common. Of two
 //! threads that take everything to an idle node nobody waits less, whatever each of them would gain with its own memory.
 
+use smallvec::SmallVec;
+
 use super::{Change, MOST_CHANGES, State};
 use crate::knee::{Knee, Load};
 
-/// Loads of memories as changes make them.
+/// Shifted of memories as changes make them.
 pub struct Shifts<'s> {
     now: &'s [Load],
     /// Whether anybody waits, so that they matter.
     matter: bool,
-    /// By memory that is concerned.
-    then: Vec<(usize, Load)>,
+    then: Shifted,
 }
+
+/// Shifted by memory that is concerned: a few, hence on the stack, as they are asked for each change that is looked at.
+pub type Shifted = SmallVec<[(usize, Load); 4]>;
 
 impl<'s> Shifts<'s> {
     /// None yet.
     fn of(now: &'s [Load], matter: bool) -> Self {
-        Self { now, matter, then: Vec::new() }
+        Self { now, matter, then: Shifted::new() }
     }
 
     /// Memory that rests where `rests` says goes from one node to another; `None`: it is where it rests.
@@ -52,7 +56,7 @@ impl<'s> Shifts<'s> {
     }
 
     /// The memories that are concerned, with their loads then.
-    pub fn into_loads(self) -> Vec<(usize, Load)> {
+    pub fn into_loads(self) -> Shifted {
         self.then
     }
 }
@@ -106,7 +110,7 @@ impl State<'_> {
             let Some((_, number, per_s)) = problem.threads[thread].pool else { continue };
             let (row, from) = (&problem.pools[pool].stay[number], self.place[thread]);
             stay += row[to] - row[from];
-            mine[count] = (per_s, problem.latencies_ns(to), problem.latencies_ns(from));
+            mine[count] = (per_s, problem.latencies.from(to), problem.latencies.from(from));
             count += 1;
         }
         let nearer = |of: usize| {
@@ -142,7 +146,7 @@ impl State<'_> {
     }
 
     /// Takes in the loads of memories that shifts concern.
-    pub(super) fn take_loads(&mut self, then: Vec<(usize, Load)>) {
+    pub(super) fn take_loads(&mut self, then: Shifted) {
         then.into_iter().for_each(|(node, load)| self.loads[node] = load);
     }
 }

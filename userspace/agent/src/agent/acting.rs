@@ -42,8 +42,6 @@ impl Agent {
         if moved.is_empty() && queued.is_empty() {
             return Some(generation.0);
         }
-        // The one before it paid, as far as it is known.
-        self.kept = None;
         self.mover.forget_before(generation);
         // What is expected is what was begun.
         let begun = without_pages_but(plan, &queued);
@@ -70,7 +68,7 @@ impl Agent {
         let expected_ns = expected.all.map(|expected| expected.latency_ns);
         let parts = Parts::of(snapshot, (&changed, &held), &before, &expected);
         let trial = Trial::new(generation, now_ns, before_ns, changed, of.explores()).holding(held).in_parts(parts);
-        self.trial = Some(trial.expecting(expected_ns, gains_ns_per_s.filter(|_| of.weighs_cpus())));
+        self.trials.begin(trial.expecting(expected_ns, gains_ns_per_s.filter(|_| of.weighs_cpus())));
         Some(generation.0)
     }
 

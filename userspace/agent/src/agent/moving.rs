@@ -27,11 +27,12 @@ impl Agent {
 
     /// Gives up what is queued, and the plan that it belongs to: leases ran out, so threads are elsewhere than it counts on.
     pub(super) fn give_up_moves(&mut self, report: &mut Report) {
-        self.kept = None;
         // What is on its way back is better off there wherever its threads are.
         let cancelled = self.mover.stop_plans(monotonic_ns(), &mut self.cooldowns);
         let queued = cancelled.len();
-        if queued == 0 && self.trial.is_none() {
+        let is_any_on_trial = self.trials.is_any_on_trial();
+        self.trials.give_up(Superseding::LeasesRanOut, report);
+        if queued == 0 && !is_any_on_trial {
             return;
         }
         report.lost_leases += 1;
@@ -41,15 +42,6 @@ impl Agent {
             "leases ran out because scx_tandem was stopped or got no CPU: {queued} page moves that were queued are given up"
         );
         self.note_outcomes(cancelled, report);
-        self.give_up_trial(Superseding::LeasesRanOut, report);
-    }
-
-    /// Leaves the plan on trial without a verdict.
-    pub(super) fn give_up_trial(&mut self, by: Superseding, report: &mut Report) {
-        self.kept = None;
-        if let Some(trial) = self.trial.take() {
-            report.supersede(trial.generation.0, by);
-        }
     }
 }
 

@@ -71,7 +71,7 @@ impl Agent {
         if gone.is_empty() {
             return;
         }
-        self.leave_plans_of(&gone, report);
+        self.with_trials(report, |trials, by, report| trials.leave_gone(&gone, by, report));
         self.note_outcomes(stopped, report);
         forget(&gone, &mut self.cooldowns, (&mut self.stuck, &mut self.contested), &mut self.rest);
         self.contest_talk.forget(&gone);
