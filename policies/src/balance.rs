@@ -73,7 +73,7 @@ pub fn decide(snapshot: &Snapshot, parameters: &Parameters) -> Result<Plan, Miss
     for weighed in ledger.iter() {
         weighed.add_to(&mut loads);
         let first = nodes_of_users.len();
-        let may_go = weighed.group.samples >= min_samples && weighed.group.unmovable.is_none();
+        let may_go = weighed.group.samples >= min_samples && weighed.movable;
         if may_go && page_nodes == 0.0 {
             users.destinations(weighed.group, &moves, &mut nodes_of_users);
         }

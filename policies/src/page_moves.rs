@@ -112,7 +112,7 @@ impl<'a> PageMoves<'a> {
     /// move is still to be [written](Self::write).
     pub fn grant(&mut self, weighed: &Weighed, to: NodeIndex) -> bool {
         let pages = self.elsewhere(weighed.resident, weighed.pages_on(to)).filter(|&pages| pages <= self.free[to.0]);
-        let may_go = !self.is_full() && self.snapshot.may_use(weighed.group.id.process, to);
+        let may_go = !self.is_full() && self.snapshot.may_use(weighed.process, to);
         let pages = pages.filter(|_| may_go);
         self.free[to.0] -= pages.unwrap_or(0);
         self.granted += usize::from(pages.is_some());

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 
-use crate::model::{NodeIndex, PageGroup, PerNode, Snapshot, ThreadId};
+use crate::model::{NodeIndex, PageGroup, PerNode, ProcessId, Snapshot, ThreadId};
 use crate::page_moves::PageMoves;
 use crate::signals::sound;
 
@@ -100,8 +100,8 @@ pub fn load(group: &PageGroup) -> f64 {
     sound(group.accesses_per_s.total())
 }
 
-/// Groups with their loads, and what of their rows is asked for again and again, close together: a row has an entry for
-/// each node, most of them 0, and is far from the processor when groups are looked at in another order than that of memory.
+/// Groups with their loads, and what of them is asked for again and again, close together: a row has an entry for each node,
+/// most of them 0, and a group and its rows are far from the processor.
 pub struct Ledger<'a> {
     entries: Vec<Entry<'a>>,
     parts: Vec<(NodeIndex, u64)>,
@@ -111,12 +111,18 @@ pub struct Ledger<'a> {
 struct Entry<'a> {
     group: &'a PageGroup,
     load: f64,
-    home: Option<NodeIndex>,
     resident: u64,
-    huge: bool,
+    samples: f64,
     parts: Range<u32>,
     accesses: Range<u32>,
+    /// [`NOWHERE`] if it is on no node.
+    home: u32,
+    process: ProcessId,
+    huge: bool,
+    movable: bool,
 }
+
+const NOWHERE: u32 = u32::MAX;
 
 /// Positions as a ledger keeps them: entries are gone through in any order, and the smaller they are the more of them are near.
 fn short(range: Range<usize>) -> Range<u32> {
@@ -142,7 +148,12 @@ fn keep_filled<T: Copy>(row: &PerNode<T>, kept: &mut Vec<(NodeIndex, T)>, is_fil
 #[derive(Clone, Copy, Debug)]
 pub struct Weighed<'a> {
     pub group: &'a PageGroup,
+    pub process: ProcessId,
     pub load: f64,
+    /// Samples behind the load.
+    pub samples: f64,
+    /// Whether it may be moved.
+    pub movable: bool,
     /// The node with most of its pages.
     pub home: Option<NodeIndex>,
     /// Pages on all nodes.
@@ -175,23 +186,36 @@ impl<'a> Ledger<'a> {
         let (part, access) = (self.parts.len(), self.accesses.len());
         keep_filled(&group.resident_pages, &mut self.parts, |&pages| pages > 0);
         keep_filled(&group.accesses_per_s, &mut self.accesses, |&rate| rate != 0.0);
-        let (mut home, mut resident, mut most) = (None, 0, 0);
+        let (mut home, mut resident, mut most) = (NOWHERE, 0, 0);
         for &(node, pages) in &self.parts[part..] {
             resident += pages;
             if pages > most {
-                (home, most) = (Some(node), pages);
+                (home, most) = (node.0 as u32, pages);
             }
         }
         let load = sound(self.accesses[access..].iter().fold(0.0, |sum, access| sum + access.1));
         let (parts, accesses) = (short(part..self.parts.len()), short(access..self.accesses.len()));
-        self.entries.push(Entry { group, load, home, resident, huge: group.huge, parts, accesses });
+        self.entries.push(Entry {
+            group,
+            load,
+            resident,
+            samples: sound(group.samples),
+            parts,
+            accesses,
+            home,
+            process: group.id.process,
+            huge: group.huge,
+            movable: group.unmovable.is_none(),
+        });
     }
 
     /// The group at position `at`.
     pub fn weighed(&self, at: usize) -> Weighed<'_> {
-        let Entry { group, load, home, resident, huge, ref parts, ref accesses } = self.entries[at];
+        let Entry { group, load, resident, samples, ref parts, ref accesses, home, process, huge, movable } =
+            self.entries[at];
         let (pages, accesses) = (&self.parts[long(parts)], &self.accesses[long(accesses)]);
-        Weighed { group, load, home, resident, huge, pages, accesses }
+        let home = (home != NOWHERE).then_some(NodeIndex(home as usize));
+        Weighed { group, process, load, samples, movable, home, resident, huge, pages, accesses }
     }
 
     /// All groups, in their order.

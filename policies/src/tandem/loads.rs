@@ -9,7 +9,6 @@ use super::plan::Source;
 use super::problem::Problem;
 use crate::knee::{Knee, Load};
 use crate::model::NodeIndex;
-use crate::signals::sound;
 use crate::users::Weighed;
 
 /// How much farther a memory may be for memory that is spread by assumption: as all samples of its owner say, and as the few of the
@@ -106,7 +105,7 @@ impl<'p> Loads<'p> {
             (farther, squares) = (farther + per_s * farther_ns, squares + per_s * farther_ns * farther_ns);
         }
         // Standard error of the mean, as everything here x accesses per second.
-        let error = libm::sqrt((all * squares - farther * farther).max(0.0) / sound(weighed.group.samples).max(1.0));
+        let error = libm::sqrt((all * squares - farther * farther).max(0.0) / weighed.samples.max(1.0));
         users > 1 && farther - ALONE_ERRORS * error <= (ALONE_AS_NEAR - 1.0) * here
     }
 

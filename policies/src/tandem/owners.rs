@@ -34,8 +34,7 @@ pub const LEAST_SHARE: f64 = 0.5;
 /// Owners of a group at most.
 pub const MOST_OWNERS: usize = 4;
 
-/// Groups whose users are looked at one right behind the other, before anything else is done with them: these are far from the
-/// processor, which waits for several at a time only if little comes between.
+/// Groups whose users are fetched together.
 const AHEAD: usize = 64;
 
 /// No owner.
@@ -130,6 +129,7 @@ pub fn sort(ledger: &Ledger, groups: &[PageGroup], nodes: usize, home_share: f64
     let mut rates = Vec::with_capacity(AHEAD);
     for ahead in groups.chunks(AHEAD) {
         rates.clear();
+        fetch_users(ahead);
         rates.extend(ahead.iter().map(greatest));
         for rates in &rates {
             let weighed = ledger.weighed(names.len());
@@ -170,6 +170,14 @@ fn names(weighed: &Weighed, rates: &Rates, seat: Seat) -> Option<Names> {
     name(users[..count].iter().map(|user| user.0), seat)
 }
 
+/// Reads the users of groups, so that they are near when they are looked at: the processor waits for many reads at a time if none of
+/// them waits for another, and nothing comes between.
+fn fetch_users(groups: &[PageGroup]) {
+    // Every second one is in every line.
+    let greatest = |group: &PageGroup| group.users.iter().step_by(2).map(|user| user.1).fold(0.0, f64::max);
+    std::hint::black_box(groups.iter().map(greatest).fold(0.0, f64::max));
+}
+
 /// The greatest rates of a group's users, descending; 0 where there are fewer.
 fn greatest(group: &PageGroup) -> Rates {
     let mut rates = [0.0f64; MOST_OWNERS + 1];
@@ -185,7 +193,7 @@ fn greatest(group: &PageGroup) -> Rates {
 
 /// How many of the users, the most frequent first, own a group.
 fn count_owners(weighed: &Weighed, rates: &Rates) -> Option<usize> {
-    let samples = sound(weighed.group.samples).min(1e9);
+    let samples = weighed.samples.min(1e9);
     let mut best = None;
     let mut owned = 0.0;
     for owners in 1..=MOST_OWNERS.min(weighed.group.users.len()) {
@@ -216,25 +224,24 @@ fn name(users: impl Iterator<Item = ThreadId>, seat: Seat) -> Option<Names> {
 
 /// Gives groups with too few samples the owners of a neighbour, from the front and then from behind.
 fn inherit(groups: &[PageGroup], names: &mut [Option<Names>], seat: Seat) {
+    // Names are near, and groups are not.
     let of_neighbour = |names: &mut [Option<Names>], at: usize, neighbour: usize| {
-        if names[at].is_some() || groups[at].users.is_empty() || groups[at].users.len() > MOST_OWNERS {
+        let (None, Some(owners)) = (names[at], names[neighbour]) else { return };
+        let (first, second) = (at.min(neighbour), at.max(neighbour));
+        let is_known = !groups[at].users.is_empty() && groups[at].users.len() <= MOST_OWNERS;
+        if !is_known || !follows(&groups[first], &groups[second]) {
             return;
         }
-        let Some(owners) = names[neighbour] else { return };
         let is_owner = |id: ThreadId| seat(id).is_some_and(|(position, _)| owners.contains(&(position as u32)));
         if groups[at].users.iter().all(|user| is_owner(user.0)) {
             names[at] = Some(owners);
         }
     };
     for at in 1..groups.len() {
-        if follows(&groups[at - 1], &groups[at]) {
-            of_neighbour(names, at, at - 1);
-        }
+        of_neighbour(names, at, at - 1);
     }
     for at in (1..groups.len()).rev() {
-        if follows(&groups[at - 1], &groups[at]) {
-            of_neighbour(names, at - 1, at);
-        }
+        of_neighbour(names, at - 1, at);
     }
 }
 
@@ -251,17 +258,17 @@ struct Sorter<'s> {
 
 impl Sorter<'_> {
     fn count(&mut self, weighed: &Weighed) {
-        let (process, samples) = (weighed.group.id.process, sound(weighed.group.samples));
+        let Weighed { process, load, samples, .. } = *weighed;
         match self.owners.seen.last_mut() {
-            Some(last) if last.0 == process => (last.1, last.2) = (last.1 + weighed.load, last.2 + samples),
-            _ => self.owners.seen.push((process, weighed.load, samples)),
+            Some(last) if last.0 == process => (last.1, last.2) = (last.1 + load, last.2 + samples),
+            _ => self.owners.seen.push((process, load, samples)),
         }
     }
 
     fn add_to_part(&mut self, weighed: &Weighed, names: Names) -> usize {
         let at_home = |home: &NodeIndex| weighed.pages_on(*home) as f64 >= self.home_share * weighed.resident as f64;
         let home = weighed.home.filter(at_home).map_or(self.nodes as u32, |home| home.0 as u32);
-        let at = self.part((names, home, weighed.group.unmovable.is_none()));
+        let at = self.part((names, home, weighed.movable));
         let part = &mut self.owners.parts[at];
         let mut others = std::mem::take(&mut part.others);
         weighed.accesses.iter().for_each(|&(node, per_s)| add(&mut others, node.0, sound(per_s)));
@@ -276,7 +283,7 @@ impl Sorter<'_> {
         part.others = others;
         part.resident += weighed.resident as f64;
         part.huge += weighed.huge_share() * weighed.resident as f64;
-        part.samples += sound(weighed.group.samples);
+        part.samples += weighed.samples;
         weighed.pages().for_each(|(node, pages)| add(&mut part.pages, node.0, pages as f64));
         at
     }
@@ -299,7 +306,7 @@ impl Sorter<'_> {
     }
 
     fn add_to_common(&mut self, weighed: &Weighed) -> usize {
-        let (process, nodes) = (weighed.group.id.process, self.nodes);
+        let (process, nodes) = (weighed.process, self.nodes);
         let all = &mut self.owners.common;
         // Groups come in the order of processes.
         if all.last().is_none_or(|last| last.process != process) {
@@ -308,14 +315,14 @@ impl Sorter<'_> {
         }
         let at = all.len() - 1;
         let common = &mut all[at];
-        if weighed.group.unmovable.is_none() {
+        if weighed.movable {
             common.movable_per_s += weighed.load;
             weighed.pages().for_each(|(node, pages)| common.pages[node.0] += pages as f64);
             common.huge += weighed.huge_share() * weighed.resident as f64;
         } else {
             common.fixed_per_s += weighed.load;
         }
-        common.samples += sound(weighed.group.samples);
+        common.samples += weighed.samples;
         at
     }
 }

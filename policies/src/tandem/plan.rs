@@ -302,7 +302,7 @@ impl<'a> Planner<'a> {
     fn groups(&self, ledger: &Ledger, moves: &mut PageMoves) -> (Vec<Granted<Why>>, f64) {
         let sources = self.sources();
         let owners = &self.facts.owners.of;
-        let is_meant = |at: usize| owners[at].is_some() && ledger.weighed(at).group.unmovable.is_none();
+        let is_meant = |at: usize| owners[at].is_some() && ledger.weighed(at).movable;
         let order = ledger.heaviest_first(is_meant);
         let mut loads = Loads::of(self.problem);
         let all_stay = self.place.iter().zip(&self.facts.snapshot.threads).all(|(&at, thread)| at == thread.node.0);
@@ -379,10 +379,12 @@ impl<'a> Planner<'a> {
         }
         let mut from = vec![0.0; self.problem.nodes];
         weighed.accesses.iter().for_each(|&(node, per_s)| from[node.0] = crate::signals::sound(per_s));
-        let samples = crate::signals::sound(weighed.group.samples);
-        let own = self.source(from, samples, of.scale, of.horizon_s);
+        let own = self.source(from, weighed.samples, of.scale, of.horizon_s);
         let error_ns = |home: usize, to: usize| {
-            ALONE_ERRORS * self.error_ns(&own, home, to, samples).max(self.error_ns(of, home, to, samples))
+            [&own, of]
+                .map(|source| ALONE_ERRORS * self.error_ns(source, home, to, weighed.samples))
+                .into_iter()
+                .fold(0.0, f64::max)
         };
         self.judge(weighed, &own, own.nearest?, error_ns, loads, false)
     }

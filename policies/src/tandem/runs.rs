@@ -162,7 +162,7 @@ impl Likely {
             left -= rates[count] / weighed.load;
             count += 1;
         }
-        let samples = sound(weighed.group.samples);
+        let samples = weighed.samples;
         let mut users = most_frequent(weighed.group, rates[count - 1]);
         users[count..].fill((NO_THREAD, 0.0));
         users[..count].iter_mut().for_each(|user| user.1 = user.1 / weighed.load * samples);
@@ -208,9 +208,8 @@ struct First {
 impl First {
     /// Adds a group that somebody uses, this thread so often.
     fn add(&mut self, weighed: &Weighed, per_s: f64) {
-        let samples = sound(weighed.group.samples);
-        self.samples += samples;
-        self.seen += per_s / weighed.load * samples;
+        self.samples += weighed.samples;
+        self.seen += per_s / weighed.load * weighed.samples;
     }
 
     /// Whether it was seen often enough, whoever the others are.
@@ -222,9 +221,8 @@ impl First {
     fn stands_out<'g>(&self, groups: impl Iterator<Item = Weighed<'g>>) -> bool {
         let mut others: Vec<(ThreadId, f64)> = Vec::new();
         for weighed in groups {
-            let samples = sound(weighed.group.samples);
             for &(user, per_s) in weighed.group.users.iter().filter(|user| user.0 != self.thread) {
-                let seen = sound(per_s) / weighed.load * samples;
+                let seen = sound(per_s) / weighed.load * weighed.samples;
                 match others.binary_search_by_key(&user, |known| known.0) {
                     Ok(at) => others[at].1 += seen,
                     Err(at) if others.len() < MOST_USERS => others.insert(at, (user, seen)),
