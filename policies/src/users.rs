@@ -276,3 +276,21 @@ pub fn least_loaded(nodes: &[NodeIndex], loads: &PerNode<f64>, home: Option<Node
         if b < a || (b == a && away && !next_away) { next } else { best }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_row_of_many_nodes_all_that_is_filled_is_kept() {
+        let mut row = PerNode::filled(20, 0u64);
+        [0, 7, 8, 19].into_iter().for_each(|node| row[NodeIndex(node)] = node as u64 + 1);
+        let kept = |row: &PerNode<u64>| {
+            let mut kept = vec![];
+            keep_filled(row, &mut kept, |&pages| pages > 0);
+            kept.into_iter().map(|(node, pages)| (node.0, pages)).collect::<Vec<_>>()
+        };
+        assert_eq!(kept(&row), [(0, 1), (7, 8), (8, 9), (19, 20)]);
+        assert_eq!((kept(&PerNode::filled(20, 0)), kept(&PerNode::filled(0, 0))), (vec![], vec![]));
+    }
+}

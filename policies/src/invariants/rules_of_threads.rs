@@ -17,7 +17,7 @@ const AT_REST: [&Policy; 3] = [&cimar::POLICY, &dyrmma::POLICY, &nimar::POLICY];
 /// Operations, latency, process, CPU and which signal is nonsense, for each thread.
 type CounterDraw = (Option<u8>, Option<u8>, u32, u32, u8);
 
-const NONSENSE: [f64; 5] = [f64::NAN, f64::INFINITY, 0.0, -1.0, f64::MAX];
+const NONSENSE: [f64; 6] = [f64::NAN, f64::INFINITY, 0.0, -1.0, f64::MIN_POSITIVE, f64::MAX];
 
 /// Snapshots with counters. With `wild` some of them are nonsense.
 fn counted(wild: bool) -> impl Strategy<Value = Snapshot> {

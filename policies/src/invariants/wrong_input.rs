@@ -8,7 +8,7 @@ use crate::model::{Action, MemoryLines, NodeIndex, PageGroup, PerNode, Transfers
 use crate::registry::{Inputs, Memory, Policy, policies};
 use crate::testing::{decided_with, machine, throttled, two_nodes};
 
-const NONSENSE: [f64; 6] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 0.0, f64::MAX];
+const NONSENSE: [f64; 7] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 0.0, f64::MIN_POSITIVE, f64::MAX];
 
 /// What goes wrong before a decision: the value that signals take, for which of them (bits), which threads and groups are
 /// still there (bits), whether a node loses its CPUs.

@@ -74,3 +74,39 @@ impl Latencies {
         costs
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{LatencySource, PerNode};
+    use crate::testing::two_nodes;
+
+    /// Twenty nodes, and from each to each another latency, there and back.
+    fn asymmetric() -> Topology {
+        let node = two_nodes(1).nodes[NodeIndex(0)].clone();
+        let nodes = (0..20).map(|from: usize| crate::model::Node {
+            id: crate::model::NodeId(from as u32),
+            cpus: vec![crate::model::CpuId(from as u32)],
+            llcs: vec![],
+            distance: PerNode::from_fn(20, |to| if to.0 == from { 10 } else { 20 }),
+            latency_ns: PerNode::from_fn(20, |to| (1 + from * 20 + to.0) as f64),
+            ..node.clone()
+        });
+        Topology::new(nodes.collect(), LatencySource::Distance).unwrap()
+    }
+
+    #[test]
+    fn costs_are_sums_from_nodes_to_memories_and_not_the_other_way_round() {
+        let (topology, accesses) = (asymmetric(), [(3, 2.0), (17, 5.0)]);
+        let latencies = Latencies::of(&topology);
+        let ns = |from: usize, to: usize| (1 + from * 20 + to) as f64;
+        let (from, to) = (latencies.costs_from(accesses.into_iter()), latencies.costs_to(accesses.into_iter()));
+        for node in 0..20 {
+            assert_eq!(from[node], 2.0 * ns(node, 3) + 5.0 * ns(node, 17));
+            assert_eq!(to[node], 2.0 * ns(3, node) + 5.0 * ns(17, node));
+            assert_eq!((latencies.from(7)[node], latencies.to(7)[node]), (ns(7, node), ns(node, 7)));
+            assert_eq!(latencies.between(7)[node], (ns(7, node) + ns(node, 7)) / 2.0);
+        }
+        assert_eq!(latencies.range(), (1.0, 400.0));
+    }
+}

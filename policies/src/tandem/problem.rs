@@ -59,7 +59,8 @@ impl Prices {
     /// The same of a gain that errs by `error`.
     pub fn doubt_of(&self, gain: f64, error: f64) -> f64 {
         let doubt = self.errors * error;
-        (2.0 * doubt - gain.abs()).clamp(0.0, doubt)
+        // Neither of them is a number where rates beyond all reason met; then nothing is told.
+        (2.0 * doubt - gain.abs()).min(doubt).max(0.0)
     }
 }
 

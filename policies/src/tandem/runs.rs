@@ -34,7 +34,7 @@ const RUN_ERRORS: f64 = 3.0;
 const FIRST_ERRORS: f64 = 4.5;
 /// Samples that the first user must have: as many as where it is the only one.
 const LEAST_SAMPLES: f64 = RUN_ERRORS * RUN_ERRORS;
-/// Users of a run that are told apart. What others use counts all the same.
+/// Users of a run that are told apart, besides the one that uses it most. What others use counts all the same.
 const MOST_USERS: usize = 64;
 /// Memory between neighbours in which nobody was seen yet, at most.
 const RUN_GAP_BYTES: u64 = 8 << 20;
@@ -118,7 +118,7 @@ fn give(names: &mut [Option<Names>], owners: Option<Names>) {
 /// Stands where there is no user.
 const NO_THREAD: ThreadId = ThreadId { tid: 0, start_boottime_ns: 0 };
 
-/// The user of a group that has this rate, the one with the lowest id of several.
+/// The user of a group that has this rate; of several, the one with the lowest id, which comes first.
 fn user_with(group: &PageGroup, rate: f64) -> Option<ThreadId> {
     group.users.iter().find(|user| sound(user.1) == rate).map(|user| user.0)
 }

@@ -268,8 +268,7 @@ impl Agent {
             let learns = waits || self.patience.is_new(snapshot.time_ns);
             let knows_enough = is_enough && !waits;
             // What was undone is where it was only once it has gone back: a plan made before would bring it back again.
-            let is_going_back = self.trials.is_going_back(self.mover.as_ref(), monotonic_ns());
-            let is_settled = !undone && !self.trials.is_any_on_trial() && !is_going_back;
+            let is_settled = !undone && self.is_settled();
             let may_decide = is_settled && knows_enough;
             let decision = if may_decide { Some(self.decide_and_act(&snapshot, report)?) } else { None };
             self.renew_leases(report)?;
@@ -289,6 +288,11 @@ impl Agent {
     fn verify(&mut self, snapshot: &Snapshot, report: &mut Report) -> bool {
         let turned = if self.pace.is_quick() { Turned::of(snapshot) } else { Turned::default() };
         self.with_trials(report, |trials, by, report| trials.verify(snapshot, &turned, by, report))
+    }
+
+    /// Whether no plan is on trial, and nothing is on its way back.
+    fn is_settled(&self) -> bool {
+        !self.trials.is_any_on_trial() && !self.trials.is_going_back(self.mover.as_ref(), monotonic_ns())
     }
 
     /// Does something about the plans that are watched, and notes what became of their page moves by that.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A small machine and what its threads did, for tests.
 
-use tandem_act::{Call, Ended, Generation, MovePages, Outcome, Purpose};
-use tandem_machine::ProgramId;
+use tandem_act::{Ended, Generation, Outcome, Purpose};
 use tandem_policies::decider::PolicyChoice;
 use tandem_policies::model::{
     CpuId, GroupId, LatencySource, MemoryLines, Node, NodeId, NodeIndex, NodeLoad, PAGE_BYTES, PerNode, ProcessId,
@@ -141,18 +140,4 @@ pub fn two_processes(nodes: [usize; 4]) -> Snapshot {
     let mut snapshot = snapshot(&nodes.map(|node| (node, SECOND_NS)));
     snapshot.threads[2..].iter_mut().for_each(|thread| thread.process = ProcessId(2));
     snapshot
-}
-
-/// Every page is on node 0, until it was moved to node 1.
-pub struct Everywhere;
-
-impl MovePages for Everywhere {
-    fn program(&self, _: ProcessId) -> Option<ProgramId> {
-        None
-    }
-
-    fn call(&self, _process: ProcessId, addresses: &[u64], to: Option<NodeId>, status: &mut [i32]) -> Call {
-        status.fill(to.map_or(0, |node| node.0 as i32));
-        Call { result: Ok(0), time_ns: 1000 * addresses.len() as u64 }
-    }
 }

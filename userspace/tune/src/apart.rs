@@ -13,7 +13,7 @@ use crate::one_by_one::OneByOne;
 use crate::regions::Region;
 use crate::session::{Outcome, name};
 
-/// Regions below this share of the program's time, as it is, are left out.
+/// Regions below this share of the program's time, as it is and under what is best for it, are left out.
 const LEAST_SHARE: f64 = 0.05;
 
 /// A region under the configurations that ran.
@@ -50,8 +50,10 @@ pub fn regions(outcome: &Outcome) -> Vec<RegionResult> {
         first.iter().map(|region| (region, seconds(outcome, &region.name))).collect();
     let by_plan = outcome.one_by_one.as_ref().and_then(OneByOne::regions_of_plan);
     let chosen_s = |region: &str| in_region(by_plan.unwrap_or(&outcome.regions[best]), region);
+    let chosen_whole_s = outcome.plan().and_then(|(_, runs)| runs.median()).unwrap_or(whole_s);
     matter.retain(|(region, seconds)| {
-        seconds[0].is_some_and(|as_it_is| as_it_is >= LEAST_SHARE * whole_s) && chosen_s(&region.name).is_some()
+        let (Some(as_it_is_s), Some(chosen_s)) = (seconds[0], chosen_s(&region.name)) else { return false };
+        as_it_is_s >= LEAST_SHARE * whole_s || chosen_s >= LEAST_SHARE * chosen_whole_s
     });
     matter.sort_by(|one, other| other.1[0].unwrap_or(0.0).total_cmp(&one.1[0].unwrap_or(0.0)));
     let times: Vec<Vec<Option<f64>>> = matter.iter().map(|(_, seconds)| seconds.clone()).collect();
@@ -156,6 +158,14 @@ mod tests {
             text.lines().nth(1).unwrap().starts_with("b        71 %        3       3.000     2.500   1.500  "),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_region_that_matters_once_the_rest_is_faster_is_not_left_out() {
+        let mut outcome = outcome();
+        outcome.found.runs[1] = runs(&[1.9, 2.0, 1.9]);
+        let names: Vec<String> = regions(&outcome).into_iter().map(|one| one.name).collect();
+        assert_eq!(names, ["b", "a", "small"], "0.1 s of 4.2, and of 1.9");
     }
 
     #[test]

@@ -173,6 +173,8 @@ pub(crate) struct Tuning<'a> {
     pub deadline: Option<Instant>,
     /// What the user should know.
     pub notes: Vec<String>,
+    /// Whether something is still to be measured: there was no time, or the user stopped.
+    pub is_cut_off: bool,
 }
 
 impl Tuning<'_> {
@@ -192,8 +194,7 @@ impl Tuning<'_> {
             let mut tables = Vec::new();
             for region in &regions {
                 if self.is_late(base_of.seconds) {
-                    self.notes
-                        .push("there was no time to tune all regions one by one: the same command goes on".into());
+                    self.cut_off("there was no time to tune all regions one by one: the same command goes on".into());
                     return Ok(None);
                 }
                 tables.extend(self.measure(region, &base_of)?);
@@ -207,9 +208,16 @@ impl Tuning<'_> {
             }));
         }
         if self.session.stop.wished() {
+            self.is_cut_off = true;
             return Ok(None);
         }
         self.decide(chosen_to_run(plans))
+    }
+
+    /// Notes what was not measured.
+    fn cut_off(&mut self, note: String) {
+        self.notes.push(note);
+        self.is_cut_off = true;
     }
 
     /// Whether a run of so many seconds that begins now would end too late.
@@ -284,7 +292,7 @@ impl Tuning<'_> {
             }
         }
         if self.is_late(base.seconds) {
-            self.notes.push(format!("there was no time to measure {name}, it has the whole program's seats: {why}"));
+            self.cut_off(format!("there was no time to measure {name}, it has the whole program's seats: {why}"));
             return Ok(None);
         }
         (self.session.say)(&format!("{name}: {} choices of seats by whole runs: {why}", choices.len()));
@@ -412,6 +420,9 @@ impl Tuning<'_> {
         let mut regions = vec![Vec::new(); plans.len()];
         let race = self.race(&plans, usual_s, &mut regions);
         let found = search::search(plans.len(), Some(0), &self.session.settings, race)?;
+        if found.end == search::End::Stopped {
+            self.cut_off("there was no time to run all predicted plans: the same command goes on".into());
+        }
         let is_better =
             |&one: &usize| found.compared(one, 0).is_some_and(|known| known.verdict(Better::Lower) == Verdict::Better);
         let chosen = found.best.filter(|&best| best != 0).filter(is_better);

@@ -54,11 +54,14 @@ impl<'a> Session<'a> {
                 Ok(Some(session))
             }
             _ => {
-                (self.say)(&format!(
-                    "it entered parallel regions {entered} times in {}, too seldom to tell by that how far it is: each run \
-                     is a whole one",
-                    in_words(seconds)
-                ));
+                let seldom = match entered {
+                    0 => "it has no parallel regions that were seen, or they are too short to be told apart".to_owned(),
+                    _ => format!(
+                        "it entered parallel regions {entered} times in {}, too seldom to tell by that how far it is",
+                        in_words(seconds)
+                    ),
+                };
+                (self.say)(&format!("{seldom}: each run is a whole one"));
                 Ok(whole)
             }
         }

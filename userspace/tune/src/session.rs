@@ -135,6 +135,8 @@ pub struct Outcome {
     pub notes: Vec<String>,
     /// What came of tuning regions one by one.
     pub one_by_one: Option<OneByOne>,
+    /// Whether all was measured that was to be: the search came to its end, and so did the regions.
+    pub is_complete: bool,
     /// Whether its time depends on where the main thread happens to be.
     pub bimodal: Option<Bimodal>,
     /// Where pages go, if the best one places them by a map.
@@ -212,8 +214,19 @@ impl Session<'_> {
         let pages_alike = self.pages_alike(&candidates, &found.runs)?;
         let (one_by_one, bimodal, page_map) = (None, None, None);
         let first_entries = self.first_entries;
-        let outcome =
-            Outcome { candidates, found, pages_alike, regions, notes, one_by_one, bimodal, page_map, first_entries };
+        let is_complete = found.end.is_decision();
+        let outcome = Outcome {
+            candidates,
+            found,
+            pages_alike,
+            regions,
+            notes,
+            one_by_one,
+            is_complete,
+            bimodal,
+            page_map,
+            first_entries,
+        };
         let outcome = self.with_regions(outcome, &space, deadline)?;
         let outcome = self.with_chance(outcome, deadline)?;
         self.with_page_map(outcome).map(Some)
@@ -231,13 +244,14 @@ impl Session<'_> {
 
     /// The same with what came of tuning its regions one by one.
     fn with_regions(&self, outcome: Outcome, space: &Space, deadline: Option<Instant>) -> Result<Outcome> {
-        if !self.one_by_one || !outcome.found.end.is_decision() {
+        if !self.one_by_one || !outcome.is_complete {
             return Ok(outcome);
         }
-        let mut tuning = Tuning { session: self, outcome: &outcome, space, deadline, notes: Vec::new() };
+        let (notes, is_cut_off) = (Vec::new(), false);
+        let mut tuning = Tuning { session: self, outcome: &outcome, space, deadline, notes, is_cut_off };
         let one_by_one = tuning.tune()?;
         let notes = outcome.notes.iter().cloned().chain(tuning.notes).collect();
-        Ok(Outcome { notes, one_by_one, ..outcome })
+        Ok(Outcome { notes, one_by_one, is_complete: !tuning.is_cut_off, ..outcome })
     }
 
     /// Seconds of the first run, if the program can be tuned.

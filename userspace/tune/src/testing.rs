@@ -80,6 +80,7 @@ pub fn outcome(configurations: &[Configuration], best: usize, runs: Vec<Runs>) -
         regions: vec![],
         notes: vec![],
         one_by_one: None,
+        is_complete: true,
         bimodal: None,
         page_map: None,
         first_entries: None,

@@ -93,7 +93,7 @@ impl Evidence {
             interval: known.interval.into(),
             runs: seconds.map(<[f64]>::len),
             needed_runs: found.choice.needed(),
-            complete: outcome.found.end.is_decision(),
+            complete: outcome.is_complete,
             first_entries: outcome.first_entries,
         })
     }
@@ -153,7 +153,7 @@ impl Tuned {
         measured.sort_by(|one, other| key(one).total_cmp(&key(other)));
         Self {
             version: VERSION,
-            complete: Some(outcome.found.end.is_decision()),
+            complete: Some(outcome.is_complete),
             subject,
             kernel: None,
             configuration: best.as_ref().map(|(plan, _)| plan.base),

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::{Change, MOST_CHANGES, State};
 use crate::knee::{Knee, Load};
 
-/// Shifted of memories as changes make them.
+/// Loads of memories as changes make them.
 pub struct Shifts<'s> {
     now: &'s [Load],
     /// Whether anybody waits, so that they matter.
@@ -17,7 +17,7 @@ pub struct Shifts<'s> {
     then: Shifted,
 }
 
-/// Shifted by memory that is concerned: a few, hence on the stack, as they are asked for each change that is looked at.
+/// Loads by memory that is concerned: a few, hence on the stack, as they are asked for each change that is looked at.
 pub type Shifted = SmallVec<[(usize, Load); 4]>;
 
 impl<'s> Shifts<'s> {

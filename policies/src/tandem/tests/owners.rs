@@ -82,9 +82,21 @@ fn neighbours_that_one_thread_uses_most_belong_to_it_though_all_go_there() {
     assert_eq!(owners_of(&less), [Owner::Common(0)], "27 of 60: less than half of them");
     let mut many = [[1.0; 80]];
     many[0][0] = 70.0;
-    assert_eq!(owners_of(&many), [Owner::Common(0)], "70 of 149, with more users than are told apart");
+    assert_eq!(owners_of(&many), [Owner::Common(0)], "70 of 149: less than half of them");
+    many[0][0] = 100.0;
+    assert_eq!(owners_of(&many), [Owner::Part(0)], "100 of 179, with more users than are told apart");
     let other = [part[0], [1.0, 4.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0], part[1], part[2]];
     assert_eq!(owners_of(&other), [Owner::Common(0); 4], "another one between them");
+}
+
+/// Of the first group 64 threads are seen, and of ten behind it the first of them and another one, hardly less often.
+#[test]
+fn a_user_that_comes_late_counts_though_many_came_before_it() {
+    let mut seen = [[0.0; 65]; 11];
+    seen[0][1..64].fill(0.01);
+    seen[1..].iter_mut().for_each(|group| group[64] = 0.97);
+    seen.iter_mut().for_each(|group| group[0] = 1.0);
+    assert_eq!(owners_of(&seen)[0], Owner::Common(0), "eleven of 21 samples in all");
 }
 
 #[test]

@@ -3,8 +3,9 @@
 
 use std::process::Command;
 
-use tandem_act::{Contested, Cooldowns, Mover, MoverConfig, PageMove};
-use tandem_policies::model::Plan;
+use tandem_act::{Call, Contested, Cooldowns, MovePages, Mover, MoverConfig, PageMove};
+use tandem_machine::ProgramId;
+use tandem_policies::model::{NodeId, Plan};
 use tandem_policies::stall::localities_expected;
 use tandem_view::Board;
 
@@ -15,10 +16,24 @@ use crate::cost::CostReport;
 use crate::leases::leases;
 use crate::report::PagesMove;
 use crate::status::{UnderWay, status};
-use crate::testing::{Everywhere, SECOND_NS};
+use crate::testing::SECOND_NS;
 
 /// The goal is 64 MB, of which scx_tandem takes 12.4 MB before it knows of any group: its program, and what it loaded.
 const MOST_BYTES: u64 = 64_000_000 - 12_400_000;
+
+/// Every page is on node 0, until it was moved to node 1.
+struct Everywhere;
+
+impl MovePages for Everywhere {
+    fn program(&self, _: ProcessId) -> Option<ProgramId> {
+        None
+    }
+
+    fn call(&self, _process: ProcessId, addresses: &[u64], to: Option<NodeId>, status: &mut [i32]) -> Call {
+        status.fill(to.map_or(0, |node| node.0 as i32));
+        Call { result: Ok(0), time_ns: 1000 * addresses.len() as u64 }
+    }
+}
 
 /// Leases, queue and undo log of a plan, and what is said of it.
 fn carry_out(snapshot: &Snapshot, plan: &Plan) -> Report {

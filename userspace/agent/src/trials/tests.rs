@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Two processes of which a plan brought a thread each from node 1 to node 0, and a page group each from node 0 to node 1.
 
-use tandem_act::{Ended, Mover, MoverConfig, PageMove};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use tandem_act::{Call, Ended, MovePages, Mover, MoverConfig, PageMove};
+use tandem_machine::ProgramId;
 use tandem_policies::model::{NodeId, PAGE_BYTES, PerNode};
 use tandem_policies::stall::localities;
 
 use super::*;
 use crate::parts::Parts;
-use crate::testing::{Everywhere, SECOND_NS, id, plan_result, two_processes};
+use crate::testing::{SECOND_NS, id, plan_result, two_processes};
 use crate::verify::KNOWN_NS;
 
 const PLAN: Generation = Generation(5);
@@ -15,6 +19,31 @@ const EARLY_NS: u64 = KNOWN_NS - 1;
 
 fn processes(numbers: &[u32]) -> BTreeSet<ProcessId> {
     numbers.iter().copied().map(ProcessId).collect()
+}
+
+/// Where pages are that were moved; all others are on node 0.
+#[derive(Default)]
+struct Pages(Mutex<BTreeMap<(ProcessId, u64), NodeId>>);
+
+impl MovePages for Pages {
+    fn program(&self, _: ProcessId) -> Option<ProgramId> {
+        None
+    }
+
+    fn call(&self, process: ProcessId, addresses: &[u64], to: Option<NodeId>, status: &mut [i32]) -> Call {
+        let mut homes = self.0.lock().unwrap();
+        for (address, status) in addresses.iter().zip(status) {
+            if let Some(node) = to {
+                homes.insert((process, *address), node);
+            }
+            *status = homes.get(&(process, *address)).map_or(0, |node| node.0 as i32);
+        }
+        Call { result: Ok(0), time_ns: 1000 }
+    }
+}
+
+fn turned(processes: &[u32]) -> Turned {
+    Turned { processes: self::processes(processes), is_new_phase: false }
 }
 
 fn group(process: u32) -> GroupId {
@@ -36,7 +65,7 @@ fn snapshot(far: &[u32]) -> Snapshot {
 /// What the plan is carried out with, and watched.
 struct Stage {
     trials: Trials,
-    mover: Mover<Everywhere>,
+    mover: Mover<Pages>,
     assignments: Assignments,
     cooldowns: Cooldowns,
     generation: Generation,
@@ -51,7 +80,7 @@ impl Stage {
         let budget = MoverConfig { pages_per_s: 1 << 40, call_ns_per_s: 1 << 40, ..MoverConfig::default() };
         let mut stage = Self {
             trials: Trials::default(),
-            mover: Mover::new(Everywhere, budget),
+            mover: Mover::new(Pages::default(), budget),
             assignments: Assignments::new(SECOND_NS),
             cooldowns: Cooldowns::new(16),
             generation: PLAN,
@@ -62,17 +91,7 @@ impl Stage {
         for (tid, node) in [(1, 0), (2, 0), (3, 0), (4, 1)] {
             stage.assignments.set(id(tid), NodeIndex(node), PLAN);
         }
-        for process in [1, 2] {
-            let wanted = PageMove {
-                group: group(process),
-                bytes: PAGE_BYTES,
-                huge: false,
-                to: NodeId(1),
-                generation: PLAN,
-                cooldown_ns: SECOND_NS,
-            };
-            stage.mover.enqueue(wanted, 0, &stage.cooldowns).unwrap();
-        }
+        [1, 2].into_iter().for_each(|process| stage.queue(process));
         stage.report.plans.push(plan_result(PLAN.0, PlanVerdict::Trial));
         let before = localities(&snapshot(&[]));
         let groups = [1, 2].map(|process| (group(process), PerNode::from(vec![1, 0])));
@@ -86,14 +105,25 @@ impl Stage {
     /// The same once its pages have moved.
     fn moved() -> Self {
         let mut stage = Self::begun();
-        stage.move_pages();
+        assert_eq!(stage.move_pages(), [(1, 1), (2, 1)]);
         stage
     }
 
-    fn move_pages(&mut self) {
+    fn queue(&mut self, process: u32) {
+        let (group, bytes, huge, to) = (group(process), PAGE_BYTES, false, NodeId(1));
+        let wanted = PageMove { group, bytes, huge, to, generation: PLAN, cooldown_ns: SECOND_NS };
+        self.mover.enqueue(wanted, 0, &self.cooldowns).unwrap();
+    }
+
+    /// Moves what is queued; returns the processes whose pages moved, and where to.
+    fn move_pages(&mut self) -> Vec<(u32, u32)> {
+        let mut moved = vec![];
         while self.mover.queued_groups() > 0 {
-            self.mover.run(0, &mut self.cooldowns);
+            let ended = self.mover.run(0, &mut self.cooldowns).into_iter().filter(|outcome| outcome.moved_pages == 1);
+            moved.extend(ended.map(|outcome| (outcome.group.process.0, outcome.to.0)));
         }
+        moved.sort_unstable();
+        moved
     }
 
     fn with<T>(&mut self, now_ns: u64, act: impl FnOnce(&mut Trials, &mut Actuators, &mut Report) -> T) -> T {
@@ -116,7 +146,12 @@ impl Stage {
 
     /// One interval later, with the memory of these processes far from their threads.
     fn verify(&mut self, now_ns: u64, far: &[u32]) -> bool {
-        self.with(now_ns, |trials, by, report| trials.verify(&snapshot(far), &Turned::default(), by, report))
+        self.verify_turned(now_ns, far, &Turned::default())
+    }
+
+    /// The same where somebody turned to other memory.
+    fn verify_turned(&mut self, now_ns: u64, far: &[u32], turned: &Turned) -> bool {
+        self.with(now_ns, |trials, by, report| trials.verify(&snapshot(far), turned, by, report))
     }
 
     /// Kept after two intervals in which all went well.
@@ -133,15 +168,6 @@ impl Stage {
     fn nodes(&self) -> [Option<usize>; 4] {
         [1, 2, 3, 4].map(|tid| self.assignments.node_of(id(tid)).map(|node| node.0))
     }
-
-    /// The processes whose pages are on their way back.
-    fn returning(&mut self) -> Vec<u32> {
-        let mut moved = vec![];
-        while self.mover.queued_groups() > 0 {
-            moved.extend(self.mover.run(0, &mut self.cooldowns));
-        }
-        moved.iter().filter(|one| one.to == NodeId(0)).map(|one| one.group.process.0).collect()
-    }
 }
 
 #[test]
@@ -153,9 +179,7 @@ fn what_made_things_worse_goes_back_threads_and_pages_and_holds_nobody() {
     let moves: Vec<_> = stage.report.thread_moves.iter().map(|moved| (moved.thread, moved.from, moved.to)).collect();
     assert_eq!(moves, [(id(1), 0, 1), (id(3), 0, 1)]);
     assert!(stage.cooldowns.is_thread_cooling(id(1), 2) && !stage.cooldowns.is_thread_cooling(id(2), 2));
-    let mut returning = stage.returning();
-    returning.sort_unstable();
-    assert_eq!(returning, [1, 2]);
+    assert_eq!(stage.move_pages(), [(1, 0), (2, 0)]);
 }
 
 #[test]
@@ -165,7 +189,7 @@ fn what_is_kept_early_is_judged_again_once_enough_is_known() {
     assert!(!stage.verify(EARLY_NS, &[1, 2]), "mostly what was seen before it");
     assert!(stage.verify(KNOWN_NS, &[1, 2]));
     assert_eq!((stage.verdict(), stage.report.undone_plans), (PlanVerdict::Undone, 1));
-    assert_eq!((stage.nodes(), stage.returning().len()), ([Some(1), None, Some(1), None], 2));
+    assert_eq!((stage.nodes(), stage.move_pages()), ([Some(1), None, Some(1), None], vec![(1, 0), (2, 0)]));
     assert!(!stage.verify(KNOWN_NS, &[1, 2]), "once");
 }
 
@@ -197,10 +221,10 @@ fn a_part_goes_back_alone_and_the_rest_is_judged_once_it_is_there() {
     for now_ns in 3..9 {
         assert!(!stage.verify(now_ns, &[1]), "pages are on their way back");
     }
-    assert_eq!(stage.returning(), [2]);
+    assert_eq!(stage.move_pages(), [(2, 0)]);
     assert!(!stage.verify(9, &[1]) && stage.verify(10, &[1]));
     assert_eq!((stage.verdict(), stage.trials.is_any_on_trial()), (PlanVerdict::Undone, false));
-    assert_eq!((stage.nodes(), stage.returning()), ([Some(1), None, Some(1), None], vec![1]));
+    assert_eq!((stage.nodes(), stage.move_pages()), ([Some(1), None, Some(1), None], vec![(1, 0)]));
     assert_eq!(stage.report.undone_plans, 1, "one plan");
 }
 
@@ -210,6 +234,19 @@ fn a_part_of_a_plan_that_was_kept_goes_back_and_the_rest_is_on_trial_again() {
     stage.keep();
     assert!(stage.verify(KNOWN_NS, &[2]));
     assert_eq!((stage.nodes(), stage.trials.is_any_on_trial()), ([Some(0), Some(0), Some(1), None], true));
+}
+
+/// A process turned to other memory: the whole is not judged any more, and the other one's part is all that is left.
+#[test]
+fn a_plan_the_last_part_of_which_goes_back_is_over() {
+    let mut stage = Stage::moved();
+    assert!(!stage.verify_turned(1, &[1], &turned(&[2])) && stage.verify(2, &[1]));
+    assert_eq!((stage.verdict(), stage.trials.is_any_on_trial()), (PlanVerdict::Undone, false));
+    assert_eq!((stage.nodes(), stage.mover.undo_log().len()), ([Some(1), None, Some(0), Some(1)], 0));
+    let mut stage = Stage::moved();
+    stage.keep();
+    assert!(stage.verify_turned(KNOWN_NS, &[1], &turned(&[2])));
+    assert_eq!((stage.verdict(), stage.trials.is_any_on_trial()), (PlanVerdict::Undone, false));
 }
 
 #[test]
@@ -225,8 +262,7 @@ fn a_kept_plan_of_which_a_part_had_gone_back_is_not_watched_on_once_all_of_it_ha
 #[test]
 fn moves_of_a_process_that_turned_stop_and_those_of_others_go_on() {
     let mut stage = Stage::begun();
-    let turned = Turned { processes: processes(&[1]), is_new_phase: false };
-    stage.with(1, |trials, by, report| trials.verify(&snapshot(&[]), &turned, by, report));
+    assert!(!stage.verify_turned(1, &[], &turned(&[1])));
     let ended: Vec<_> = stage.ended.iter().map(|outcome| (outcome.group, outcome.ended)).collect();
     assert_eq!(ended, [(group(1), Ended::Cancelled)]);
     assert_eq!(stage.mover.queued_of(PLAN), [(group(2), NodeId(1))]);
@@ -235,15 +271,16 @@ fn moves_of_a_process_that_turned_stop_and_those_of_others_go_on() {
 
 #[test]
 fn a_plan_that_is_superseded_moves_no_more_and_what_it_moved_stays() {
-    let mut stage = Stage::begun();
+    let mut stage = Stage::moved();
+    stage.queue(3);
     assert!(!stage.verify(LONGEST_NS, &[]) && !stage.verify(LONGEST_NS, &[]));
     assert_eq!((stage.verdict(), stage.trials.is_any_on_trial()), (PlanVerdict::Superseded, false));
-    assert_eq!((stage.ended.len(), stage.mover.queued_groups()), (2, 0));
+    assert_eq!((stage.ended.len(), stage.mover.queued_groups(), stage.mover.undo_log().len()), (1, 0, 0));
     assert_eq!(stage.nodes(), [Some(0), Some(0), Some(0), Some(1)]);
 }
 
 #[test]
-fn a_process_that_is_gone_leaves_its_threads_free_and_the_last_one_takes_the_plan_along() {
+fn of_a_process_that_is_gone_no_thread_is_held_any_more_and_the_last_one_takes_the_plan_along() {
     let mut stage = Stage::begun();
     stage.with(1, |trials, by, report| trials.leave_gone(&processes(&[1]), by, report));
     assert_eq!((stage.nodes(), stage.trials.is_any_on_trial()), ([Some(0), None, Some(0), Some(1)], true));
@@ -283,7 +320,6 @@ fn a_plan_that_is_given_up_is_not_judged_nor_is_the_one_before_it() {
 fn what_was_undone_goes_back_until_it_is_there_or_held_up_or_takes_too_long() {
     let going_back = |now_ns: u64, is_paused: bool, is_there: bool| {
         let mut stage = Stage::moved();
-        assert!(!stage.trials.is_going_back(&stage.mover, 1), "nothing was undone");
         assert!(!stage.verify(1, &[1, 2]) && stage.verify(2, &[1, 2]));
         if is_there {
             stage.move_pages();

@@ -318,8 +318,10 @@ fn regions_of_an_interrupted_session_are_not_measured_again() {
     let first_turns = all - whole.one_by_one().found.runs.iter().map(|runs| runs.seconds.len()).sum::<usize>();
     for last in [first_turns - 3, first_turns, all - 1] {
         let store = directory.path().join(last.to_string());
-        let mut ran = tune(&made, &store, last).ran;
+        let begun = tune(&made, &store, last);
+        let mut ran = begun.ran.clone();
         let rest = tune(&made, &store, usize::MAX);
+        assert_eq!((begun.outcome().is_complete, rest.outcome().is_complete), (false, true), "{last} of {all} runs");
         rest.ran.iter().for_each(|(name, times)| *ran.entry(name.clone()).or_default() += times);
         assert_eq!(ran, whole.ran, "stopped after {last} of {all} runs");
         // Times that come from the store differ in the last digit.
@@ -342,6 +344,7 @@ fn turns_end_with_the_budget() {
     let noted = |words| assert!(tuned.has_noted(words), "{:?}", tuned.outcome().notes);
     noted("there was no time to measure a, it has the whole program's seats: there was no time for more runs");
     noted("there was no time to tune all regions one by one");
+    assert_eq!((whole.outcome().is_complete, tuned.outcome().is_complete), (true, false));
 }
 
 /// Of `a` an entry takes a third of a millisecond, whatever its seats.

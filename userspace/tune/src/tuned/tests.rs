@@ -123,18 +123,16 @@ fn without_a_better_configuration_the_program_as_it_is_is_the_result() {
 fn what_a_search_found_that_was_cut_off_is_not_finished_though_it_is_the_program_as_it_is() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.toml");
-    for (best, end, is_finished) in
-        [(0, End::Stopped, false), (1, End::Stopped, false), (0, End::Near, true), (1, End::Decided, true)]
-    {
+    for (best, is_finished) in [(0, false), (1, false), (0, true), (1, true)] {
         let mut outcome = outcome();
-        (outcome.found.best, outcome.found.end) = (Some(best), end);
+        (outcome.found.best, outcome.is_complete) = (Some(best), is_finished);
         let tuned = Tuned::new(subject(), &outcome);
         fs::write(&path, tuned.text().unwrap()).unwrap();
-        assert_eq!(Tuned::read(&path).unwrap().is_finished(), is_finished, "{best} {end:?}");
+        assert_eq!(Tuned::read(&path).unwrap().is_finished(), is_finished, "{best}");
         // What was written before there was that word.
         let old = tuned.text().unwrap().replacen("\ncomplete = false\n", "\n", 1);
         fs::write(&path, old).unwrap();
-        assert_eq!(Tuned::read(&path).unwrap().is_finished(), is_finished || best == 0, "{best} {end:?}");
+        assert_eq!(Tuned::read(&path).unwrap().is_finished(), is_finished || best == 0, "{best}");
     }
 }
 
