@@ -91,7 +91,12 @@ impl Assignments {
         self.wanted.get(&thread).and_then(|wanted| wanted.node)
     }
 
-    /// Number of threads with an assignment.
+    /// Threads with an assignment, ascending.
+    pub fn threads(&self) -> impl Iterator<Item = ThreadId> {
+        self.wanted.iter().filter(|(_, wanted)| wanted.node.is_some()).map(|(thread, _)| *thread)
+    }
+
+    /// Number of threads with an assignment, or one that is to be withdrawn.
     pub fn len(&self) -> usize {
         self.wanted.len()
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The agent's state, for those who ask while it runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tandem_policies::decider::PolicyChoice;
 use tandem_policies::model::{Snapshot, ThreadId};
@@ -17,10 +17,10 @@ const SHOWN_MOVES: usize = 200;
 const SHOWN_PLANS: usize = 50;
 
 /// What is under way.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct UnderWay {
-    /// Threads that are assigned.
-    pub assigned_threads: usize,
+    /// Threads that are assigned to nodes.
+    pub assigned: BTreeSet<ThreadId>,
     /// Page groups that wait to be moved.
     pub queued_groups: usize,
 }
@@ -41,6 +41,7 @@ pub fn status(config: &AgentConfig, snapshot: &Snapshot, report: &Report, under_
     let ids: BTreeMap<u64, ThreadId> =
         snapshot.threads.iter().map(|thread| (u64::from(thread.id.tid), thread.id)).collect();
     for thread in &mut threads {
+        thread.assigned = u64::from(ids.get(&thread.tid).is_some_and(|id| under_way.assigned.contains(id)));
         if let Some(one) = ids.get(&thread.tid).and_then(|id| moved.get(id)) {
             thread.moved_at_ns = Maybe(Some(one.time_ns));
             thread.moved_from = Maybe(Some(u64::from(one.from)));
@@ -61,7 +62,7 @@ pub fn status(config: &AgentConfig, snapshot: &Snapshot, report: &Report, under_
         local_share,
         latency_ns: stall::latency_ns(snapshot).into(),
         sampler: sampler(report, rates),
-        activity: activity(report, under_way),
+        activity: activity(report, &under_way),
         agent: agent(report),
         nodes,
         processes,
@@ -95,10 +96,10 @@ fn agent(report: &Report) -> AgentView {
     }
 }
 
-fn activity(report: &Report, under_way: UnderWay) -> Activity {
+fn activity(report: &Report, under_way: &UnderWay) -> Activity {
     Activity {
         intervals: report.intervals,
-        assigned_threads: under_way.assigned_threads as u64,
+        assigned_threads: under_way.assigned.len() as u64,
         thread_moves: report.thread_moves.total(),
         moved_pages: report.mover.moved_pages,
         queued_groups: under_way.queued_groups as u64,
@@ -185,8 +186,10 @@ mod tests {
         }
         let seen =
             Snapshot { access_rates: Some(AccessRates::Inferred), ..snapshot(&[(0, SECOND_NS), (1, SECOND_NS)]) };
-        let status = status(&config(), &seen, &report, UnderWay::default());
-        assert_eq!(status.sampler.rates, "inferred");
+        let under_way = UnderWay { assigned: [id(2)].into(), queued_groups: 0 };
+        let status = status(&config(), &seen, &report, under_way);
+        assert_eq!(status.threads.iter().map(|thread| thread.assigned).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!((status.activity.assigned_threads, status.sampler.rates.as_str()), (1, "inferred"));
         assert_eq!(status.threads[0].moved_at_ns, Maybe(None));
         let last = &status.threads[1];
         assert_eq!((last.moved_at_ns, last.moved_generation), (Maybe(Some(30)), Maybe(Some(3))));

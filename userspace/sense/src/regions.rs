@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The memory regions of processes, from /proc/PID/maps and numa_maps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
 
@@ -26,6 +26,9 @@ pub enum RegionKind {
     Skipped,
 }
 
+/// Device and inode of what a shared mapping maps.
+type Object = (i32, i32, u64);
+
 /// A contiguous region of an address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
@@ -39,8 +42,8 @@ pub struct Region {
     pub bound: bool,
     /// Of hugetlbfs, or mapped with MAP_HUGETLB.
     pub hugetlb: bool,
-    /// Device and inode of a shared mapping.
-    object: Option<(i32, i32, u64)>,
+    /// Of a shared mapping.
+    object: Option<Object>,
 }
 
 impl Region {
@@ -63,6 +66,8 @@ impl Region {
 #[derive(Default)]
 struct Layout {
     regions: Vec<Region>,
+    /// What its shared mappings map.
+    objects: BTreeSet<Object>,
     policies: Policies,
     policies_read_ns: Option<u64>,
     /// Regions have changed since.
@@ -82,6 +87,8 @@ struct Policies {
 #[derive(Default)]
 pub struct Regions {
     processes: BTreeMap<ProcessId, Layout>,
+    /// How many of them map an object, so that nobody looks through all others for each.
+    mapped_by: HashMap<Object, usize>,
     /// Processes that were gone when they were read.
     pub races: u64,
 }
@@ -90,13 +97,13 @@ impl Regions {
     /// Reads the regions of `process` anew. A process that has ended leaves none, and is counted.
     pub fn refresh(&mut self, process: ProcessId, now_ns: u64) {
         let Ok(maps) = read_maps(process) else {
-            self.processes.remove(&process);
+            self.forget(process);
             self.races += 1;
             return;
         };
-        let others = self.objects_of_others(process);
-        let layout = self.processes.entry(process).or_default();
         let mut regions: Vec<_> = maps.0.iter().map(Region::from).collect();
+        self.maps(process, regions.iter().filter_map(|region| region.object).collect());
+        let layout = self.processes.entry(process).or_default();
         layout.policies_stale |= regions.len() != layout.regions.len()
             || regions.iter().zip(&layout.regions).any(|(new, old)| (new.start, new.end) != (old.start, old.end));
         let age_ns = layout.policies_read_ns.map(|read_ns| now_ns.saturating_sub(read_ns));
@@ -110,16 +117,33 @@ impl Regions {
         for region in &mut regions {
             region.bound = layout.policies.bound.binary_search(&region.start).is_ok();
             region.hugetlb = layout.policies.hugetlb.binary_search(&region.start).is_ok();
-            if region.kind == RegionKind::Data && region.object.is_some_and(|object| others.contains(&object)) {
+            let is_mapped_elsewhere = |object: Object| self.mapped_by.get(&object).is_some_and(|&by| by > 1);
+            if region.kind == RegionKind::Data && region.object.is_some_and(is_mapped_elsewhere) {
                 region.kind = RegionKind::Shared;
             }
         }
         layout.regions = regions;
     }
 
-    fn objects_of_others(&self, process: ProcessId) -> Vec<(i32, i32, u64)> {
-        let others = self.processes.iter().filter(|(other, _)| **other != process);
-        others.flat_map(|(_, layout)| layout.regions.iter().filter_map(|region| region.object)).collect()
+    /// A process maps these objects, and none besides.
+    fn maps(&mut self, process: ProcessId, objects: BTreeSet<Object>) {
+        let known = std::mem::replace(&mut self.processes.entry(process).or_default().objects, objects);
+        let objects = &self.processes[&process].objects;
+        for object in objects.difference(&known) {
+            *self.mapped_by.entry(*object).or_default() += 1;
+        }
+        for object in known.difference(objects) {
+            let by = self.mapped_by.entry(*object).or_default();
+            *by = by.saturating_sub(1);
+            if *by == 0 {
+                self.mapped_by.remove(object);
+            }
+        }
+    }
+
+    fn forget(&mut self, process: ProcessId) {
+        self.maps(process, BTreeSet::new());
+        self.processes.remove(&process);
     }
 
     /// The region of `process` at the lowest address.
@@ -136,7 +160,8 @@ impl Regions {
 
     /// Forgets all other processes.
     pub fn retain(&mut self, managed: impl Fn(ProcessId) -> bool) {
-        self.processes.retain(|process, _| managed(*process));
+        let others: Vec<ProcessId> = self.processes.keys().copied().filter(|&process| !managed(process)).collect();
+        others.into_iter().for_each(|process| self.forget(process));
     }
 }
 
@@ -239,11 +264,40 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_shared_as_long_as_another_known_process_maps_it_too() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(4096).unwrap();
+        let (protection, flags) = (libc::PROT_READ, libc::MAP_SHARED);
+        // SAFETY: a new mapping where the kernel likes, of a file that nobody else knows.
+        let mapped = unsafe { libc::mmap(std::ptr::null_mut(), 4096, protection, flags, file.as_raw_fd(), 0) };
+        assert_ne!(mapped, libc::MAP_FAILED);
+        let (me, others) = (ProcessId(std::process::id()), [ProcessId(u32::MAX), ProcessId(u32::MAX - 1)]);
+        let mut regions = Regions::default();
+        let kind = |regions: &mut Regions| {
+            regions.refresh(me, 1);
+            regions.find(me, mapped as u64).map(|region| region.kind).unwrap()
+        };
+        assert_eq!(kind(&mut regions), RegionKind::Data);
+        let object = regions.find(me, mapped as u64).unwrap().object.unwrap();
+        others.into_iter().for_each(|other| regions.maps(other, [object].into()));
+        assert_eq!(kind(&mut regions), RegionKind::Shared);
+        regions.maps(others[0], [object].into());
+        regions.maps(others[0], [].into());
+        assert_eq!(kind(&mut regions), RegionKind::Shared, "one of them maps it still");
+        regions.retain(|process| process == me);
+        assert_eq!((kind(&mut regions), regions.mapped_by.get(&object)), (RegionKind::Data, Some(&1)));
+        // SAFETY: the mapping just made, which nobody uses.
+        unsafe { libc::munmap(mapped, 4096) };
+        regions.refresh(me, 1);
+        assert!(!regions.mapped_by.contains_key(&object));
+    }
+
+    #[test]
     fn an_address_is_found_in_the_region_that_holds_it() {
         let data = |start, end| Region::of(start, end, RegionKind::Data);
         let layout = Layout { regions: vec![data(10, 20), data(20, 30), data(40, 50)], ..Default::default() };
         let process = ProcessId(1);
-        let regions = Regions { processes: BTreeMap::from([(process, layout)]), races: 0 };
+        let regions = Regions { processes: BTreeMap::from([(process, layout)]), ..Regions::default() };
         let start = |address| regions.find(process, address).map(|region| region.start);
         assert_eq!(
             [9, 10, 19, 20, 29, 30, 39, 40, 50].map(start),

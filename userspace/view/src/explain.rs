@@ -18,6 +18,7 @@ impl Status {
     pub fn explain(&self, thread: &ThreadView) -> Vec<String> {
         let mut said = vec![self.where_it_is(thread)];
         said.push(self.why_there(thread));
+        said.extend(assignment(thread));
         said.extend(self.group_of(thread));
         match thread.moved_at_ns.0 {
             Some(time_ns) => said.extend(self.last_move(thread, time_ns)),
@@ -68,7 +69,11 @@ impl Status {
 
     fn why_there(&self, thread: &ThreadView) -> String {
         let (Some(preferred), here) = (thread.preferred_node.0, thread.node) else {
-            return format!("Without that the scheduler keeps it on node {}, where it ran most.", thread.node);
+            let node = thread.node;
+            return match thread.assigned {
+                0 => format!("Without that the scheduler keeps it on node {node}, where it ran most."),
+                _ => "Without that no plan has it go anywhere.".to_owned(),
+            };
         };
         if preferred == here {
             let share = thread.local_share.0.unwrap_or_default();
@@ -132,6 +137,14 @@ impl Status {
     }
 }
 
+/// What keeps a thread where it is if the agent does.
+fn assignment(thread: &ThreadView) -> Option<String> {
+    let of_move = thread.moved_to == Maybe(Some(thread.node));
+    let why =
+        if of_move { "since that move" } else { "so that what a plan counted on lasts, though it did not move it" };
+    (thread.assigned > 0).then(|| format!("An assignment keeps it on node {}, {why}.", thread.node))
+}
+
 /// What of a process's memory may not be moved, and why.
 fn staying(process: &ProcessView) -> Option<String> {
     let all = [
@@ -166,8 +179,9 @@ fn plan_in_words(plan: &PlanView) -> String {
         (verdict, Some(before), Some(after)) => {
             let change = (after - before) / before * 100.0;
             let expected = plan.expected_ns.0.map_or(String::new(), |ns| format!(", where {ns:.0} ns were expected"));
+            let remote = remote_in_words(plan);
             format!(
-                "an access took {before:.0} ns before and {after:.0} ns after ({change:+.0} %){expected}, and it was {verdict}"
+                "an access took {before:.0} ns before and {after:.0} ns after ({change:+.0} %){expected}{remote}, and it was {verdict}"
             )
         }
         (verdict, ..) => format!("what it brought could not be measured, and it was {verdict}"),
@@ -178,6 +192,18 @@ fn plan_in_words(plan: &PlanView) -> String {
         pids => format!(" Of these processes it was taken back alone, as it slowed them down: {pids}."),
     };
     format!("That plan ({many}) {predicted}{saved}; {measured}.{alone}")
+}
+
+/// What share of accesses went to other nodes, as far as that is known.
+fn remote_in_words(plan: &PlanView) -> String {
+    let (Some(_), Some(_)) = (plan.remote_before.0, plan.remote_after.0) else { return String::new() };
+    let expected =
+        plan.remote_expected.0.map_or(String::new(), |_| format!(" ({} expected)", percent(plan.remote_expected)));
+    format!(
+        "; {} of accesses were remote before, {} after{expected}",
+        percent(plan.remote_before),
+        percent(plan.remote_after)
+    )
 }
 
 /// A reason as the end of a sentence.
@@ -249,7 +275,25 @@ mod tests {
             said(&status(), &beside).contains("75.0% of its accesses are local. Node 2 holds most of what it uses")
         );
         let unknown = ThreadView { preferred_node: Maybe(None), local_share: Maybe(None), ..thread() };
-        assert!(said(&status(), &unknown).contains("what it accesses is not known yet"));
+        let text = said(&status(), &unknown);
+        assert!(
+            text.contains("what it accesses is not known yet")
+                && text.contains("keeps it on node 0, where it ran most")
+        );
+    }
+
+    #[test]
+    fn an_assignment_is_told_of_a_thread_that_was_moved_and_of_one_that_a_plan_counts_on() {
+        assert!(!said(&status(), &thread()).contains("assignment"));
+        let held = ThreadView { assigned: 1, preferred_node: Maybe(None), ..thread() };
+        let text = said(&status(), &held);
+        assert!(text.contains(
+            "no plan has it go anywhere. An assignment keeps it on node 0, so that what a plan counted on lasts"
+        ));
+        let moved = ThreadView { assigned: 1, moved_at_ns: Maybe(Some(1)), moved_to: Maybe(Some(0)), ..thread() };
+        assert!(said(&status(), &moved).contains("An assignment keeps it on node 0, since that move."));
+        let back = ThreadView { moved_to: Maybe(Some(2)), ..moved };
+        assert!(said(&status(), &back).contains("An assignment keeps it on node 0, so that"));
     }
 
     #[test]
@@ -279,6 +323,11 @@ mod tests {
         let plan = "That plan (3 moves) should save 0.500 s of stall per second and saved 0.420 s; an access took 200 ns before and \
                     150 ns after (-25 %), where 140 ns were expected, and it was kept.";
         assert!(text.ends_with(plan), "{text}");
+        let shares = [0.5, 0.125, 0.25].map(|share| Maybe(Some(share)));
+        [status.plans[0].remote_before, status.plans[0].remote_expected, status.plans[0].remote_after] = shares;
+        let remote = "140 ns were expected; 50.0% of accesses were remote before, 25.0% after (12.5% expected), and it was kept.";
+        assert!(said(&status, &moved).ends_with(remote), "{}", said(&status, &moved));
+        status.plans[0].remote_after = Maybe(None);
         status.plans[0].undone_of = vec![17, 18];
         let alone = "and it was kept. Of these processes it was taken back alone, as it slowed them down: 17, 18.";
         assert!(said(&status, &moved).ends_with(alone));

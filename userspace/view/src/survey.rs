@@ -118,6 +118,7 @@ fn thread_view(snapshot: &Snapshot, thread: &Thread, group: Option<(ThreadId, us
         group: group.map(|(first, _)| u64::from(first.tid)).into(),
         group_threads: group.map_or(0, |(_, threads)| threads as u64),
         on_cooldown: u64::from(thread.on_cooldown),
+        assigned: 0,
         moved_at_ns: Maybe(None),
         moved_from: Maybe(None),
         moved_to: Maybe(None),
