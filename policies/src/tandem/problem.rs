@@ -200,3 +200,32 @@ impl Problem {
         best
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRICES: Prices = Prices {
+        page_ns: 1.0,
+        huge_page_ns: 1.0,
+        thread_ns: 1.0,
+        wake_lines: 1.0,
+        least_gain: 0.0,
+        errors: 3.0,
+        busy_ns: 0.0,
+        cpu_lines_per_s: 0.0,
+    };
+
+    #[test]
+    fn a_gain_is_in_doubt_by_its_errors_and_not_at_all_twice_as_far_from_none() {
+        let doubts = [1.0, -3.0, 4.0, 6.0, 100.0].map(|gain| PRICES.doubt_of(gain, 1.0));
+        assert_eq!(doubts, [3.0, 3.0, 2.0, 0.0, 0.0]);
+        assert_eq!((PRICES.doubt(4.0, 16.0), PRICES.doubt(4.0, 4.0)), (2.0, 6.0));
+    }
+
+    #[test]
+    fn what_is_no_number_is_in_no_doubt() {
+        assert_eq!((PRICES.doubt_of(1.0, f64::NAN), PRICES.doubt_of(f64::NAN, 1.0)), (0.0, 3.0));
+        assert_eq!(PRICES.doubt_of(1.0, f64::INFINITY), f64::INFINITY);
+    }
+}
