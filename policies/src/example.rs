@@ -97,6 +97,7 @@ fn thread(tid: u32) -> Thread {
         sharing: vec![(partner, 1e5)],
         on_cooldown: false,
         turned_ns: None,
+        in_step_ns: None,
         woken_by: None,
     }
 }

@@ -40,6 +40,7 @@ pub mod dyrmma;
 pub mod example;
 pub mod foreign;
 pub mod imar2;
+pub mod in_step;
 pub mod interleave;
 pub mod kmaf;
 pub mod kmaf_pages;

@@ -16,7 +16,6 @@
 mod build;
 mod cold;
 mod history;
-mod in_step;
 mod latencies;
 mod loads;
 mod owners;

@@ -122,6 +122,7 @@ impl SnapshotBuilder {
             sharing: vec![],
             on_cooldown: false,
             turned_ns: None,
+            in_step_ns: None,
             woken_by: None,
         });
         self

@@ -157,6 +157,7 @@ fn thread(size: Size, at: usize, draw: &mut Draw) -> Thread {
         sharing,
         on_cooldown: false,
         turned_ns: None,
+        in_step_ns: None,
         woken_by: None,
     }
 }

@@ -21,7 +21,7 @@ const NONSENSE: [f64; 6] = [f64::NAN, f64::INFINITY, 0.0, -1.0, f64::MIN_POSITIV
 
 /// Snapshots with counters. With `wild` some of them are nonsense.
 fn counted(wild: bool) -> impl Strategy<Value = Snapshot> {
-    let draw = (proptest::option::of(0u8..9), proptest::option::of(0u8..9), 0u32..3, 0u32..14, 0u8..40);
+    let draw = (proptest::option::of(0u8..9), proptest::option::of(0u8..9), 0u32..3, 0u32..14, 0u8..48);
     (snapshot(), proptest::collection::vec(draw, 14)).prop_map(move |(mut snapshot, draws)| {
         snapshot.threads.iter_mut().zip(draws).for_each(|(thread, draw)| count(thread, draw, wild));
         snapshot
@@ -35,7 +35,7 @@ fn count(thread: &mut Thread, (operations, latency, process, cpu, wild_draw): Co
     thread.process = ProcessId(process);
     thread.cpu = CpuId(cpu);
     let nonsense = NONSENSE[usize::from(wild_draw) % NONSENSE.len()];
-    match wild_draw / 5 {
+    match usize::from(wild_draw) / NONSENSE.len() {
         _ if !wild => {}
         0 => (thread.operations_per_s, thread.cycles_per_s) = (Some(nonsense), Some(nonsense)),
         1 => thread.latency_ns = Some(nonsense),

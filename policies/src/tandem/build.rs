@@ -4,13 +4,13 @@
 use smallvec::smallvec;
 
 use super::history::Horizons;
-use super::in_step;
 use super::latencies::{Latencies, Row};
 use super::owners::{Common, Owners, Part};
 use super::partners::Variances;
 use super::problem::{Follower, Pool, Prices, Problem, Shared, Unknown};
 use super::together;
 use crate::capacity;
+use crate::in_step;
 use crate::knee::{Knee, Load};
 use crate::model::{FULL_CAPACITY, NodeIndex, Snapshot, Thread};
 use crate::relocation::{may_go, may_run};
@@ -52,7 +52,7 @@ impl Facts<'_> {
     pub fn problem(&self) -> Problem {
         let nodes = self.snapshot.topology.len();
         let all: Vec<&Thread> = self.snapshot.threads.iter().collect();
-        let demands = in_step::demands(&all, capacity::demands(self.snapshot, &all));
+        let demands = in_step::demands(&all, capacity::demands(self.snapshot, &all), self.snapshot.time_ns);
         let threads: Vec<Unknown> =
             all.iter().zip(demands).map(|(thread, demand)| self.unknown(thread, cpus(demand))).collect();
         let movable: Vec<usize> = (0..threads.len()).filter(|&at| !threads[at].choices.is_empty()).collect();

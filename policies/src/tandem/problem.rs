@@ -59,7 +59,7 @@ impl Prices {
     /// The same of a gain that errs by `error`.
     pub fn doubt_of(&self, gain: f64, error: f64) -> f64 {
         let doubt = self.errors * error;
-        // Neither of them is a number where rates beyond all reason met; then nothing is told.
+        // By rates beyond all reason an error may be no number: then it is none. A gain that is none is in full doubt.
         (2.0 * doubt - gain.abs()).min(doubt).max(0.0)
     }
 }
@@ -224,8 +224,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_in_no_doubt() {
+    fn an_error_that_is_no_number_is_none_and_a_gain_that_is_none_is_in_full_doubt() {
         assert_eq!((PRICES.doubt_of(1.0, f64::NAN), PRICES.doubt_of(f64::NAN, 1.0)), (0.0, 3.0));
-        assert_eq!(PRICES.doubt_of(1.0, f64::INFINITY), f64::INFINITY);
+        assert_eq!([1.0, f64::INFINITY].map(|gain| PRICES.doubt_of(gain, f64::INFINITY)), [f64::INFINITY; 2]);
     }
 }

@@ -91,9 +91,9 @@ impl Assignments {
         self.wanted.get(&thread).and_then(|wanted| wanted.node)
     }
 
-    /// Threads with an assignment, ascending.
-    pub fn threads(&self) -> impl Iterator<Item = ThreadId> {
-        self.wanted.iter().filter(|(_, wanted)| wanted.node.is_some()).map(|(thread, _)| *thread)
+    /// Threads with an assignment, ascending, and where to.
+    pub fn nodes(&self) -> impl Iterator<Item = (ThreadId, NodeIndex)> {
+        self.wanted.iter().filter_map(|(thread, wanted)| Some((*thread, wanted.node?)))
     }
 
     /// Number of threads with an assignment, or one that is to be withdrawn.

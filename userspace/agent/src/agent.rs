@@ -28,7 +28,7 @@ use tracing::debug;
 use crate::config::{AgentConfig, MoverKind};
 use crate::contests::ContestTalk;
 use crate::cost::Work;
-use crate::leases::{self, busy, just_began};
+use crate::leases::{self, busy, just_began, wander};
 use crate::managed::{ControlGroups, ProcessMemories, ProgramWatch};
 use crate::pace::{Pace, Step};
 use crate::parts::Turned;
@@ -37,6 +37,7 @@ use crate::reasons::Reasons;
 use crate::record::{self, Notes};
 use crate::report::Report;
 use crate::rest::Rest;
+use crate::steps::Steps;
 use crate::talk::Talk;
 use crate::trials::{Actuators, Trials};
 
@@ -124,6 +125,7 @@ pub struct Agent {
     talk: Talk,
     pace: Pace,
     rest: Rest,
+    steps: Steps,
     /// Reasons of the moves under way.
     reasons: Reasons,
     /// When all leases were last renewed.
@@ -187,6 +189,7 @@ impl Agent {
             talk: Talk::new(monotonic_ns()),
             pace: Pace::new(config.interval, is_quick, cpus),
             rest: Rest::new(config.cooldown, is_quick, COOLDOWNS),
+            steps: Steps::default(),
             reasons: Reasons::default(),
             renewed_ns: monotonic_ns(),
             last_stats_ns: monotonic_ns(),
@@ -263,7 +266,7 @@ impl Agent {
             let undone = self.verify(&snapshot, report);
             report.cost.charge(Work::Verify);
             let hardly_seen = busy(&snapshot).any(|thread| self.sensor.is_hardly_seen_since_turn(thread.id));
-            let waits = self.pace.waits_for_more(hardly_seen, just_began(&snapshot));
+            let waits = self.pace.waits_for_more(hardly_seen, just_began(&snapshot) || wander(&snapshot));
             let is_enough = self.patience.is_enough(&snapshot);
             let learns = waits || self.patience.is_new(snapshot.time_ns);
             let knows_enough = is_enough && !waits;
@@ -440,6 +443,7 @@ impl Agent {
         snapshot.realised_share = report.expectable_share();
         snapshot.process_memory = self.process_memories.told();
         self.find_contested(&mut snapshot, report.mover.moved_pages);
+        self.steps.note(&mut snapshot);
         Ok(snapshot)
     }
 

@@ -46,6 +46,17 @@ pub fn just_began(snapshot: &Snapshot) -> bool {
     busy(snapshot).any(|thread| (since_ns + 1..=snapshot.time_ns).contains(&thread.id.start_boottime_ns))
 }
 
+/// Share of its time that a thread runs on another node than its own from which on it wanders.
+const WANDERS: f64 = 0.1;
+
+/// Whether most of the threads that work went to and fro between nodes in the interval: a program that prepares its memory node by
+/// node, or threads that found no place yet. Where their memory should be shows once they stay.
+pub fn wander(snapshot: &Snapshot) -> bool {
+    let elsewhere_ns = |thread: &Thread| thread.run_ns.values().sum::<u64>() - thread.run_ns[thread.node];
+    let wanders = |thread: &&Thread| elsewhere_ns(thread) as f64 >= WANDERS * thread.cpu_time_ns as f64;
+    2 * busy(snapshot).filter(wanders).count() > busy(snapshot).count()
+}
+
 /// The leases of a plan, ascending by thread; none for an empty plan.
 pub fn leases(snapshot: &Snapshot, plan: &Plan) -> Vec<Lease> {
     if plan.is_empty() {
@@ -112,6 +123,22 @@ mod tests {
             [false, true, true, false]
         );
         assert!(!began(at + 1, 0), "it does nothing yet");
+    }
+
+    #[test]
+    fn threads_wander_where_most_of_those_that_work_ran_on_two_nodes() {
+        let wandering = |elsewhere_percent: [u64; 3]| {
+            let mut snapshot = snapshot(&[(0, SECOND_NS), (1, SECOND_NS), (0, SECOND_NS), (0, 0)]);
+            for (thread, percent) in snapshot.threads.iter_mut().zip(elsewhere_percent) {
+                let here = thread.node.0;
+                thread.run_ns = PerNode::from_fn(2, |node| if node.0 == here { 100 - percent } else { percent });
+                thread.run_ns.values_mut().for_each(|ns| *ns *= SECOND_NS / 100);
+            }
+            wander(&snapshot)
+        };
+        assert!(wandering([10, 10, 0]) && wandering([100, 50, 20]));
+        assert!(!wandering([10, 9, 0]) && !wandering([100, 0, 0]) && !wandering([0; 3]));
+        assert!(!wander(&snapshot(&[(0, 0)])), "nobody works");
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod record;
 mod report;
 mod rest;
 mod status;
+mod steps;
 mod talk;
 #[cfg(test)]
 mod testing;

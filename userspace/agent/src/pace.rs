@@ -23,7 +23,7 @@ const LEAST_COST_DIVISOR: u64 = 4;
 const LOOK_DIVISOR: u64 = 100;
 /// Time in which samples show where a thread turned to, where samples are many.
 const TURN: Duration = Duration::from_millis(200);
-/// Intervals in a row in which threads that began are waited for.
+/// Intervals in a row in which threads that began, or wander, are waited for.
 const MOST_BEGINNINGS: u32 = 4;
 /// Nothing was moved for this long: all is settled.
 const QUIET_NS: u64 = 1_000_000_000;
@@ -131,7 +131,7 @@ impl Pace {
     }
 
     /// Whether to wait for one interval more, given whether threads were `hardly_seen` since their process turned to other
-    /// memory, or `began` in this one. For turns not twice in a row and for beginnings, of which one makes others, not for longer than
+    /// memory, or `began` or wandered in this one. For turns not twice in a row, and for the others, of which one makes others, not for longer than
     /// [`MOST_BEGINNINGS`], so that those that always do one of these do not hold up all others.
     pub fn waits_for_more(&mut self, hardly_seen: bool, began: bool) -> bool {
         let begins = began && self.beginnings < MOST_BEGINNINGS;

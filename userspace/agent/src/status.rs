@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The agent's state, for those who ask while it runs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use tandem_policies::decider::PolicyChoice;
-use tandem_policies::model::{Snapshot, ThreadId};
+use tandem_policies::model::{NodeIndex, Snapshot, ThreadId};
 use tandem_policies::registry::Kind;
 use tandem_policies::stall::{self, Locality};
 use tandem_view::{Activity, AgentView, Maybe, MoveView, PlanView, SamplerView, Status, Superseding, Survey, survey};
@@ -19,8 +19,8 @@ const SHOWN_PLANS: usize = 50;
 /// What is under way.
 #[derive(Clone, Debug, Default)]
 pub struct UnderWay {
-    /// Threads that are assigned to nodes.
-    pub assigned: BTreeSet<ThreadId>,
+    /// Where threads are assigned to.
+    pub assigned: BTreeMap<ThreadId, NodeIndex>,
     /// Page groups that wait to be moved.
     pub queued_groups: usize,
 }
@@ -41,7 +41,8 @@ pub fn status(config: &AgentConfig, snapshot: &Snapshot, report: &Report, under_
     let ids: BTreeMap<u64, ThreadId> =
         snapshot.threads.iter().map(|thread| (u64::from(thread.id.tid), thread.id)).collect();
     for thread in &mut threads {
-        thread.assigned = u64::from(ids.get(&thread.tid).is_some_and(|id| under_way.assigned.contains(id)));
+        let assigned = ids.get(&thread.tid).and_then(|id| under_way.assigned.get(id));
+        thread.assigned_to = assigned.map(|&node| u64::from(snapshot.topology.nodes[node].id.0)).into();
         if let Some(one) = ids.get(&thread.tid).and_then(|id| moved.get(id)) {
             thread.moved_at_ns = Maybe(Some(one.time_ns));
             thread.moved_from = Maybe(Some(u64::from(one.from)));
@@ -186,9 +187,10 @@ mod tests {
         }
         let seen =
             Snapshot { access_rates: Some(AccessRates::Inferred), ..snapshot(&[(0, SECOND_NS), (1, SECOND_NS)]) };
-        let under_way = UnderWay { assigned: [id(2)].into(), queued_groups: 0 };
+        let under_way = UnderWay { assigned: [(id(2), NodeIndex(1))].into(), queued_groups: 0 };
         let status = status(&config(), &seen, &report, under_way);
-        assert_eq!(status.threads.iter().map(|thread| thread.assigned).collect::<Vec<_>>(), [0, 1]);
+        let assigned: Vec<_> = status.threads.iter().map(|thread| thread.assigned_to.0).collect();
+        assert_eq!(assigned, [None, Some(1)]);
         assert_eq!((status.activity.assigned_threads, status.sampler.rates.as_str()), (1, "inferred"));
         assert_eq!(status.threads[0].moved_at_ns, Maybe(None));
         let last = &status.threads[1];

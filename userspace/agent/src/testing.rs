@@ -118,6 +118,7 @@ pub fn snapshot(threads: &[(usize, u64)]) -> Snapshot {
         sharing: vec![],
         on_cooldown: false,
         turned_ns: None,
+        in_step_ns: None,
         woken_by: None,
     };
     Snapshot {

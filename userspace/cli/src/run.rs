@@ -68,9 +68,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let file = given.clone().map_or_else(|| tuned::result_here(&arguments.command), Ok)?;
         return tuned::run(&file, &arguments.command);
     }
-    if let Ok(result) = tuned::result_here(&arguments.command) {
-        eprintln!("note: {} is here: with --tuned, the program runs as it was tuned", result.display());
-    }
     adopt_orphans()?;
     let caught = signals::catch()?;
     let scheduler = Scheduler::start(&scheduler_flags(arguments)?, arguments.log.as_deref())?;

@@ -329,6 +329,7 @@ impl Sensor {
             sharing: sharing.into_iter().map(|(other, per_s)| (thread_id(other), per_s)).collect(),
             on_cooldown,
             turned_ns: None,
+            in_step_ns: None,
             woken_by: None,
         }
     }

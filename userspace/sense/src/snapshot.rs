@@ -265,6 +265,7 @@ impl Parts<'_> {
             sharing,
             on_cooldown: account.on_cooldown,
             turned_ns: self.turned_ns.get(&account.id).copied(),
+            in_step_ns: None,
             woken_by: None,
         }
     }

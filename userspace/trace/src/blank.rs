@@ -70,6 +70,7 @@ pub(crate) fn thread() -> Thread {
         sharing: Vec::new(),
         on_cooldown: false,
         turned_ns: None,
+        in_step_ns: None,
         woken_by: None,
     }
 }

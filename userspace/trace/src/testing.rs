@@ -275,6 +275,7 @@ impl Synthetic {
             sharing,
             on_cooldown: false,
             turned_ns: None,
+            in_step_ns: None,
             woken_by: None,
         }
     }

@@ -13,7 +13,8 @@ use crate::one_by_one::OneByOne;
 use crate::regions::Region;
 use crate::session::{Outcome, name};
 
-/// Regions below this share of the program's time, as it is and under what is best for it, are left out.
+/// Regions below this share of the program's time, as it is and under what is best for it, are left out, unless they have seats of their
+/// own.
 const LEAST_SHARE: f64 = 0.05;
 
 /// A region under the configurations that ran.
@@ -51,9 +52,11 @@ pub fn regions(outcome: &Outcome) -> Vec<RegionResult> {
     let by_plan = outcome.one_by_one.as_ref().and_then(OneByOne::regions_of_plan);
     let chosen_s = |region: &str| in_region(by_plan.unwrap_or(&outcome.regions[best]), region);
     let chosen_whole_s = outcome.plan().and_then(|(_, runs)| runs.median()).unwrap_or(whole_s);
+    let has_own_seats = |name: &str| outcome.plan().is_some_and(|(plan, _)| plan.regions.contains_key(name));
     matter.retain(|(region, seconds)| {
         let (Some(as_it_is_s), Some(chosen_s)) = (seconds[0], chosen_s(&region.name)) else { return false };
-        as_it_is_s >= LEAST_SHARE * whole_s || chosen_s >= LEAST_SHARE * chosen_whole_s
+        let is_large = as_it_is_s >= LEAST_SHARE * whole_s || chosen_s >= LEAST_SHARE * chosen_whole_s;
+        is_large || has_own_seats(&region.name)
     });
     matter.sort_by(|one, other| other.1[0].unwrap_or(0.0).total_cmp(&one.1[0].unwrap_or(0.0)));
     let times: Vec<Vec<Option<f64>>> = matter.iter().map(|(_, seconds)| seconds.clone()).collect();

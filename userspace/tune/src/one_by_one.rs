@@ -378,7 +378,7 @@ impl Tuning<'_> {
     }
 
     /// Runs the program once and more for each choice. What an entry takes is what explains the program's time.
-    fn by_whole_runs(&self, region: &Region, base: &Base, choices: &[RegionSeats]) -> Result<Table> {
+    fn by_whole_runs(&mut self, region: &Region, base: &Base, choices: &[RegionSeats]) -> Result<Table> {
         let with = |seats: &RegionSeats| {
             let regions = [(region.name.clone(), *seats)].into();
             Some(Plan { regions, ..base.configuration.into() })
@@ -387,6 +387,10 @@ impl Tuning<'_> {
         let settings = self.session.settings;
         let settings = Settings { repeats: settings.repeats.min(WHOLE_RUNS), ..settings };
         let found = search::search(plans.len(), None, &settings, self.race(&plans, base.seconds, &mut []))?;
+        if found.end == search::End::Stopped {
+            let name = &region.name;
+            self.cut_off(format!("there was no time to measure {name} to the end: the same command goes on"));
+        }
         let entries = region.entries;
         let base_s = region.seconds / entries as f64;
         let of = |(seats, runs): (&RegionSeats, &search::Runs)| {

@@ -4,7 +4,7 @@
 //! Problem: a program is as fast as its regions, and what is best for one may be bad for another. Mechanism: the OpenMP
 //! runtimes enter every region through few functions, with the region's own function as an argument. There are breakpoints
 //! at these when the program proper begins, and one where the call returns while a region runs: two stops a region. What
-//! the main thread enters counts; regions within regions count as part of the outer one. Static programs and
+//! the main thread enters counts; regions within regions count as part of the outer one. Stripped static programs and
 //! runtimes that are loaded later have no regions. Functions that are named count like regions.
 //!
 //! Where regions have seats of their own ([`Places::is_by_region`]), the stop at the beginning seats the threads that are

@@ -135,7 +135,7 @@ pub struct Outcome {
     pub notes: Vec<String>,
     /// What came of tuning regions one by one.
     pub one_by_one: Option<OneByOne>,
-    /// Whether all was measured that was to be: the search came to its end, and so did the regions.
+    /// Whether the search came to its end, and tuning regions one by one as well.
     pub is_complete: bool,
     /// Whether its time depends on where the main thread happens to be.
     pub bimodal: Option<Bimodal>,

@@ -70,7 +70,7 @@ pub struct Evidence {
     /// How many of each it takes to tell the difference from chance, if that is more than ever is needed.
     #[serde(default)]
     pub needed_runs: usize,
-    /// Whether the search came to its end.
+    /// Whether the search and tuning regions came to their end.
     pub complete: bool,
     /// After how many entries of its parallel regions each run was ended, if runs were not whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,9 +104,12 @@ impl Evidence {
 #[serde(deny_unknown_fields)]
 pub struct Tuned {
     version: u32,
-    /// Whether the search came to its end; older files say it of their evidence only.
+    /// Whether the search and tuning regions came to their end; older files say it of their evidence only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     complete: Option<bool>,
+    /// Whether the search alone did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    searched: Option<bool>,
     /// What was tuned, and where.
     pub subject: Subject,
     /// The release of the kernel there. Another one is no other subject: most updates change nothing that a program's time shows.
@@ -154,6 +157,7 @@ impl Tuned {
         Self {
             version: VERSION,
             complete: Some(outcome.is_complete),
+            searched: Some(outcome.found.end.is_decision()),
             subject,
             kernel: None,
             configuration: best.as_ref().map(|(plan, _)| plan.base),
@@ -199,7 +203,7 @@ impl Tuned {
     /// Whether it is what a search came to at its end, as far as that is known.
     pub fn is_finished(&self) -> bool {
         let of_evidence = || self.evidence.as_ref().is_none_or(|evidence| evidence.complete);
-        self.complete.unwrap_or_else(of_evidence)
+        self.searched.or(self.complete).unwrap_or_else(of_evidence)
     }
 
     /// What was found, in one sentence.

@@ -17,7 +17,7 @@ impl Status {
     /// Sentences about a managed thread: where it is, why, what was moved, and what that brought.
     pub fn explain(&self, thread: &ThreadView) -> Vec<String> {
         let mut said = vec![self.where_it_is(thread)];
-        said.push(self.why_there(thread));
+        said.extend(self.why_there(thread));
         said.extend(assignment(thread));
         said.extend(self.group_of(thread));
         match thread.moved_at_ns.0 {
@@ -67,18 +67,19 @@ impl Status {
         }
     }
 
-    fn why_there(&self, thread: &ThreadView) -> String {
+    fn why_there(&self, thread: &ThreadView) -> Option<String> {
         let (Some(preferred), here) = (thread.preferred_node.0, thread.node) else {
             let node = thread.node;
-            return match thread.assigned {
-                0 => format!("Without that the scheduler keeps it on node {node}, where it ran most."),
-                _ => "Without that no plan has it go anywhere.".to_owned(),
+            return match (thread.assigned_to.0, thread.moved_at_ns.0) {
+                (None, _) => Some(format!("Without that the scheduler keeps it on node {node}, where it ran most.")),
+                (_, None) => Some("Without that no plan has it go anywhere.".to_owned()),
+                _ => None,
             };
         };
         if preferred == here {
             let share = thread.local_share.0.unwrap_or_default();
             let much = if share >= MOSTLY { "most" } else { "more than any other node" };
-            return format!("Node {here} holds {much} of what it uses, so it is beside its memory.");
+            return Some(format!("Node {here} holds {much} of what it uses, so it is beside its memory."));
         }
         let at = |id| self.nodes.iter().position(|node| node.id == id);
         let all: f64 = thread.accesses_per_s.iter().sum();
@@ -103,7 +104,7 @@ impl Status {
                 self.thread_policy, self.page_policy
             ),
         };
-        format!("{remote}, but {because}.")
+        Some(format!("{remote}, but {because}."))
     }
 
     fn group_of(&self, thread: &ThreadView) -> Option<String> {
@@ -139,10 +140,12 @@ impl Status {
 
 /// What keeps a thread where it is if the agent does.
 fn assignment(thread: &ThreadView) -> Option<String> {
-    let of_move = thread.moved_to == Maybe(Some(thread.node));
-    let why =
-        if of_move { "since that move" } else { "so that what a plan counted on lasts, though it did not move it" };
-    (thread.assigned > 0).then(|| format!("An assignment keeps it on node {}, {why}.", thread.node))
+    let (to, node) = (thread.assigned_to.0?, thread.node);
+    Some(match thread.moved_to == Maybe(Some(to)) {
+        _ if to != node => format!("It is assigned to node {to}, and on its way there."),
+        true => format!("An assignment keeps it on node {node}, since it was moved there."),
+        false => format!("An assignment keeps it on node {node}, so that what a plan counted on lasts."),
+    })
 }
 
 /// What of a process's memory may not be moved, and why.
@@ -285,15 +288,16 @@ mod tests {
     #[test]
     fn an_assignment_is_told_of_a_thread_that_was_moved_and_of_one_that_a_plan_counts_on() {
         assert!(!said(&status(), &thread()).contains("assignment"));
-        let held = ThreadView { assigned: 1, preferred_node: Maybe(None), ..thread() };
+        let held = ThreadView { assigned_to: Maybe(Some(0)), preferred_node: Maybe(None), ..thread() };
         let text = said(&status(), &held);
         assert!(text.contains(
             "no plan has it go anywhere. An assignment keeps it on node 0, so that what a plan counted on lasts"
         ));
-        let moved = ThreadView { assigned: 1, moved_at_ns: Maybe(Some(1)), moved_to: Maybe(Some(0)), ..thread() };
-        assert!(said(&status(), &moved).contains("An assignment keeps it on node 0, since that move."));
-        let back = ThreadView { moved_to: Maybe(Some(2)), ..moved };
-        assert!(said(&status(), &back).contains("An assignment keeps it on node 0, so that"));
+        let moved = ThreadView { moved_at_ns: Maybe(Some(1)), moved_to: Maybe(Some(0)), ..held };
+        let text = said(&status(), &moved);
+        assert!(text.contains("are local. An assignment keeps it on node 0, since it was moved there."), "{text}");
+        let going = ThreadView { assigned_to: Maybe(Some(2)), moved_to: Maybe(Some(2)), ..moved };
+        assert!(said(&status(), &going).contains("It is assigned to node 2, and on its way there."));
     }
 
     #[test]

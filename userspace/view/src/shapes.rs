@@ -210,8 +210,8 @@ pub struct ThreadView {
     pub group_threads: u64,
     #[stat(desc = "1: moved, or moved back, so recently that no plan may move it")]
     pub on_cooldown: u64,
-    #[stat(desc = "1: an assignment keeps it on its node")]
-    pub assigned: u64,
+    #[stat(desc = "the node that an assignment keeps it on, or has it go to")]
+    pub assigned_to: Maybe<u64>,
     #[stat(desc = "when it was moved last [ns on CLOCK_MONOTONIC]")]
     pub moved_at_ns: Maybe<u64>,
     #[stat(desc = "the node that it was on before")]

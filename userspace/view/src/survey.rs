@@ -118,7 +118,7 @@ fn thread_view(snapshot: &Snapshot, thread: &Thread, group: Option<(ThreadId, us
         group: group.map(|(first, _)| u64::from(first.tid)).into(),
         group_threads: group.map_or(0, |(_, threads)| threads as u64),
         on_cooldown: u64::from(thread.on_cooldown),
-        assigned: 0,
+        assigned_to: Maybe(None),
         moved_at_ns: Maybe(None),
         moved_from: Maybe(None),
         moved_to: Maybe(None),
@@ -285,6 +285,7 @@ mod tests {
             sharing: sharing.iter().map(|&(tid, per_s)| (id(tid), per_s)).collect(),
             on_cooldown: false,
             turned_ns: None,
+            in_step_ns: None,
             woken_by: None,
         }
     }

@@ -59,3 +59,26 @@ fn demands_of_threads_that_work_now_and_then_or_alone_add_up() {
     assert_eq!(after_one_has_its_memory_elsewhere(0.3, 1), [3, 5]);
     assert_eq!(after_one_has_its_memory_elsewhere(0.6, 8), [3, 5]);
 }
+
+/// Three threads at work on a node of two CPUs, and two on another one that sleep in this interval; when those last worked in step.
+fn threads_by_node_beside_those_that_sleep(in_step_ns: Option<u64>) -> [usize; 2] {
+    let threads = (0..5).fold(SnapshotBuilder::new(two_nodes(2)), |all, tid| {
+        let sleeps = |thread: &mut Thread| {
+            if tid > 2 {
+                (thread.cpu_time_ns, thread.run_ns, thread.in_step_ns) = (0, PerNode::filled(2, 0), in_step_ns);
+            }
+        };
+        all.thread(tid, usize::from(tid > 2), Some(&[1e5, 1e5])).with_thread(sleeps)
+    });
+    let mut snapshot = threads.build();
+    snapshot.time_ns = 5_000_000_000;
+    let after = snapshot.after_thread_moves(&planned(&snapshot));
+    [0, 1].map(|node| after.threads.iter().filter(|thread| thread.node.0 == node).count())
+}
+
+#[test]
+fn nobody_takes_the_cpu_of_a_thread_that_waits_for_others() {
+    assert_eq!(threads_by_node_beside_those_that_sleep(None), [2, 3], "there is room");
+    assert_eq!(threads_by_node_beside_those_that_sleep(Some(4_500_000_000)), [3, 2]);
+    assert_eq!(threads_by_node_beside_those_that_sleep(Some(4_000_000_000)), [2, 3], "it was long ago");
+}

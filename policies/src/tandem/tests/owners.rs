@@ -91,7 +91,7 @@ fn neighbours_that_one_thread_uses_most_belong_to_it_though_all_go_there() {
 
 /// Of the first group 64 threads are seen, and of ten behind it the first of them and another one, hardly less often.
 #[test]
-fn a_user_that_comes_late_counts_though_many_came_before_it() {
+fn a_user_that_comes_after_63_others_counts() {
     let mut seen = [[0.0; 65]; 11];
     seen[0][1..64].fill(0.01);
     seen[1..].iter_mut().for_each(|group| group[64] = 0.97);

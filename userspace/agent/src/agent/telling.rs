@@ -94,7 +94,7 @@ impl Agent {
         report.cost.note_interval();
         report.sampler.used_percent = report.sampler.counters.cost_ns() as f64 / elapsed_ns.max(1) as f64 * 100.0;
         let under_way =
-            UnderWay { assigned: self.assignments.threads().collect(), queued_groups: self.mover.queued_groups() };
+            UnderWay { assigned: self.assignments.nodes().collect(), queued_groups: self.mover.queued_groups() };
         let status = status(&self.config, snapshot, report, under_way);
         self.print_stats(&status);
         if let Some(board) = &self.config.board {

@@ -125,12 +125,13 @@ fn what_a_search_found_that_was_cut_off_is_not_finished_though_it_is_the_program
     let path = directory.path().join("x.toml");
     for (best, is_finished) in [(0, false), (1, false), (0, true), (1, true)] {
         let mut outcome = outcome();
-        (outcome.found.best, outcome.is_complete) = (Some(best), is_finished);
+        let end = if is_finished { End::Near } else { End::Stopped };
+        (outcome.found.best, outcome.found.end, outcome.is_complete) = (Some(best), end, is_finished);
         let tuned = Tuned::new(subject(), &outcome);
         fs::write(&path, tuned.text().unwrap()).unwrap();
         assert_eq!(Tuned::read(&path).unwrap().is_finished(), is_finished, "{best}");
         // What was written before there was that word.
-        let old = tuned.text().unwrap().replacen("\ncomplete = false\n", "\n", 1);
+        let old = tuned.text().unwrap().replacen("\ncomplete = false\n", "\n", 1).replacen("searched = false\n", "", 1);
         fs::write(&path, old).unwrap();
         assert_eq!(Tuned::read(&path).unwrap().is_finished(), is_finished || best == 0, "{best}");
     }
