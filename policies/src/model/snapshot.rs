@@ -52,7 +52,7 @@ pub struct Thread {
     /// When it turned to other memory than before, so that its signals began anew, on CLOCK_MONOTONIC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turned_ns: Option<u64>,
-    /// When it last worked in step with other threads of its process, on CLOCK_MONOTONIC, if it did lately.
+    /// When it last worked in step with other threads of its process, on CLOCK_MONOTONIC, if it waits for them since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_step_ns: Option<u64>,
     /// The managed thread that mostly wakes it and sleeps then, and how often a second: they hand each other something.

@@ -266,7 +266,8 @@ impl Agent {
             let undone = self.verify(&snapshot, report);
             report.cost.charge(Work::Verify);
             let hardly_seen = busy(&snapshot).any(|thread| self.sensor.is_hardly_seen_since_turn(thread.id));
-            let waits = self.pace.waits_for_more(hardly_seen, just_began(&snapshot) || wander(&snapshot));
+            let waits = self.pace.waits_for_more(hardly_seen, just_began(&snapshot));
+            let waits = self.pace.waits_for_wanderers(wander(&snapshot)) || waits;
             let is_enough = self.patience.is_enough(&snapshot);
             let learns = waits || self.patience.is_new(snapshot.time_ns);
             let knows_enough = is_enough && !waits;

@@ -23,8 +23,10 @@ const LEAST_COST_DIVISOR: u64 = 4;
 const LOOK_DIVISOR: u64 = 100;
 /// Time in which samples show where a thread turned to, where samples are many.
 const TURN: Duration = Duration::from_millis(200);
-/// Intervals in a row in which threads that began, or wander, are waited for.
+/// Intervals in a row in which threads that began are waited for.
 const MOST_BEGINNINGS: u32 = 4;
+/// Intervals in which threads that wander are waited for while they settle.
+const MOST_WANDERINGS: u32 = 4;
 /// Nothing was moved for this long: all is settled.
 const QUIET_NS: u64 = 1_000_000_000;
 /// Longest time of short intervals, and the time from their end until they may begin again.
@@ -65,6 +67,8 @@ pub struct Pace {
     calm: bool,
     /// Intervals in a row in which threads began and that were waited for.
     beginnings: u32,
+    /// Intervals since settling began that were waited for because threads wandered.
+    wanderings: u32,
     /// The next interval is waited for.
     waited: bool,
     /// CPU time of the last interval's sensing and deciding.
@@ -93,6 +97,7 @@ impl Pace {
             stirred_ns: None,
             calm: false,
             beginnings: 0,
+            wanderings: 0,
             waited: false,
             cost_ns: 0,
             turn_cost_ns: 0,
@@ -131,7 +136,7 @@ impl Pace {
     }
 
     /// Whether to wait for one interval more, given whether threads were `hardly_seen` since their process turned to other
-    /// memory, or `began` or wandered in this one. For turns not twice in a row, and for the others, of which one makes others, not for longer than
+    /// memory, or `began` in this one. For turns not twice in a row and for beginnings, of which one makes others, not for longer than
     /// [`MOST_BEGINNINGS`], so that those that always do one of these do not hold up all others.
     pub fn waits_for_more(&mut self, hardly_seen: bool, began: bool) -> bool {
         let begins = began && self.beginnings < MOST_BEGINNINGS;
@@ -144,6 +149,15 @@ impl Pace {
     /// The time from the start of an interval at which it may end early because new threads came; `None`: never.
     pub fn early_look(&self) -> Option<Duration> {
         (self.quick && self.settling.is_none()).then(|| self.short(LOOK_DIVISOR)).filter(|early| *early < self.usual)
+    }
+
+    /// Whether to wait for one interval more as most threads that work `wander`: while threads settle, and some times at most, for those that
+    /// go on doing so settle nowhere.
+    pub fn waits_for_wanderers(&mut self, wander: bool) -> bool {
+        let waits = self.quick && wander && self.settling.is_some() && self.wanderings < MOST_WANDERINGS;
+        self.wanderings += u32::from(waits);
+        self.waited |= waits;
+        waits
     }
 
     /// Whether nothing came, turned or had to be moved for a while, so that samples may be fewer.
@@ -183,7 +197,10 @@ impl Pace {
         self.stirred_ns = Some(stirred_ns);
         self.calm = now_ns - stirred_ns >= CALM_NS;
         match &mut self.settling {
-            None if came && now_ns >= self.rests_until_ns => self.settling = Some((now_ns, now_ns)),
+            None if came && now_ns >= self.rests_until_ns => {
+                self.settling = Some((now_ns, now_ns));
+                self.wanderings = 0;
+            }
             None => {}
             Some((began_ns, moved_ns)) => {
                 if came || step == Step::Moving {
@@ -265,6 +282,19 @@ mod tests {
         assert_eq!(pace.interval(), USUAL);
         assert!(!waits(&mut pace, true) && !waits(&mut pace, false) && waits(&mut pace, true));
         assert!(!Pace::new(USUAL, false, 8).waits_for_more(true, true), "other policies have a whole interval");
+    }
+
+    #[test]
+    fn threads_that_wander_are_waited_for_four_times_while_they_settle() {
+        let mut pace = pace();
+        assert!(!pace.waits_for_wanderers(true), "all is settled");
+        pace.note(1000 * MS, threads(&[1]), Step::Moving, MS);
+        assert!(!pace.waits_for_wanderers(false));
+        let waits: Vec<bool> = (0..6).map(|_| pace.waits_for_wanderers(true)).collect();
+        assert_eq!(waits, [true, true, true, true, false, false]);
+        pace.note(9000 * MS, threads(&[1]), Step::Quiet, MS);
+        pace.note(30_000 * MS, threads(&[1, 2]), Step::Moving, MS);
+        assert!(pace.waits_for_wanderers(true), "others came");
     }
 
     #[test]

@@ -1,39 +1,71 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! When each thread last worked in step with others of its process ([`tandem_policies::in_step`]).
+//! Which threads wait for others of their process that they work in step with ([`tandem_policies::in_step`]).
 //!
-//! In the interval in which threads begin that another one made, that one works as well, and then waits for them to end: it is in step with
-//! others only from the second such interval on.
+//! Those that worked along with others in two intervals at least no longer ago than [`LONGEST_WAIT_NS`], and do not now: in the interval
+//! in which threads begin that another one made, that one works as well, and then waits for them to end. No more of a process than
+//! worked at the same time in that while, less those that work now, the last ones first: of a pool whose threads take turns nobody waits.
+//! Where intervals are as long as that, nobody does either: who sleeps through one needs no CPU.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use tandem_policies::capacity;
 use tandem_policies::in_step::{LONGEST_WAIT_NS, working};
-use tandem_policies::model::{Snapshot, Thread, ThreadId};
-
-/// Of the threads that did lately, when, on CLOCK_MONOTONIC, and in how many intervals.
-#[derive(Debug, Default)]
-pub struct Steps {
-    worked: BTreeMap<ThreadId, (u64, u32)>,
-}
+use tandem_policies::model::{FULL_CAPACITY, ProcessId, Snapshot, Thread, ThreadId};
 
 /// Intervals in which a thread must have worked along with others.
 const LEAST_INTERVALS: u32 = 2;
+/// Demand by use, as policies have it.
+const HEADROOM: f64 = 1.25;
+
+/// What threads did lately. Times are CLOCK_MONOTONIC in ns.
+#[derive(Debug, Default)]
+pub struct Steps {
+    /// When each last worked along with others, and in how many intervals it did.
+    worked: BTreeMap<ThreadId, (u64, u32)>,
+    /// By process, how many did at a time.
+    together: BTreeMap<ProcessId, Vec<(u64, usize)>>,
+}
 
 impl Steps {
-    /// Takes in what threads did in an interval, and tells of each when it last worked in step.
+    /// Takes in what threads did in an interval, and tells of those that wait when they last worked.
     pub fn note(&mut self, snapshot: &mut Snapshot) {
-        let now_ns = snapshot.time_ns;
+        let (now_ns, interval_ns) = (snapshot.time_ns, snapshot.interval_ns.max(1) as f64);
         let threads: Vec<&Thread> = snapshot.threads.iter().collect();
-        let working = working(&threads, &capacity::demands(snapshot, &threads));
-        self.worked.retain(|_, (last_ns, _)| now_ns.saturating_sub(*last_ns) < LONGEST_WAIT_NS);
-        for (thread, _) in threads.iter().zip(working).filter(|(_, works)| *works) {
+        // What a busy node makes of a thread that hardly runs is no work.
+        let used = |thread: &&Thread| HEADROOM * thread.cpu_time_ns as f64 / interval_ns * FULL_CAPACITY as f64;
+        let used: Vec<u64> = threads.iter().map(|thread| (used(thread) as u64).min(FULL_CAPACITY)).collect();
+        let is_late = |at_ns: u64| now_ns.saturating_sub(at_ns) >= LONGEST_WAIT_NS;
+        self.worked.retain(|_, (last_ns, _)| !is_late(*last_ns));
+        self.together.values_mut().for_each(|times| times.retain(|(at_ns, _)| !is_late(*at_ns)));
+        self.together.retain(|_, times| !times.is_empty());
+        let mut now: BTreeMap<ProcessId, usize> = BTreeMap::new();
+        for (thread, _) in threads.iter().zip(working(&threads, &used)).filter(|(_, works)| *works) {
             let (last_ns, intervals) = self.worked.entry(thread.id).or_default();
             (*last_ns, *intervals) = (now_ns, intervals.saturating_add(1));
+            *now.entry(thread.process).or_default() += 1;
         }
-        for thread in &mut snapshot.threads {
-            let worked = self.worked.get(&thread.id).filter(|worked| worked.1 >= LEAST_INTERVALS);
-            thread.in_step_ns = worked.map(|worked| worked.0);
+        now.iter().for_each(|(&process, &count)| self.together.entry(process).or_default().push((now_ns, count)));
+        let waiting = self.waiting(&threads, &now, now_ns);
+        snapshot.threads.iter_mut().for_each(|thread| thread.in_step_ns = waiting.get(&thread.id).copied());
+    }
+
+    /// Those that wait, with when they last worked, given how many of each process work now.
+    fn waiting(&self, threads: &[&Thread], now: &BTreeMap<ProcessId, usize>, now_ns: u64) -> BTreeMap<ThreadId, u64> {
+        let mut of_process: BTreeMap<ProcessId, Vec<(Reverse<u64>, ThreadId)>> = BTreeMap::new();
+        for thread in threads {
+            let worked = self.worked.get(&thread.id).filter(|worked| worked.0 < now_ns && worked.1 >= LEAST_INTERVALS);
+            if let Some(&(last_ns, _)) = worked {
+                of_process.entry(thread.process).or_default().push((Reverse(last_ns), thread.id));
+            }
         }
+        let mut waiting = BTreeMap::new();
+        for (process, mut threads) in of_process {
+            threads.sort_unstable();
+            let most = self.together.get(&process).into_iter().flatten().map(|(_, count)| *count).max().unwrap_or(0);
+            let count = most.saturating_sub(now.get(&process).copied().unwrap_or(0));
+            waiting.extend(threads.into_iter().take(count).map(|(Reverse(last_ns), thread)| (thread, last_ns)));
+        }
+        waiting
     }
 }
 
@@ -56,19 +88,28 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_others_worked_in_step_lately_and_who_worked_alone_did_not() {
-        let both = [(9, [100, 100, 0]), (10, [100, 100, 0])];
+    fn who_waits_for_others_worked_in_step_lately_and_who_works_does_not_wait() {
+        let both = [(8, [100, 100, 0]), (9, [100, 100, 0])];
         let then = |interval| told(&[both[0], both[1], interval]);
-        assert_eq!((told(&both), told(&both[..1])), (vec![Some(10), Some(10), None], vec![None; 3]));
-        assert_eq!(then((11, [0, 100, 0])), [Some(10), Some(10), None], "alone now");
-        assert_eq!(then((19, [0, 100, 100])), [Some(10), Some(19), None]);
-        assert_eq!(then((20, [0, 0, 0])), [None; 3], "too long ago");
-        assert_eq!(told(&[(9, [30, 30, 30]), (10, [30, 30, 30])]), [None; 3], "as those of a server do");
+        assert_eq!(told(&both), [None; 3]);
+        assert_eq!(then((10, [0, 100, 0])), [Some(9), Some(9), None], "one of them works alone now");
+        assert_eq!(then((10, [0, 0, 0])), [Some(9), Some(9), None]);
+        assert_eq!(told(&[both[0], (9, [0, 0, 0])]), [None; 3], "in one interval");
+        assert_eq!(then((19, [0, 0, 0])), [None; 3], "too long ago");
+        let hardly = [(8, [30, 30, 30]), (9, [30, 30, 30]), (10, [0, 0, 0])];
+        assert_eq!(told(&hardly), [None; 3], "as those of a server do");
     }
 
     #[test]
     fn one_that_prepares_all_and_waits_for_those_that_it_made_did_not_work_in_step() {
-        let prepares = [(8, [100, 0, 0]), (9, [50, 50, 50]), (10, [0, 100, 100])];
-        assert_eq!(told(&prepares), [None, Some(10), Some(10)]);
+        let prepares = [(7, [100, 0, 0]), (8, [50, 50, 50]), (9, [0, 100, 100]), (10, [0, 0, 0])];
+        assert_eq!(told(&prepares), [None, Some(9), Some(9)]);
+    }
+
+    #[test]
+    fn of_threads_that_take_turns_nobody_waits() {
+        let turns = [[100, 100, 0], [0, 100, 100], [100, 0, 100], [100, 100, 0], [0, 100, 100]];
+        let turns: Vec<(u64, [u64; 3])> = (5..).zip(turns).collect();
+        assert_eq!(told(&turns), [None; 3], "two worked at a time, and two do now");
     }
 }

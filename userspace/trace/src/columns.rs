@@ -167,6 +167,7 @@ columns! {
     ThreadWakerTid = 122,
     ThreadWakerStart = 123,
     ThreadWakes = 124,
+    ThreadInStep = 125,
 }
 
 /// Both streams of a column.

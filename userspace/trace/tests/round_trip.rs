@@ -71,11 +71,11 @@ fn thread(nodes: usize) -> impl Strategy<Value = Thread> {
     let who = (any::<u32>(), ".{0,8}", 0..nodes, any::<u32>(), any::<bool>(), of(1..u64::MAX), of(1..u64::MAX));
     let ran = (row(nodes, any::<bool>()), any::<u64>(), row(nodes, any::<u64>()), row(nodes, of(number())));
     let lines = (transfers, (of(number()), of(number())).prop_map(|(all, remote)| MemoryLines { all, remote }));
-    let with = (shares(), of((thread_id(), number())));
+    let with = (shares(), of((thread_id(), number())), of(1..u64::MAX));
     let seen = (of(row(nodes, number())), of(number()), of(number()), of(number()), lines, with);
     (who, ran, seen).prop_map(|((process, command, node, cpu, on_cooldown, turned_ns, cgroup), ran, seen)| {
         let (allowed, cpu_time_ns, run_ns, performance) = ran;
-        let (accesses_per_s, latency_ns, operations_per_s, cycles_per_s, lines, (sharing, woken_by)) = seen;
+        let (accesses_per_s, latency_ns, operations_per_s, cycles_per_s, lines, (sharing, woken_by, in_step_ns)) = seen;
         let (transfers_per_s, memory_lines_per_s) = lines;
         Thread {
             id: ThreadId { tid: 0, start_boottime_ns: 0 },
@@ -97,6 +97,7 @@ fn thread(nodes: usize) -> impl Strategy<Value = Thread> {
             sharing,
             on_cooldown,
             turned_ns,
+            in_step_ns,
             woken_by,
         }
     })

@@ -92,6 +92,9 @@ fn fields(coder: &mut impl Coder, now: &mut Thread, before: &Thread) -> Result<(
     let mut turned_ns = now.turned_ns.unwrap_or(0);
     coder.number(Column::ThreadTurned, &mut turned_ns, before.turned_ns.unwrap_or(0))?;
     now.turned_ns = Some(turned_ns).filter(|&turned_ns| turned_ns > 0);
+    let mut in_step_ns = now.in_step_ns.unwrap_or(0);
+    coder.number(Column::ThreadInStep, &mut in_step_ns, before.in_step_ns.unwrap_or(0))?;
+    now.in_step_ns = Some(in_step_ns).filter(|&in_step_ns| in_step_ns > 0);
     // The kernel's numbers begin at 1.
     let mut cgroup = now.cgroup.unwrap_or(0);
     coder.number(Column::ThreadControlGroup, &mut cgroup, before.cgroup.unwrap_or(0))?;

@@ -135,6 +135,10 @@ fn what_a_search_found_that_was_cut_off_is_not_finished_though_it_is_the_program
         fs::write(&path, old).unwrap();
         assert_eq!(Tuned::read(&path).unwrap().is_finished(), is_finished || best == 0, "{best}");
     }
+    let mut cut_off = outcome();
+    cut_off.is_complete = false;
+    let tuned = Tuned::new(subject(), &cut_off);
+    assert!(tuned.is_finished() && !tuned.evidence.unwrap().complete, "regions alone are not tuned to their end");
 }
 
 #[test]
