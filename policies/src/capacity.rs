@@ -88,8 +88,16 @@ fn is_saturated(snapshot: &Snapshot, node: NodeIndex) -> bool {
 fn demand(snapshot: &Snapshot, saturated: &PerNode<bool>, thread: &Thread) -> u64 {
     let ran_ns = thread.run_ns.values().copied().fold(0, u64::saturating_add);
     let waited_ns = thread.run_ns.iter().filter(|&(node, _)| saturated[node]).map(|(_, ns)| ns);
+    if ran_ns > 0 && 2 * u128::from(waited_ns.sum::<u64>()) > u128::from(ran_ns) {
+        return FULL_CAPACITY;
+    }
+    demand_by_use(snapshot, thread)
+}
+
+/// What a thread takes by what it used alone, however busy its node is.
+pub fn demand_by_use(snapshot: &Snapshot, thread: &Thread) -> u64 {
     let share = HEADROOM * thread.cpu_time_ns as f64 / watched_ns(snapshot, thread) as f64;
-    if share >= 1.0 || (ran_ns > 0 && 2 * u128::from(waited_ns.sum::<u64>()) > u128::from(ran_ns)) {
+    if share >= 1.0 {
         return FULL_CAPACITY;
     }
     ((share * worth(snapshot, thread)) as u64).max(1)

@@ -8,8 +8,8 @@
 //! as those of a server do, whose demands add up.
 //!
 //! Where intervals are short, who is there first sleeps for one or two of them: its CPU seems to be free, and another thread
-//! that went there would take it from the one that comes back. So what worked in step no longer ago than [`LONGEST_WAIT_NS`]
-//! wants its CPU still.
+//! that went there would take it from the one that comes back. So what waits for others since it worked in step,
+//! no longer ago than [`LONGEST_WAIT_NS`], wants its CPU still. Whoever makes the snapshot tells who does ([`Thread::in_step_ns`]).
 
 use std::collections::BTreeMap;
 

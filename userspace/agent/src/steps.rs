@@ -9,13 +9,12 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use tandem_policies::capacity::demand_by_use;
 use tandem_policies::in_step::{LONGEST_WAIT_NS, working};
-use tandem_policies::model::{FULL_CAPACITY, ProcessId, Snapshot, Thread, ThreadId};
+use tandem_policies::model::{ProcessId, Snapshot, Thread, ThreadId};
 
 /// Intervals in which a thread must have worked along with others.
 const LEAST_INTERVALS: u32 = 2;
-/// Demand by use, as policies have it.
-const HEADROOM: f64 = 1.25;
 
 /// What threads did lately. Times are CLOCK_MONOTONIC in ns.
 #[derive(Debug, Default)]
@@ -29,11 +28,10 @@ pub struct Steps {
 impl Steps {
     /// Takes in what threads did in an interval, and tells of those that wait when they last worked.
     pub fn note(&mut self, snapshot: &mut Snapshot) {
-        let (now_ns, interval_ns) = (snapshot.time_ns, snapshot.interval_ns.max(1) as f64);
+        let now_ns = snapshot.time_ns;
         let threads: Vec<&Thread> = snapshot.threads.iter().collect();
         // What a busy node makes of a thread that hardly runs is no work.
-        let used = |thread: &&Thread| HEADROOM * thread.cpu_time_ns as f64 / interval_ns * FULL_CAPACITY as f64;
-        let used: Vec<u64> = threads.iter().map(|thread| (used(thread) as u64).min(FULL_CAPACITY)).collect();
+        let used: Vec<u64> = threads.iter().map(|thread| demand_by_use(snapshot, thread)).collect();
         let is_late = |at_ns: u64| now_ns.saturating_sub(at_ns) >= LONGEST_WAIT_NS;
         self.worked.retain(|_, (last_ns, _)| !is_late(*last_ns));
         self.together.values_mut().for_each(|times| times.retain(|(at_ns, _)| !is_late(*at_ns)));
