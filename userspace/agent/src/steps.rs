@@ -105,6 +105,16 @@ mod tests {
     }
 
     #[test]
+    fn what_was_long_ago_is_forgotten() {
+        let mut steps = Steps::default();
+        for (time_ns, used_ns) in [(5 * SECOND_NS, SECOND_NS), (6 * SECOND_NS, 0)] {
+            let mut seen = Snapshot { time_ns, ..snapshot(&[(0, used_ns), (1, used_ns)]) };
+            steps.note(&mut seen);
+            assert_eq!((steps.worked.len(), steps.together.len()), if used_ns > 0 { (2, 1) } else { (0, 0) });
+        }
+    }
+
+    #[test]
     fn of_threads_that_take_turns_nobody_waits() {
         let turns = [[100, 100, 0], [0, 100, 100], [100, 0, 100], [100, 100, 0], [0, 100, 100]];
         let turns: Vec<(u64, [u64; 3])> = (5..).zip(turns).collect();
