@@ -70,7 +70,7 @@ while sleep 0.02; do
 	for zone in intel-rapl:0:0 intel-rapl-mmio:0; do echo ${uj}000000 > /sys/class/powercap/$zone/energy_uj; done
 	echo $uj > /sys/class/powercap/intel-rapl:0/energy_uj
 done &
-/t/bin/tandem ab --native --workload 'crossed:--passes 20 --private-mib 4' --arms stock-nb0,oracle --boots 2 \\
+/t/bin/tandem ab --native --workload 'crossed:--passes 60 --private-mib 4' --arms stock-nb0,oracle --boots 2 \\
 	--json /tmp/out.json --html /tmp/out.html >&2
 echo "code: $?" >&2
 cat /tmp/out.json
