@@ -5,6 +5,7 @@
 use std::fs::{self, OpenOptions};
 use std::hint::black_box;
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -31,6 +32,11 @@ pub fn tests() -> Vec<Trial> {
             .with_ignored_flag(true),
         trial("tuning_binds_pages_by_a_map_of_who_uses_them", tuning_binds_pages_by_a_map_of_who_uses_them)
             .with_ignored_flag(true),
+        trial(
+            "tuning_binds_pages_by_a_map_that_another_machine_made",
+            tuning_binds_pages_by_a_map_that_another_machine_made,
+        )
+        .with_ignored_flag(true),
         trial("tuning_goes_on_when_its_scheduler_is_killed", tuning_goes_on_when_its_scheduler_is_killed)
             .with_ignored_flag(true),
         trial("tuning_that_is_interrupted_unloads", tuning_that_is_interrupted_unloads).with_ignored_flag(true),
@@ -177,13 +183,32 @@ fn result(bench: &Bench) -> PathBuf {
 }
 
 fn tuning_binds_pages_by_a_map_of_who_uses_them() {
-    let bench = Bench::new("mapped");
-    let output = bench.tandem(&["tune", "--repeats", "1", "--pages", "locality"]);
+    bound_by_a_map(&Bench::new("mapped"), &[]);
+}
+
+/// The other machine is this one, where a worker carries out one request at a time.
+fn tuning_binds_pages_by_a_map_that_another_machine_made() {
+    let bench = Bench::new("mapped_far");
+    let reach = bench.0.join("reach");
+    let skip = "while [ \"$1\" = -o ]; do shift 2; done";
+    fs::write(&reach, format!("#!/bin/sh\n{skip}\necho \"$1\" >> hosts\nexec sh -c \"$2\"\n"))
+        .expect("there is room in /tmp");
+    fs::set_permissions(&reach, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let ssh = reach.to_str().expect("a plain name");
+    bound_by_a_map(&bench, &["--executor", "ssh-hosts", "--hosts", "far", "--ssh", ssh]);
+    let asked = fs::read_to_string(bench.0.join("hosts")).expect("a worker was asked");
+    let ended = runs(&bench.notes()).len();
+    assert!(asked.lines().count() >= ended, "each run but that of `tandem run`, and once what machine it is: {asked}");
+}
+
+/// Tunes with this page placement alone, and with these options, and applies what is found.
+fn bound_by_a_map(bench: &Bench, options: &[&str]) {
+    let output = bench.tandem(&[&["tune", "--repeats", "1", "--pages", "locality"], options].concat());
     let said = words(&output);
     assert!(output.status.success(), "{output:?}");
     assert!(said.contains("who uses which page, seen once with 4 threads"), "{said}");
     assert!(!said.contains("pages moved") && !said.contains("not those that were profiled"), "{said}");
-    let file = result(&bench);
+    let file = result(bench);
     let text = fs::read_to_string(&file).expect("a result");
     assert!(text.contains("page_placement = \"locality\"") && text.contains("[[page_map.allocation]]"), "{text}");
     let before = runs(&bench.notes());

@@ -144,13 +144,23 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let files = arguments.check()?;
     let stop = signals::stop()?;
     let executor = arguments.elsewhere.executor()?;
-    let Some(machine) = machine_of(executor.as_deref(), &stop)? else { return Ok(ExitCode::from(INTERRUPTED)) };
-    let work = Work::begin(arguments, &files, machine, executor.as_deref(), &stop)?;
+    let deadline = arguments.budget.map(|budget| started + budget);
+    let machine = machine_of(executor.as_deref(), &stop, deadline)?;
+    let Some(machine) = machine else { return Ok(ExitCode::from(INTERRUPTED)) };
+    let work = Work::begin(arguments, &files, machine, executor.as_deref(), &stop, deadline)?;
     let outcome = work.search(started);
     work.leave_out()?;
-    let stays = stop.wished() && files.has_finished_result()?;
-    if let Some(outcome) = outcome?.filter(|_| !stays) {
+    let outcome = outcome?;
+    if outcome.is_none() && !stop.wished() {
+        bail!("--budget was over before a machine had run the program once: give it more time");
+    }
+    let result = outcome.map(|outcome| {
         let tuned = Tuned::new(work.subject.borrow().clone(), &outcome).under(work.machine.kernel.clone());
+        (tuned, outcome)
+    });
+    let reached = result.as_ref().map(|(tuned, _)| tuned.reached());
+    let stays = stop.wished() && files.have_more_than(reached)?;
+    if let Some((tuned, outcome)) = result.filter(|_| !stays) {
         keep(arguments, &tuned, &outcome, &files.output)?;
     }
     work.check_program()?;
@@ -168,9 +178,9 @@ fn say(sentence: &str) {
 }
 
 /// The machine to tune for: where trials are run elsewhere, that of the first worker, and `None` if the user stopped asking it.
-fn machine_of(executor: Option<&dyn Executor>, stop: &Stop) -> Result<Option<Description>> {
+fn machine_of(executor: Option<&dyn Executor>, stop: &Stop, deadline: Option<Instant>) -> Result<Option<Description>> {
     match executor {
-        Some(executor) => elsewhere::describe(executor, stop),
+        Some(executor) => elsewhere::describe(executor, stop, deadline),
         None => trial::describe().map(Some),
     }
 }

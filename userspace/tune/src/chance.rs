@@ -32,17 +32,20 @@ impl Session<'_> {
             let Some(node) = self.first_node(&row) else { break };
             runs.push((seconds, node));
         }
+        let lacks_time = || self.stop.wished() || late(mean(&outcome.found.runs[0].seconds));
+        let mut is_cut_off = runs.len() < self.settings.repeats && is_doubtful(&runs) && lacks_time();
         if runs.len() > known {
             choose_again(&mut outcome);
         }
         outcome.bimodal = Bimodal::of(&runs);
         if let Some(mut bimodal) = outcome.bimodal.take() {
-            self.remedy(&mut bimodal, &outcome, &late)?;
+            is_cut_off |= self.remedy(&mut bimodal, &outcome, &late)?;
             outcome.notes.push(bimodal.in_words());
             outcome.bimodal = Some(bimodal);
         } else {
             outcome.notes.extend(self.note_of_chance(&outcome.found));
         }
+        outcome.is_complete &= !is_cut_off;
         Ok(outcome)
     }
 
@@ -60,17 +63,13 @@ impl Session<'_> {
         row.first_touch.as_ref()?.node(self.topology)
     }
 
-    /// Finds out what helps.
-    fn remedy(&self, bimodal: &mut Bimodal, outcome: &Outcome, late: &dyn Fn(f64) -> bool) -> Result<()> {
+    /// Finds out what helps; whether the time was over before that was known.
+    fn remedy(&self, bimodal: &mut Bimodal, outcome: &Outcome, late: &dyn Fn(f64) -> bool) -> Result<bool> {
         if let Some((plan, _)) = outcome.plan() {
             let main = plan.base.seats(self.topology).first().copied();
             bimodal.remedy = Remedy::Configuration;
             bimodal.node = main.map_or(bimodal.node, |node| self.topology.nodes[node].id.0);
-            return Ok(());
-        }
-        // Whoever runs trials elsewhere is told configurations only.
-        if self.run_many.is_some() {
-            return Ok(());
+            return Ok(false);
         }
         let usual_s = mean(&outcome.found.runs[0].seconds);
         let mut bound = search::Runs::default();
@@ -83,7 +82,7 @@ impl Session<'_> {
         bimodal.bound_s = bound.median();
         let helps = !bound.seconds.is_empty() && mean(&bound.seconds) <= usual_s;
         bimodal.remedy = if helps { Remedy::MainThread } else { Remedy::None };
-        Ok(())
+        Ok(bound.seconds.len() < self.settings.repeats && (self.stop.wished() || late(usual_s)))
     }
 
     /// A run with the main thread alone bound, from the store or else of the program.

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::Result;
+use serde::{Deserialize, Serialize};
 use tandem_policies::model::{NodeIndex, Topology};
 
 use crate::launch::Limit;
@@ -20,7 +21,8 @@ use crate::space::{Configuration, PagePlacement, Space};
 use crate::store::Row;
 
 /// What a run gave that was to tell who uses which page.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Profiled {
     /// That.
     Use(PageUse),

@@ -7,10 +7,14 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::launch::Limit;
+use crate::places::Places;
 use crate::plan::Plan;
 use crate::regions::Region;
 use crate::search::{self, Reading};
-use crate::session::Session;
+use crate::session::{Asked, Session};
+
+/// A run that is not known: of which candidate, which attempt, and when it is stopped, in s.
+type Missing = (usize, usize, Option<f64>);
 
 /// The search of one session: reads from its store what is there.
 pub(crate) struct RaceOf<'a> {
@@ -36,6 +40,27 @@ impl RaceOf<'_> {
         let settings = &self.session.settings;
         let is_stopped = self.candidates[candidate].is_some() && !settings.exhaustive;
         is_stopped.then(|| limit_s.unwrap_or_else(|| settings.limit_s(self.usual_s)))
+    }
+
+    /// What is to be run of these candidates' attempts, with these limits: those whose pages can be placed; `None`: the user
+    /// stopped.
+    fn asked(&mut self, missing: Vec<Missing>) -> Result<Option<(Vec<Asked>, Vec<Missing>)>> {
+        let (mut asked, mut runs) = (Vec::new(), Vec::new());
+        for (candidate, attempt, limit_s) in missing {
+            let plan = self.candidates[candidate].clone();
+            let places = match plan.as_ref().map(|plan| self.session.places_of(plan)).transpose()? {
+                None => Places::default(),
+                Some(Some(Ok(places))) => places,
+                // It is said where the run is read.
+                Some(Some(Err(_))) => continue,
+                Some(None) => return Ok(None),
+            };
+            let time = self.session.longest_s(limit_s).map(Duration::from_secs_f64);
+            let limit = Limit { time, entries: self.session.first_entries };
+            asked.push(Asked { plan, places, limit });
+            runs.push((candidate, attempt, limit_s));
+        }
+        Ok(Some((asked, runs)))
     }
 }
 
@@ -67,14 +92,9 @@ impl search::Readings for RaceOf<'_> {
         if missing.is_empty() || self.session.stop.wished() {
             return Ok(());
         }
-        let plan = |&(candidate, _, limit_s): &(usize, usize, Option<f64>)| {
-            let limit_s = self.session.longest_s(limit_s);
-            let limit = Limit { time: limit_s.map(Duration::from_secs_f64), entries: self.session.first_entries };
-            (self.candidates[candidate].clone(), limit)
-        };
-        let plans: Vec<_> = missing.iter().map(plan).collect();
-        run_many(&plans, self.deadline, &mut |at, ran| {
-            let ((candidate, attempt, limit_s), was_set_up) = (missing[at], ran.is_ok());
+        let Some((asked, runs)) = self.asked(missing)? else { return Ok(()) };
+        run_many(&asked, self.deadline, &mut |at, ran| {
+            let ((candidate, attempt, limit_s), was_set_up) = (runs[at], ran.is_ok());
             let limit_s = self.session.longest_s(limit_s);
             let row = self.session.take(self.candidates[candidate].as_ref(), attempt, limit_s, ran)?;
             if let Some(row) = row.filter(|_| !was_set_up) {

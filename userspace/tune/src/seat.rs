@@ -3,6 +3,7 @@
 
 use std::io;
 
+use serde::{Deserialize, Serialize};
 use tandem_policies::model::{CpuId, NodeIndex, Topology};
 
 /// Bits of a word of the kernel's sets.
@@ -15,7 +16,7 @@ pub const MOST_CPUS: usize = 8192;
 const MPOL_INTERLEAVE: i32 = 3;
 
 /// A set of CPUs, as the kernel takes it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CpuSet(Vec<usize>);
 
 impl CpuSet {

@@ -70,10 +70,21 @@ pub type Ran = Result<Trial, String>;
 /// plan's configuration [needs that](Configuration::needs_moving). An error ends the session.
 pub type Runner<'a> = dyn Fn(Option<&Plan>, &Places, Limit) -> Result<Ran> + 'a;
 
-/// Runs the program under many plans, each to its limit at most, on as many machines as there are, and hands over what
-/// each gave with its index as soon as it has ended. When the user stops it, or from that time on, some may be missing.
+/// A run that is asked for: under this plan, in these places, to this limit at most.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// As it is if none.
+    pub plan: Option<Plan>,
+    /// The plan's.
+    pub places: Places,
+    /// When it is ended.
+    pub limit: Limit,
+}
+
+/// Runs the program as often as is asked, on as many machines as there are, and hands over what
+/// each run gave with its index as soon as it has ended. When the user stops it, or from that time on, some may be missing.
 pub type ManyRunner<'a> =
-    dyn Fn(&[(Option<Plan>, Limit)], Option<Instant>, &mut dyn FnMut(usize, Ran) -> Result<()>) -> Result<()> + 'a;
+    dyn Fn(&[Asked], Option<Instant>, &mut dyn FnMut(usize, Ran) -> Result<()>) -> Result<()> + 'a;
 
 /// What a session needs.
 #[derive(Clone, Copy)]
@@ -290,7 +301,14 @@ impl Session<'_> {
             let alone = Space { threads: vec![threads], page_placements: AT_BIRTH.to_vec() };
             let Some(probe) = alone.configurations(self.topology).into_iter().next() else { continue };
             let limit = self.left().map_or(usual, |left| usual.min(left.as_secs_f64()));
-            let Some(row) = self.row(Some(&probe.into()), 0, Some(limit))? else { return Ok(None) };
+            let Some(row) = self.row(Some(&probe.into()), 0, Some(limit))? else {
+                if self.stop.wished() {
+                    return Ok(None);
+                }
+                // The time was over before another machine had run it.
+                said_nothing = true;
+                break;
+            };
             match row.reading {
                 _ if fits(threads, row.threads) => return Ok(Some(space)),
                 Reading::Seconds(_) if row.threads.abs_diff(first.threads) <= 1 => {

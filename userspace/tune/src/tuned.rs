@@ -99,6 +99,17 @@ impl Evidence {
     }
 }
 
+/// How far a session came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reached {
+    /// The search, which was cut off.
+    Search,
+    /// The search's end, but not that of what follows: regions one by one, and where the main thread begins.
+    Regions,
+    /// The end of all.
+    End,
+}
+
 /// A result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -200,10 +211,15 @@ impl Tuned {
         self.configuration.is_some() || self.main_node().is_some()
     }
 
-    /// Whether it is what a search came to at its end, as far as that is known.
-    pub fn is_finished(&self) -> bool {
+    /// How far its session came, as far as that is known.
+    pub fn reached(&self) -> Reached {
         let of_evidence = || self.evidence.as_ref().is_none_or(|evidence| evidence.complete);
-        self.searched.or(self.complete).unwrap_or_else(of_evidence)
+        let is_complete = self.complete.unwrap_or_else(of_evidence);
+        match (is_complete, self.searched.unwrap_or(is_complete)) {
+            (true, _) => Reached::End,
+            (false, true) => Reached::Regions,
+            (false, false) => Reached::Search,
+        }
     }
 
     /// What was found, in one sentence.

@@ -3,17 +3,17 @@
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use tandem_ab::stop::Stop;
-use tandem_tune::launch::Limit;
-use tandem_tune::plan::Plan;
+use tandem_tune::mapping::Profiled;
 use tandem_tune::remote::slurm::Slurm;
 use tandem_tune::remote::ssh::SshHosts;
 use tandem_tune::remote::{Description, Executor, Job, Reply, Request};
-use tandem_tune::session::{ManyRunner, Ran, Trial};
+use tandem_tune::session::{Asked, ManyRunner, Ran, Trial};
 use tandem_tune::subject::Subject;
 
 /// What runs trials.
@@ -102,16 +102,19 @@ impl Arguments {
 /// The machine that the first worker is on; `None` if a stop was wished.
 ///
 /// # Errors
-/// No worker tells.
-pub fn describe(executor: &dyn Executor, stop: &Stop) -> Result<Option<Description>> {
+/// No worker tells, or none by the deadline.
+pub fn describe(executor: &dyn Executor, stop: &Stop, deadline: Option<Instant>) -> Result<Option<Description>> {
     let mut machine = None;
-    executor.carry_out(&[Request::Describe], stop, None, &mut |_, reply| match reply {
+    executor.carry_out(&[Request::Describe], stop, deadline, &mut |_, reply| match reply {
         Reply::Machine(description) => {
             machine = Some(*description);
             Ok(())
         }
         other => unexpected(&other),
     })?;
+    if machine.is_none() && !stop.wished() {
+        bail!("no machine has answered within --budget: give it more time, or see whether they are there");
+    }
     Ok(machine)
 }
 
@@ -132,6 +135,8 @@ fn comparable(subject: &Subject) -> Subject {
 pub struct Far<'a> {
     executor: &'a dyn Executor,
     stop: &'a Stop,
+    /// When the session has to be over.
+    deadline: Option<Instant>,
     /// All that trials have in common.
     job: RefCell<Job>,
     /// Why a machine would not go on.
@@ -139,7 +144,7 @@ pub struct Far<'a> {
 }
 
 impl<'a> Far<'a> {
-    /// Trials of `command`, which reads `input` and is `subject`, started in the present directory.
+    /// Trials of `command`, which reads `input` and is `subject`, started in the present directory, until the `deadline`.
     ///
     /// # Errors
     /// The present directory is not known.
@@ -149,18 +154,21 @@ impl<'a> Far<'a> {
         command: &[String],
         input: Option<&Path>,
         subject: &Subject,
+        deadline: Option<Instant>,
     ) -> std::io::Result<Self> {
         let job = Job {
             directory: std::env::current_dir()?,
             command: command.to_vec(),
             input: input.map(Path::to_owned),
             plan: None,
+            page_map: None,
+            main: None,
             limit_s: None,
             last_entry: None,
             subject: comparable(subject),
             files: subject.files.clone(),
         };
-        Ok(Self { executor, stop, job: RefCell::new(job), refusal: RefCell::default() })
+        Ok(Self { executor, stop, deadline, job: RefCell::new(job), refusal: RefCell::default() })
     }
 
     /// Trials are of `subject` from now on, of which more is known.
@@ -170,41 +178,76 @@ impl<'a> Far<'a> {
         job.files.clone_from(&subject.files);
     }
 
-    fn run(
+    /// One run as a machine is asked for it.
+    fn job(&self, asked: &Asked) -> Box<Job> {
+        let Asked { plan, places, limit } = asked.clone();
+        let page_map = places.page_map.map(Arc::unwrap_or_clone);
+        let (limit_s, last_entry) = (limit.time.map(|time| time.as_secs_f64()), limit.entries);
+        Box::new(Job { plan, page_map, main: places.main, limit_s, last_entry, ..self.job.borrow().clone() })
+    }
+
+    /// Hands over what machines answer, but that one of them would not go on: the session ends with what was measured until then.
+    fn ask(
         &self,
-        plans: &[(Option<Plan>, Limit)],
+        requests: &[Request],
         deadline: Option<Instant>,
-        ended: &mut dyn FnMut(usize, Ran) -> Result<()>,
+        answered: &mut dyn FnMut(usize, Reply) -> Result<()>,
     ) -> Result<()> {
-        let request = |(plan, limit): &(Option<Plan>, Limit)| {
-            let (limit_s, last_entry) = (limit.time.map(|time| time.as_secs_f64()), limit.entries);
-            Request::Run(Box::new(Job { plan: plan.clone(), limit_s, last_entry, ..self.job.borrow().clone() }))
-        };
-        let requests: Vec<Request> = plans.iter().map(request).collect();
-        self.executor.carry_out(&requests, self.stop, deadline, &mut |at, reply| match reply {
-            Reply::Trial(trial) => ended(at, Ok(*trial)),
-            Reply::NotSetUp(why) => ended(at, Err(why)),
-            // The session ends with what was measured until now.
+        self.executor.carry_out(requests, self.stop, deadline, &mut |at, reply| match reply {
             Reply::Refused(why) => {
                 self.refusal.borrow_mut().get_or_insert(why);
                 self.stop.wish();
                 Ok(())
             }
+            other => answered(at, other),
+        })
+    }
+
+    fn run(
+        &self,
+        asked: &[Asked],
+        deadline: Option<Instant>,
+        ended: &mut dyn FnMut(usize, Ran) -> Result<()>,
+    ) -> Result<()> {
+        let requests: Vec<Request> = asked.iter().map(|one| Request::Run(self.job(one))).collect();
+        self.ask(&requests, deadline, &mut |at, reply| match reply {
+            Reply::Trial(trial) => ended(at, Ok(*trial)),
+            Reply::NotSetUp(why) => ended(at, Err(why)),
             other => unexpected(&other),
         })
     }
 
-    /// One trial.
+    /// One trial; one that was stopped if the session's time was over before it.
     ///
     /// # Errors
     /// No machine runs it.
-    pub fn one(&self, one: Option<&Plan>, limit: Limit) -> Result<Ran> {
+    pub fn one(&self, asked: Asked) -> Result<Ran> {
         let mut ended = None;
-        self.run(&[(one.cloned(), limit)], None, &mut |_, ran| {
+        self.run(&[asked], self.deadline, &mut |_, ran| {
             ended = Some(ran);
             Ok(())
         })?;
         Ok(ended.unwrap_or_else(|| Ok(Trial::stopped())))
+    }
+
+    /// One run that tells who uses which page.
+    ///
+    /// # Errors
+    /// No machine runs it.
+    pub fn profile(&self, asked: &Asked) -> Result<Profiled> {
+        let mut profiled = Profiled::Impossible("--budget was over before a machine had looked".to_owned());
+        self.ask(&[Request::Profile(self.job(asked))], self.deadline, &mut |_, reply| match reply {
+            Reply::Profiled(found) => {
+                profiled = *found;
+                Ok(())
+            }
+            Reply::NotSetUp(why) => {
+                profiled = Profiled::Impossible(why);
+                Ok(())
+            }
+            other => unexpected(&other),
+        })?;
+        Ok(if self.stop.wished() { Profiled::Stopped } else { profiled })
     }
 
     /// Whether a machine would not go on, as it or the program there is another one.
@@ -222,7 +265,7 @@ impl<'a> Far<'a> {
 
     /// Many trials.
     pub fn many(&self) -> Box<ManyRunner<'_>> {
-        Box::new(|plans, deadline, ended| self.run(plans, deadline, ended))
+        Box::new(|asked, deadline, ended| self.run(asked, deadline, ended))
     }
 
     /// How many of them are run at a time.

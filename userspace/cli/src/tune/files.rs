@@ -9,7 +9,7 @@ use tandem_ab::store::check_writable;
 use tandem_tune::shell;
 use tandem_tune::subject;
 use tandem_tune::surroundings::named;
-use tandem_tune::tuned::Tuned;
+use tandem_tune::tuned::{Reached, Tuned};
 
 /// What a session writes.
 pub struct Files<'a> {
@@ -45,12 +45,14 @@ impl Files<'_> {
         Ok(())
     }
 
-    /// Whether there is a result of a search that came to its end.
+    /// Whether there is a result of a session whose search came to its end, and that came further than the one that was `reached` now,
+    /// if any.
     ///
     /// # Errors
     /// What is there is no result.
-    pub fn has_finished_result(&self) -> Result<bool> {
-        Ok(Tuned::earlier(&self.output)?.is_some_and(|earlier| earlier.is_finished()))
+    pub fn have_more_than(&self, reached: Option<Reached>) -> Result<bool> {
+        let earlier = Tuned::earlier(&self.output)?.map(|earlier| earlier.reached());
+        Ok(earlier.is_some_and(|earlier| earlier > reached.unwrap_or(Reached::Search)))
     }
 
     /// Whether each is a file of its own, and none that the program needs.

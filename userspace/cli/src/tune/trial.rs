@@ -9,6 +9,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -18,17 +19,19 @@ use tandem_ab::stop::Stop;
 use tandem_ab::store::write_whole;
 use tandem_machine::read_running;
 use tandem_policies::foreign::printable;
+use tandem_policies::model::Topology;
 use tandem_tune::executable::Executable;
 use tandem_tune::launch::{End, Limit, Program, Streams};
+use tandem_tune::mapping::Profiled;
 use tandem_tune::places::Places;
 use tandem_tune::plan::Plan;
 use tandem_tune::remote::{Description, Job, Reply, Request};
 use tandem_tune::seat::CpuSet;
-use tandem_tune::session::{Ran, Trial};
+use tandem_tune::session::{Asked, Ran, Trial};
 use tandem_tune::subject::Subject;
 use tandem_tune::surroundings::host_name;
 
-use super::{INTERRUPTED, code, movers};
+use super::{INTERRUPTED, code, movers, page_use};
 use crate::signals::{self, Suspension};
 
 /// Who ends a whole job tells this process of it as well, at about the same time.
@@ -85,10 +88,12 @@ fn asked(stop: &Stop) -> Result<String> {
 fn reply(request: &Request, stop: &Stop) -> Option<Reply> {
     let reply = match request {
         Request::Describe => describe().map(|machine| Reply::Machine(Box::new(machine))),
-        Request::Run(job) => carry_out(job, stop),
+        Request::Run(job) => carry_out(job, stop, &trial_of),
+        Request::Profile(job) => carry_out(job, stop, &profile_of),
     };
     match reply {
         Ok(Reply::Trial(trial)) if is_cut_short(&trial.seen.end, stop) => None,
+        Ok(Reply::Profiled(profiled)) if stop.wished() || *profiled == Profiled::Stopped => None,
         Ok(reply) => Some(reply),
         Err(error) => Some(Reply::Refused(format!("{error:#}"))),
     }
@@ -108,35 +113,57 @@ fn is_cut_short(end: &End, stop: &Stop) -> bool {
 /// # Errors
 /// It cannot be read.
 pub fn describe() -> Result<Description> {
-    let machine = read_running().context("the machine's topology cannot be read")?;
-    let allowed = CpuSet::of_thread(0).context("which CPUs may be used cannot be read")?;
-    Ok(Description::of(machine, &allowed, movers::obstacle_here()))
+    Ok(Description { obstacle: movers::obstacle_here(), map_obstacle: page_use::obstacle_here(), ..usable()? })
 }
 
-fn carry_out(job: &Job, stop: &Stop) -> Result<Reply> {
+/// The same without what stands in the way of placing pages.
+fn usable() -> Result<Description> {
+    let machine = read_running().context("the machine's topology cannot be read")?;
+    let allowed = CpuSet::of_thread(0).context("which CPUs may be used cannot be read")?;
+    Ok(Description::of(machine, &allowed))
+}
+
+/// Runs what a request is about in some way.
+type Way<'a> = &'a dyn Fn(&What, &Asked, &Stop) -> Result<Reply, String>;
+
+fn trial_of(what: &What, asked: &Asked, stop: &Stop) -> Result<Reply, String> {
+    let ran = here(what, asked.plan.as_ref(), &asked.places, asked.limit, stop)?;
+    Ok(Reply::Trial(Box::new(ran)))
+}
+
+fn profile_of(what: &What, asked: &Asked, stop: &Stop) -> Result<Reply, String> {
+    let Asked { plan, places, limit } = asked;
+    let plan = plan.as_ref().ok_or("there is no plan whose pages were to be looked at")?;
+    let profiled = page_use::profile(what, plan, places, *limit, stop).map_err(|error| format!("{error:#}"))?;
+    Ok(Reply::Profiled(Box::new(profiled)))
+}
+
+fn carry_out(job: &Job, stop: &Stop, way: Way) -> Result<Reply> {
     let in_words = || format!("{}: cannot be used as directory", job.directory.display());
     std::env::set_current_dir(&job.directory).with_context(in_words)?;
-    let topology = describe()?.topology;
+    let topology = usable()?.topology;
     let executable = Executable::of(&job.command)?.with(code::names(&job.subject));
     let here_it_is = Subject::of(&job.command, job.input.as_deref(), &topology)?.with_code_of(&job.subject)?;
     let differences = job.subject.differences(&here_it_is);
     if !differences.is_empty() {
         return Ok(Reply::Refused(differences.join(", ")));
     }
-    let plan = job.plan.as_ref();
-    let places = plan.map_or_else(Places::default, |plan| Places::of(plan, &topology));
     let suspension = Suspension::noted()?;
     let what =
         What { command: &job.command, input: job.input.as_deref(), functions: &job.subject.functions, suspension };
-    let limit = Limit { time: job.limit_s.map(Duration::from_secs_f64), entries: job.last_entry };
-    let ran = here(&what, plan, &places, limit, stop);
+    let reply = way(&what, &asked_by(job, &topology), stop);
     if let Some(changed) = executable.changed() {
         return Ok(Reply::Refused(format!("{} is not the file that it was when it began", changed.display())));
     }
-    Ok(match ran {
-        Ok(trial) => Reply::Trial(Box::new(trial)),
-        Err(why) => Reply::NotSetUp(why),
-    })
+    Ok(reply.unwrap_or_else(Reply::NotSetUp))
+}
+
+/// The run that a job is.
+fn asked_by(job: &Job, topology: &Topology) -> Asked {
+    let plan = job.plan.clone();
+    let places = plan.as_ref().map_or_else(Places::default, |plan| Places::of(plan, topology));
+    let places = Places { page_map: job.page_map.clone().map(Arc::new), main: job.main.clone(), ..places };
+    Asked { plan, places, limit: Limit { time: job.limit_s.map(Duration::from_secs_f64), entries: job.last_entry } }
 }
 
 /// What is run.

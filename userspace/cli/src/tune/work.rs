@@ -16,7 +16,7 @@ use tandem_tune::plan::Plan;
 use tandem_tune::remote::{Description, Executor};
 use tandem_tune::rights;
 use tandem_tune::search::Settings;
-use tandem_tune::session::{Outcome, Ran, Session, Trial};
+use tandem_tune::session::{Asked, Outcome, Ran, Session, Trial};
 use tandem_tune::store::Store;
 use tandem_tune::subject::Subject;
 
@@ -51,7 +51,7 @@ pub struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    /// A session on `machine`, whose trials are run by `executor` if there is one.
+    /// A session on `machine`, whose trials are run by `executor` if there is one, until the `deadline`.
     ///
     /// # Errors
     /// Pages cannot be placed as was asked, the program or its input cannot be read, or the store not be used.
@@ -61,8 +61,9 @@ impl<'a> Work<'a> {
         machine: Description,
         executor: Option<&'a dyn Executor>,
         stop: &'a Stop,
+        deadline: Option<Instant>,
     ) -> Result<Self> {
-        let to_maps = obstacle_to_maps(arguments.page_maps, executor.is_some(), machine.topology.len());
+        let to_maps = obstacle_to_maps(arguments.page_maps, &machine);
         let can_map = to_maps.is_none();
         let pages = movers::choose(&arguments.pages, machine.obstacle.clone(), to_maps)?;
         let (command, input) = (&arguments.command, arguments.stdin.as_deref());
@@ -83,7 +84,7 @@ impl<'a> Work<'a> {
         let suspension = Suspension::noted()?;
         let what = trial::What { command, input, functions: &arguments.regions, suspension };
         let far = executor.map(|executor| {
-            Far::new(executor, stop, command, input, &subject).context("the present directory is not known")
+            Far::new(executor, stop, command, input, &subject, deadline).context("the present directory is not known")
         });
         let (far, subject) = (far.transpose()?, RefCell::new(subject));
         let (executable, changed) = (RefCell::new(executable), RefCell::default());
@@ -112,9 +113,12 @@ impl<'a> Work<'a> {
     /// One sentence: the program cannot be tuned, or the store not be used.
     pub fn search(&self, started: Instant) -> Result<Option<Outcome>> {
         let arguments = self.arguments;
-        let profiler = |plan: &Plan, places: &Places, limit: Limit| {
-            let profiled = page_use::profile(&self.what, plan, places, limit, self.stop);
-            if self.is_the_same() { profiled } else { Ok(Profiled::Stopped) }
+        let profiler = |plan: &Plan, places: &Places, limit: Limit| match &self.far {
+            Some(far) => far.profile(&Asked { plan: Some(plan.clone()), places: places.clone(), limit }),
+            None => {
+                let profiled = page_use::profile(&self.what, plan, places, limit, self.stop);
+                if self.is_the_same() { profiled } else { Ok(Profiled::Stopped) }
+            }
         };
         let mapping = Mapping::new(&profiler, self.machine.obstacle.is_none());
         Session {
@@ -146,7 +150,7 @@ impl<'a> Work<'a> {
     fn run(&self, one: Option<&Plan>, places: &Places, limit: Limit) -> Result<Ran> {
         let started = SystemTime::now();
         let ran = match &self.far {
-            Some(far) => far.one(one, limit)?,
+            Some(far) => far.one(Asked { plan: one.cloned(), places: places.clone(), limit })?,
             None => {
                 let ran = trial::here(&self.what, one, places, limit, self.stop);
                 if self.is_the_same() { ran } else { Ok(Trial::stopped()) }
@@ -202,13 +206,12 @@ impl<'a> Work<'a> {
 }
 
 /// Why pages cannot be placed by maps of who uses them, if so.
-fn obstacle_to_maps(wish: PageMaps, is_elsewhere: bool, nodes: usize) -> Option<String> {
+fn obstacle_to_maps(wish: PageMaps, machine: &Description) -> Option<String> {
     match wish {
         PageMaps::Off => Some("--page-maps off".to_owned()),
-        PageMaps::Auto if is_elsewhere => Some("trials are run elsewhere".to_owned()),
         // There is nothing to place.
-        PageMaps::Auto if nodes == 1 => Some("there is one node".to_owned()),
-        PageMaps::Auto => page_use::obstacle_here(),
+        PageMaps::Auto if machine.topology.len() == 1 => Some("there is one node".to_owned()),
+        PageMaps::Auto => machine.map_obstacle.clone(),
     }
 }
 

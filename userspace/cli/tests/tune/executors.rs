@@ -211,6 +211,27 @@ fn a_job_is_not_lost_because_slurm_does_not_answer() {
 }
 
 #[test]
+fn a_session_ends_with_its_budget_though_no_machine_runs_its_jobs() {
+    let cases = [
+        (0, Some("no machine has answered within --budget")),
+        (1, Some("--budget was over before a machine had run the program once")),
+        (2, None),
+    ];
+    for (carried_out, refusal) in cases {
+        let bench = Bench::new("sleep 0.04");
+        write_slurm(&bench, &format!("(( number > {carried_out} )) || run_tasks"));
+        let output = tune_with_slurm(&bench, &["--budget", "3s"]);
+        let said = text(&output.stderr);
+        let code = if refusal.is_some() { 2 } else { 0 };
+        assert_eq!(output.status.code(), Some(code), "{carried_out}: {said}");
+        assert!(refusal.is_none_or(|words| said.lines().last().unwrap().contains(words)), "{carried_out}: {said}");
+        assert_eq!(bench.path("prog.tandem.toml").exists(), refusal.is_none(), "{carried_out}: {said}");
+        let cancelled = fs::read_to_string(bench.path("cancelled")).unwrap();
+        assert!(cancelled.starts_with("--quiet --name tandem-tune-"), "{carried_out}: {cancelled}");
+    }
+}
+
+#[test]
 fn a_submission_that_slurm_refuses_after_another_one_is_tried_again() {
     let bench = Bench::new("sleep 0.04");
     let output = tune_with_slurm_that_refuses(&bench, "3");

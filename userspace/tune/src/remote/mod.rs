@@ -19,6 +19,8 @@ use tandem_ab::stop::Stop;
 use tandem_machine::RunningMachine;
 use tandem_policies::model::Topology;
 
+use crate::mapping::Profiled;
+use crate::page_map::PageMap;
 use crate::plan::Plan;
 use crate::seat::CpuSet;
 use crate::session::Trial;
@@ -36,6 +38,18 @@ pub enum Request {
     Describe,
     /// To run a program once.
     Run(Box<Job>),
+    /// To run a program once, and to look who uses which of its pages.
+    Profile(Box<Job>),
+}
+
+impl Request {
+    /// The run that is asked for, if any.
+    pub(crate) fn job(&self) -> Option<&Job> {
+        match self {
+            Self::Run(job) | Self::Profile(job) => Some(job),
+            Self::Describe => None,
+        }
+    }
 }
 
 /// One run of a program.
@@ -50,6 +64,12 @@ pub struct Job {
     pub input: Option<PathBuf>,
     /// Under what; as it is if none.
     pub plan: Option<Plan>,
+    /// Where its pages go, if a map says that.
+    #[serde(default)]
+    pub page_map: Option<PageMap>,
+    /// Where its main thread alone is put, if it is.
+    #[serde(default)]
+    pub main: Option<CpuSet>,
     /// After how long it is stopped, in s.
     pub limit_s: Option<f64>,
     /// After how many entries of its parallel regions.
@@ -69,6 +89,8 @@ pub enum Reply {
     Machine(Box<Description>),
     /// The run.
     Trial(Box<Trial>),
+    /// Who uses which page.
+    Profiled(Box<Profiled>),
     /// Why the run could not be set up: that says nothing of the machine, nor of the next run.
     NotSetUp(String),
     /// Why this machine runs nothing of what it was asked for, and would not the next time.
@@ -85,6 +107,9 @@ pub struct Description {
     pub cores: usize,
     /// Why scx_tandem cannot move pages there, if that is known.
     pub obstacle: Option<String>,
+    /// Why no map of pages can be made there, if that is known.
+    #[serde(default)]
+    pub map_obstacle: Option<String>,
     /// What its CPUs are called, if that is known.
     #[serde(default)]
     pub cpu: Option<String>,
@@ -94,8 +119,9 @@ pub struct Description {
 }
 
 impl Description {
-    /// The part of `machine`, this one, whose CPUs are `allowed`. All memory may be used.
-    pub fn of(machine: RunningMachine, allowed: &CpuSet, obstacle: Option<String>) -> Self {
+    /// The part of `machine`, this one, whose CPUs are `allowed`. All memory may be used, and nothing is known to stand in the way
+    /// of placing pages.
+    pub fn of(machine: RunningMachine, allowed: &CpuSet) -> Self {
         let mut topology = machine.topology;
         for node in topology.nodes.values_mut() {
             node.cpus.retain(|&cpu| allowed.has(cpu));
@@ -106,7 +132,8 @@ impl Description {
             node.llcs.retain(|cache| !cache.is_empty());
         }
         let cores = machine.cores.iter().filter(|core| core.iter().any(|&cpu| allowed.has(cpu))).count();
-        Self { topology, cores, obstacle, cpu: cpu_model(), kernel: kernel_release() }
+        let (obstacle, map_obstacle) = (None, None);
+        Self { topology, cores, obstacle, map_obstacle, cpu: cpu_model(), kernel: kernel_release() }
     }
 }
 
@@ -148,7 +175,7 @@ mod tests {
         }
         let all: Vec<_> = machine.topology.nodes.values().flat_map(|node| node.cpus.clone()).collect();
         assert!(all.len() > 1, "one of two CPUs is taken away");
-        let described = Description::of(machine, &CpuSet::of(&all[..1]), None);
+        let described = Description::of(machine, &CpuSet::of(&all[..1]));
         let nodes = || described.topology.nodes.values();
         let cpus: Vec<_> = nodes().flat_map(|node| &node.cpus).collect();
         let slow: Vec<_> = nodes().flat_map(|node| node.slow_cpus.keys()).collect();

@@ -81,6 +81,30 @@ fn rounds_that_run_at_once_find_what_runs_one_by_one_find() {
     assert_eq!((ran, rest.outcome.unwrap().unwrap()), (all, found));
 }
 
+#[test]
+fn runs_at_once_have_the_maps_and_the_main_threads_node_that_single_runs_have() {
+    let directory = tempfile::tempdir().unwrap();
+    let of = |rounds: Option<&RefCell<Vec<usize>>>| {
+        let store = directory.path().join(if rounds.is_some() { "at once" } else { "alone" });
+        PROFILED.set(Some((true, Profiled::Use(page_use()))));
+        DRAWS.set(Some((0, 1.5)));
+        let program = |one: Option<&Configuration>| {
+            let (end, seconds, threads) = four_are_best(one);
+            (end, if one.is_none() { 0.5 } else { seconds }, threads)
+        };
+        let moved = |one: &Configuration| panic!("{one}: nothing is moved where there are maps");
+        let run = session_on(rounds, &ALL, &moved, false, &store, &program, 10_000);
+        PROFILED.set(None);
+        DRAWS.set(None);
+        (run.maps, run.profiles, run.outcome.unwrap().unwrap())
+    };
+    let (alone, at_once) = (of(None), of(Some(&RefCell::default())));
+    assert!(alone.0.len() > 3, "{:?}", alone.0);
+    assert_eq!((&at_once.0, &at_once.1), (&alone.0, &alone.1));
+    assert_eq!(at_once.2.bimodal.as_ref().map(|bimodal| bimodal.remedy), Some(Remedy::MainThread));
+    assert_eq!(at_once.2.bimodal, alone.2.bimodal);
+}
+
 /// It takes more than twice as long as the best one, which is when others are stopped.
 #[test]
 fn the_program_as_it_is_runs_to_its_end_in_rounds_too_and_once() {

@@ -120,25 +120,28 @@ fn without_a_better_configuration_the_program_as_it_is_is_the_result() {
 }
 
 #[test]
-fn what_a_search_found_that_was_cut_off_is_not_finished_though_it_is_the_program_as_it_is() {
+fn a_result_tells_how_far_its_session_came_though_it_is_the_program_as_it_is() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.toml");
-    for (best, is_finished) in [(0, false), (1, false), (0, true), (1, true)] {
+    for (best, is_complete) in [(0, false), (1, false), (0, true), (1, true)] {
         let mut outcome = outcome();
-        let end = if is_finished { End::Near } else { End::Stopped };
-        (outcome.found.best, outcome.found.end, outcome.is_complete) = (Some(best), end, is_finished);
+        let (end, reached) = if is_complete { (End::Near, Reached::End) } else { (End::Stopped, Reached::Search) };
+        (outcome.found.best, outcome.found.end, outcome.is_complete) = (Some(best), end, is_complete);
         let tuned = Tuned::new(subject(), &outcome);
         fs::write(&path, tuned.text().unwrap()).unwrap();
-        assert_eq!(Tuned::read(&path).unwrap().is_finished(), is_finished, "{best}");
+        assert_eq!(Tuned::read(&path).unwrap().reached(), reached, "{best}");
         // What was written before there was that word.
         let old = tuned.text().unwrap().replacen("\ncomplete = false\n", "\n", 1).replacen("searched = false\n", "", 1);
         fs::write(&path, old).unwrap();
-        assert_eq!(Tuned::read(&path).unwrap().is_finished(), is_finished || best == 0, "{best}");
+        let reached = if is_complete || best == 0 { Reached::End } else { Reached::Search };
+        assert_eq!(Tuned::read(&path).unwrap().reached(), reached, "{best}");
     }
     let mut cut_off = outcome();
     cut_off.is_complete = false;
     let tuned = Tuned::new(subject(), &cut_off);
-    assert!(tuned.is_finished() && !tuned.evidence.unwrap().complete, "regions alone are not tuned to their end");
+    assert_eq!(tuned.reached(), Reached::Regions);
+    assert!(!tuned.evidence.unwrap().complete);
+    assert!(Reached::Search < Reached::Regions && Reached::Regions < Reached::End);
 }
 
 #[test]

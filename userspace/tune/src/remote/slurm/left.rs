@@ -10,6 +10,7 @@ use anyhow::Result;
 
 use super::{Slurm, Submission, forget, name_of};
 use crate::launch::End;
+use crate::mapping::Profiled;
 use crate::remote::{Job, Reply, Request};
 
 /// A limit that differs by less is the same: it is written as text.
@@ -92,22 +93,21 @@ impl Left {
 
 /// Whether two requests are for runs of the same program, whatever it is under and whenever it is stopped.
 fn are_of_one_program(old: &Request, new: &Request) -> bool {
-    let (Request::Run(old), Request::Run(new)) = (old, new) else { return false };
-    let Job { plan, limit_s, last_entry, subject, .. } = new.as_ref().clone();
+    let (Some(old), Some(new)) = (old.job(), new.job()) else { return false };
+    let Job { plan, page_map, main, limit_s, last_entry, subject, .. } = new.clone();
     // Of a subject more may be known now.
     old.subject.differences(&subject).is_empty()
         && old.subject.functions == subject.functions
-        && Job { plan, limit_s, last_entry, subject, ..old.as_ref().clone() } == **new
+        && Job { plan, page_map, main, limit_s, last_entry, subject, ..old.clone() } == *new
 }
 
 /// Whether two requests are for the same trial, whenever it is stopped. What the machine is, is asked anew: it may be another one.
 fn are_alike(old: &Request, new: &Request) -> bool {
-    match (old, new) {
-        (Request::Run(one), Request::Run(other)) => {
-            (&one.plan, one.last_entry) == (&other.plan, other.last_entry) && are_of_one_program(old, new)
-        }
-        _ => false,
-    }
+    let (Some(one), Some(other)) = (old.job(), new.job()) else { return false };
+    let under = |job: &Job| (job.plan.clone(), job.page_map.clone(), job.main.clone(), job.last_entry);
+    std::mem::discriminant(old) == std::mem::discriminant(new)
+        && under(one) == under(other)
+        && are_of_one_program(old, new)
 }
 
 /// Whether `old` is a trial that `new` asks for, and is not stopped earlier.
@@ -124,21 +124,22 @@ fn is_answered(old: &Request, reply: &Reply, new: &Request) -> bool {
             End::TooLong => goes_as_far(old, new),
             _ => false,
         },
+        Reply::Profiled(profiled) => matches!(profiled.as_ref(), Profiled::Use(_)) && are_alike(old, new),
         Reply::Machine(_) | Reply::NotSetUp(_) | Reply::Refused(_) => false,
     }
 }
 
 fn limit_s(request: &Request) -> f64 {
-    match request {
-        Request::Run(job) => job.limit_s.unwrap_or(f64::INFINITY),
-        Request::Describe => f64::INFINITY,
-    }
+    request.job().and_then(|job| job.limit_s).unwrap_or(f64::INFINITY)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::launch::Seen;
+    use crate::page_map::PageMap;
+    use crate::page_use::PageUse;
+    use crate::seat::CpuSet;
     use crate::subject::Subject;
     use crate::subject::tests::subject;
     use crate::testing::trial;
@@ -149,6 +150,8 @@ mod tests {
             command: vec!["sh".into()],
             input: None,
             plan: None,
+            page_map: None,
+            main: None,
             limit_s,
             last_entry: None,
             subject,
@@ -173,6 +176,14 @@ mod tests {
         let Request::Run(job) = of(None) else { panic!("a run") };
         let part = Request::Run(Box::new(Job { last_entry: Some(9), ..job.as_ref().clone() }));
         assert!(!goes_as_far(&of(None), &part) && are_of_one_program(&of(None), &part));
+        let mapped = Request::Run(Box::new(Job { page_map: Some(PageMap::default()), ..job.as_ref().clone() }));
+        assert!(!goes_as_far(&of(None), &mapped) && are_of_one_program(&of(None), &mapped));
+        assert!(goes_as_far(&mapped, &mapped));
+        let bound = Request::Run(Box::new(Job { main: Some(CpuSet::of(&[])), ..job.as_ref().clone() }));
+        assert!(!goes_as_far(&of(None), &bound) && are_of_one_program(&of(None), &bound));
+        let profile = Request::Profile(job.clone());
+        assert!(!goes_as_far(&of(None), &profile) && !goes_as_far(&profile, &of(None)));
+        assert!(are_of_one_program(&of(None), &profile) && goes_as_far(&profile, &profile));
         let other_file = Request::Run(Box::new(Job { files: Some(vec!["data.in 12".into()]), ..job.as_ref().clone() }));
         assert!(!are_of_one_program(&of(None), &other_file));
         let elsewhere = Request::Run(Box::new(Job { directory: "/other".into(), ..*job }));
@@ -189,6 +200,12 @@ mod tests {
         assert!(!is_answered(&of(Some(1.0)), &ended(End::TooLong), &of(Some(2.0))));
         assert!(is_answered(&of(Some(2.0)), &ended(End::TooLong), &of(Some(1.0))));
         assert!(!is_answered(&of(None), &ended(End::Code(1)), &of(None)), "it may not fail now");
+        let Request::Run(job) = of(None) else { panic!("a run") };
+        let profile = Request::Profile(job);
+        let page_use = PageUse { sampler: "made up".into(), allocations: vec![] };
+        let profiled = |found| Reply::Profiled(Box::new(found));
+        assert!(is_answered(&profile, &profiled(Profiled::Use(page_use)), &profile));
+        assert!(!is_answered(&profile, &profiled(Profiled::Impossible("no sampler".into())), &profile));
         assert!(!is_answered(&of(None), &Reply::NotSetUp("no seat".into()), &of(None)));
         assert!(!is_answered(&of(None), &Reply::Refused("another machine".into()), &of(None)));
     }

@@ -35,6 +35,35 @@ fn a_search_that_the_budget_cuts_off_says_so_in_whatever_round() {
     assert!(of("whole", 1000.0, u32::MAX).notes.iter().all(|note| !note.contains("cut off")));
 }
 
+/// The program is the fastest as it is if its main thread is lucky. After ten runs as it is the main thread is bound; the third of
+/// those runs takes the rest of the budget.
+#[test]
+fn a_session_whose_time_is_over_before_it_is_known_what_helps_against_chance_is_not_complete() {
+    let directory = tempfile::tempdir().unwrap();
+    let of = |store: &str, budget_s: f64| {
+        DRAWS.set(Some((0, 1.5)));
+        BUDGET.set(Some(Duration::from_secs_f64(budget_s)));
+        ENTRIES.set(Some((3000, true)));
+        let as_they_are = Cell::new(0);
+        let program = |one: Option<&Configuration>| {
+            as_they_are.set(as_they_are.get() + u32::from(one.is_none()));
+            if as_they_are.get() == 13 {
+                std::thread::sleep(Duration::from_secs_f64(budget_s.min(2.0)));
+            }
+            let (end, seconds, threads) = four_are_best(one);
+            (end, if one.is_none() { 0.1 } else { 0.1 * seconds }, threads)
+        };
+        let run = session(&directory.path().join(store), &program, 10_000);
+        DRAWS.set(None);
+        BUDGET.set(None);
+        ENTRIES.set(None);
+        let outcome = run.outcome.unwrap().unwrap();
+        (outcome.found.end.is_decision(), outcome.is_complete, outcome.bimodal.unwrap().remedy)
+    };
+    assert_eq!(of("short", 2.0), (true, false, Remedy::MainThread));
+    assert_eq!(of("long", 1000.0), (true, true, Remedy::MainThread));
+}
+
 #[test]
 fn the_first_run_takes_no_longer_than_the_budget() {
     let directory = tempfile::tempdir().unwrap();

@@ -131,15 +131,10 @@ impl Runner<'_> {
     }
 
     /// A round at once, last run first.
-    fn run_round(
-        &self,
-        plans: &[(Option<Plan>, Limit)],
-        ended: &mut dyn FnMut(usize, Ran) -> Result<()>,
-    ) -> Result<()> {
-        (0..plans.len()).rev().try_for_each(|at| {
-            let (one, limit) = &plans[at];
-            let places = one.as_ref().map_or_else(Places::default, |one| Places::of(one, self.topology));
-            ended(at, self.run(one.as_ref(), &places, *limit)?)
+    fn run_round(&self, asked: &[Asked], ended: &mut dyn FnMut(usize, Ran) -> Result<()>) -> Result<()> {
+        (0..asked.len()).rev().try_for_each(|at| {
+            let Asked { plan, places, limit } = &asked[at];
+            ended(at, self.run(plan.as_ref(), places, *limit)?)
         })
     }
 }
@@ -168,9 +163,9 @@ pub fn session_on(
     };
     let many = rounds.map(|rounds| {
         let runner = &runner;
-        move |plans: &[(Option<Plan>, Limit)], _: Option<Instant>, ended: &mut dyn FnMut(usize, Ran) -> Result<()>| {
-            rounds.borrow_mut().push(plans.len());
-            runner.run_round(plans, ended)
+        move |asked: &[Asked], _: Option<Instant>, ended: &mut dyn FnMut(usize, Ran) -> Result<()>| {
+            rounds.borrow_mut().push(asked.len());
+            runner.run_round(asked, ended)
         }
     });
     let profiler = |plan: &Plan, places: &Places, _: Limit| {
