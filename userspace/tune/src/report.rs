@@ -59,7 +59,7 @@ const CHANCE: &str = "Runs of the program as it is, by the node on which most of
     other threads began. Tick: median. The line from top to bottom is the median with the main thread bound, if that was measured.";
 
 const AXES: &str = "For each value of an axis, the best configuration that has it; at most, where all that have it were stopped. \
-    Weight: how many times slower the best configuration is with the axis' worst value.";
+    Threads only: pages are where they are touched first. Pages only: as many threads as there can be, in turn over all nodes. Weight: how many times slower the best configuration is with the axis' worst value.";
 
 const SPEED_UPS: &str = "For each value of an axis, how many times as fast as the program as it is the best configuration is \
     that has it. The line from top to bottom is the program as it is.";
@@ -221,6 +221,8 @@ mod tests {
             "Predicted against real",
             "1           2.500     2.500     2  in place ",
             "number of threads",
+            "threads only ",
+            "threads and pages ",
             "stopped after 6.000 s",
             "failed: exit code 3",
             "times as fast",
