@@ -13,6 +13,10 @@ const BREAKPOINT: i64 = 0xcc;
 #[cfg(target_arch = "x86_64")]
 const AT_ENTRY: u64 = 9;
 
+/// The same: where the dynamic linker is.
+#[cfg(target_arch = "x86_64")]
+const AT_BASE: u64 = 7;
+
 /// A breakpoint at an address of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Breakpoint {
@@ -155,10 +159,28 @@ impl Stand {
 /// Where the program of a process that is stopped at its exec begins, which its libraries' initialisation comes before.
 #[cfg(target_arch = "x86_64")]
 pub fn entry_point(process: Pid) -> Option<u64> {
+    told_at_exec(process, AT_ENTRY)
+}
+
+/// Where the dynamic linker of a process is mapped; `None` of a static program.
+#[cfg(target_arch = "x86_64")]
+pub fn linker(process: Pid) -> Option<u64> {
+    told_at_exec(process, AT_BASE).filter(|&base| base != 0)
+}
+
+/// What the kernel told the program in its auxiliary vector.
+#[cfg(target_arch = "x86_64")]
+fn told_at_exec(process: Pid, what: u64) -> Option<u64> {
     let vector = std::fs::read(format!("/proc/{process}/auxv")).ok()?;
     let number = |bytes: &[u8]| Some(u64::from_ne_bytes(bytes.try_into().ok()?));
-    let entry = vector.chunks_exact(16).find(|pair| number(&pair[..8]) == Some(AT_ENTRY))?;
+    let entry = vector.chunks_exact(16).find(|pair| number(&pair[..8]) == Some(what))?;
     number(&entry[8..])
+}
+
+/// Where the dynamic linker of a process is mapped; `None` of a static program.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn linker(_: Pid) -> Option<u64> {
+    None
 }
 
 /// Where the program of a process that is stopped at its exec begins, which its libraries' initialisation comes before.

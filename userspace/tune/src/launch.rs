@@ -304,3 +304,5 @@ fn watch(process: &OwnedFd, limit: Option<Duration>, stop: &Stop, ended: &mpsc::
 mod tests;
 #[cfg(test)]
 mod tests_by_region;
+#[cfg(test)]
+mod tests_of_plugins;

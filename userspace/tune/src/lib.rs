@@ -12,7 +12,7 @@
 //! | `births`, `call_filter`, `inject` | memory that is bound as it is allocated |
 //! | `page_use`, `page_map`, `mapping`, `call_site`, `mapped` | who uses which page, and where each goes, by names that hold from run to run |
 //! | `first_touch`, `chance` | where the main thread had initialised memory, and what chance makes of that |
-//! | `regions`, `stop_cost`, `breakpoint`, `call`, `symbols` | where its parallel regions begin and end, and what is done there |
+//! | `regions`, `loads`, `stop_cost`, `breakpoint`, `call`, `symbols` | where its parallel regions begin and end, and what is done there |
 //! | `apart`, `placed`, `conflicts`, `one_by_one` | what each region wants, and what all of them together get |
 //! | `remote` | runs on other machines |
 //! | `session`, `race`, `part` | a search from its first run to its result, of whole runs or their beginnings |
@@ -37,6 +37,7 @@ pub mod inherited;
 #[cfg(target_arch = "x86_64")]
 mod inject;
 pub mod launch;
+mod loads;
 pub mod lock;
 mod mapped;
 pub mod mapping;

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use nix::unistd::Pid;
+use tandem_machine::process_text;
 
 use crate::seat::CpuSet;
 
@@ -154,6 +155,13 @@ pub fn bind(thread: Pid, cpus: &CpuSet) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// The process of a thread; `None` if it is gone.
+pub(crate) fn process_of(thread: Pid) -> Option<Pid> {
+    let status = process_text(format!("/proc/{thread}/status").as_ref()).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    line.trim().parse().ok().map(Pid::from_raw)
 }
 
 #[cfg(test)]

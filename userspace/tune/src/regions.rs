@@ -4,8 +4,8 @@
 //! Problem: a program is as fast as its regions, and what is best for one may be bad for another. Mechanism: the OpenMP
 //! runtimes enter every region through few functions, with the region's own function as an argument. There are breakpoints
 //! at these when the program proper begins, and one where the call returns while a region runs: two stops a region. What
-//! the main thread enters counts; regions within regions count as part of the outer one. Stripped static programs and
-//! runtimes that are loaded later have no regions. Functions that are named count like regions.
+//! the main thread enters counts; regions within regions count as part of the outer one. Stripped static programs
+//! have no regions. What is loaded later is looked at then (`loads`). Functions that are named count like regions.
 //!
 //! Where regions have seats of their own ([`Places::is_by_region`]), the stop at the beginning seats the threads that are
 //! there, and gives the number of threads: libgomp has it as an argument, in libomp the function that a `num_threads`
@@ -16,6 +16,7 @@
 //! part of its time by stops (`stop_cost`), of whatever thread and of regions within regions as well.
 
 mod meaning;
+mod region;
 mod stay;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +25,6 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use nix::sys::ptrace::{self, AddressType};
 use nix::unistd::Pid;
-use serde::{Deserialize, Serialize};
 
 use crate::breakpoint::{Breakpoint, Stand};
 use crate::call::Call;
@@ -34,6 +34,8 @@ use crate::process::{Process, Seating};
 use crate::stop_cost::Stops;
 use crate::symbols::Code;
 use meaning::{Meaning, THREAD_NUMBER, function, meaning};
+pub use region::Region;
+pub(crate) use region::together;
 use stay::{Stay, Stays};
 
 /// Regions of which half are shorter are not looked at.
@@ -42,28 +44,10 @@ pub const SHORTEST: Duration = Duration::from_micros(500);
 /// Entries after which that is judged.
 const LOOK_AFTER: u64 = 1000;
 
-/// A region of a run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Region {
-    /// Its function.
-    pub name: String,
-    /// How often it was entered.
-    pub entries: u64,
-    /// Time from its entries to its ends; what passes for several processes at once counts once.
-    pub seconds: f64,
-    /// The number of threads that the program itself gave it last, against what it was told.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub own_threads: Option<usize>,
-    /// If it took seats in turns, by choice: seconds from each entry that was measured to the next one. Other regions are in that:
-    /// they have to get their threads back.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub samples: Vec<Vec<f64>>,
-}
-
 /// A region that runs now.
 #[derive(Clone, Debug)]
 struct Open {
-    function: u64,
+    name: String,
     end: Breakpoint,
     /// The stack at its entry.
     stack: u64,
@@ -108,20 +92,23 @@ pub struct Regions {
     /// libomp's functions that are called.
     push: Option<u64>,
     thread_number: Option<u64>,
-    /// Names of functions that were entered.
+    /// Names of functions that were entered, of those that are loaded now.
     names: BTreeMap<u64, String>,
     open: Option<Open>,
     /// Of this process and its copies.
     stays: Stays,
     /// Where breakpoints were that are no more: other threads may have run into these before they were taken out.
     gone: BTreeSet<u64>,
-    times: BTreeMap<u64, Times>,
+    /// By name: the same function may be loaded again elsewhere.
+    times: BTreeMap<String, Times>,
     /// Entries that were short.
     short: u64,
     /// Stops at its breakpoints.
     stops: Stops,
     /// Whether they took too much of the program's time.
     stops_too_often: bool,
+    /// Whether it goes on without breakpoints, whatever it loads.
+    are_given_up: bool,
     /// Whether its breakpoints are kept, however short entries are and whatever they cost.
     are_kept: bool,
     /// Number of threads that the program set for all further regions.
@@ -136,30 +123,14 @@ pub struct Regions {
 }
 
 impl Regions {
-    /// Sets the breakpoints in a process whose main thread stands where the program proper begins; `None` if it has no
-    /// OpenMP runtime, and none of the functions that are `named`. They `are_kept`, or taken out when most entries are short.
-    pub fn of(process: Pid, named: &[String], are_kept: bool) -> Option<Self> {
-        let code = Code::of(process);
-        let mut points = BTreeMap::new();
-        let (mut push, mut thread_number) = (None, None);
-        for (address, name) in code.find(|name| meaning(name, named).is_some() || name == THREAD_NUMBER) {
-            match meaning(&name, named) {
-                Some(meaning) => {
-                    push = push.or((meaning == Meaning::PushesNumber).then_some(address));
-                    points.extend(Breakpoint::set(process, address).map(|point| (address, (point, meaning))));
-                }
-                None => thread_number = Some(address),
-            }
-        }
-        if !points.values().any(|point| point.1.is_region()) {
-            // Nothing but what belongs to regions was found, so there is nothing to take out.
-            return None;
-        }
-        Some(Self {
-            code,
-            points,
-            push,
-            thread_number,
+    /// Sets the breakpoints in a process whose main thread stands where the program proper begins, at functions of OpenMP runtimes
+    /// and those that are `named`. They `are_kept`, or taken out when most entries are short.
+    pub fn of(process: Pid, named: &[String], are_kept: bool) -> Self {
+        let mut regions = Self {
+            code: Code::default(),
+            points: BTreeMap::new(),
+            push: None,
+            thread_number: None,
             names: BTreeMap::new(),
             open: None,
             stays: Stays::default(),
@@ -168,13 +139,40 @@ impl Regions {
             short: 0,
             stops: Stops::none(),
             stops_too_often: false,
+            are_given_up: false,
             are_kept,
             set: None,
             pushed: None,
             asking: None,
             main_number: None,
             stood: Duration::ZERO,
-        })
+        };
+        regions.look(process, named);
+        regions
+    }
+
+    /// Sets those in what the process of `thread`, which is stopped, has loaded since the last time.
+    pub fn look(&mut self, thread: Pid, named: &[String]) {
+        if self.are_given_up {
+            return;
+        }
+        let code = Code::of(thread);
+        self.points.retain(|&address, _| code.has(address));
+        self.push = self.push.filter(|&address| code.has(address));
+        self.thread_number = self.thread_number.filter(|&address| code.has(address));
+        self.names.retain(|&address, _| code.has(address));
+        let new = code.beyond(&self.code);
+        for (address, name) in new.find(|name| meaning(name, named).is_some() || name == THREAD_NUMBER) {
+            match meaning(&name, named) {
+                Some(meaning) => {
+                    self.push = self.push.or((meaning == Meaning::PushesNumber).then_some(address));
+                    let point = Breakpoint::set(thread, address).map(|point| (address, (point, meaning)));
+                    self.points.extend(point);
+                }
+                None => self.thread_number = Some(address),
+            }
+        }
+        self.code = code;
     }
 
     /// Whether `thread` stands at the entry of a region.
@@ -254,7 +252,8 @@ impl Regions {
             point.step_over(thread)?;
             return Ok(());
         }
-        self.times.entry(function(meaning, stand)).or_default().comes_round(Instant::now());
+        let name = self.name(function(meaning, stand));
+        self.times.entry(name).or_default().comes_round(Instant::now());
         let own = self.own_number(meaning, stand, places);
         let wanted = places.is_by_region().then(|| self.wanted(meaning, stand, places).0.threads);
         if let Some(wanted) = wanted.filter(|&wanted| own.is_none() && Some(wanted) != places.threads) {
@@ -288,7 +287,8 @@ impl Regions {
                 _ => process.enter(own.unwrap_or(seating.threads), seating, self.surplus_ends())?,
             }
         }
-        let times = self.times.entry(function).or_default();
+        let name = self.name(function);
+        let times = self.times.entry(name.clone()).or_default();
         times.own_threads = own.or(times.own_threads);
         times.last = times.last.map(|(since, _)| (since, choice));
         // At the first instruction of a function its return address is on top of the stack.
@@ -296,7 +296,7 @@ impl Regions {
         let end = back.and_then(|back| Breakpoint::set(thread, back as u64));
         point.step_over(thread)?;
         let (stack, start) = (stand.stack, Instant::now());
-        self.open = end.map(|end| Open { function, end, stack, start, stay: self.stays.begin(function) });
+        self.open = end.map(|end| Open { name, end, stack, start, stay: self.stays.begin(function) });
         Ok(())
     }
 
@@ -317,15 +317,21 @@ impl Regions {
         stand: &Stand,
         places: &'a Places,
     ) -> (&'a Seating, Option<crate::plan::Turn>) {
-        let function = function(meaning, stand);
-        if !self.names.contains_key(&function) {
-            let since = Instant::now();
-            self.names.insert(function, self.code.name(function));
-            self.stood += since.elapsed();
+        let name = self.name(function(meaning, stand));
+        let entries = self.times.get(&name).map_or(0, |times| times.entries as usize);
+        places.seating(&name, entries)
+    }
+
+    /// The name of a function that is entered.
+    fn name(&mut self, function: u64) -> String {
+        if let Some(name) = self.names.get(&function) {
+            return name.clone();
         }
-        let name = &self.names[&function];
-        let entries = self.times.get(&function).map_or(0, |times| times.entries as usize);
-        places.seating(name, entries)
+        let since = Instant::now();
+        let name = self.code.name(function);
+        self.names.insert(function, name.clone());
+        self.stood += since.elapsed();
+        name
     }
 
     /// Has libomp told how many threads the next region has; false if it has no function for that.
@@ -359,7 +365,7 @@ impl Regions {
     fn ends(&mut self, thread: Pid, open: Open) -> Result<()> {
         let now = Instant::now();
         self.short += u64::from(now - open.start < SHORTEST);
-        let times = self.times.entry(open.function).or_default();
+        let times = self.times.entry(open.name).or_default();
         times.entries += 1;
         times.time += open.stay.end(now);
         open.end.remove(thread)?;
@@ -372,6 +378,7 @@ impl Regions {
 
     /// Has the program go on without breakpoints. What was told of its regions is worth nothing.
     fn give_up(&mut self, thread: Pid) -> Result<()> {
+        self.are_given_up = true;
         self.take_out(thread)?;
         self.times.clear();
         Ok(())
@@ -430,8 +437,8 @@ impl Regions {
 
     /// The regions, those with the most time first.
     pub fn regions(&self) -> Vec<Region> {
-        let region = |(&function, times): (&u64, &Times)| Region {
-            name: self.names.get(&function).cloned().unwrap_or_else(|| self.code.name(function)),
+        let region = |(name, times): (&String, &Times)| Region {
+            name: name.clone(),
             entries: times.entries,
             seconds: times.time.as_secs_f64(),
             own_threads: times.own_threads,
@@ -456,23 +463,4 @@ impl Asking {
             Self::ThreadNumber(call) | Self::Push(call) => call,
         }
     }
-}
-
-/// Regions of the same name as one, those with the most time first.
-pub(crate) fn together(regions: impl Iterator<Item = Region>) -> Vec<Region> {
-    let mut all: Vec<Region> = Vec::new();
-    for region in regions {
-        match all.iter_mut().find(|known| known.name == region.name) {
-            Some(known) => {
-                known.entries += region.entries;
-                known.seconds += region.seconds;
-                known.own_threads = known.own_threads.or(region.own_threads);
-                known.samples.resize(known.samples.len().max(region.samples.len()), Vec::new());
-                known.samples.iter_mut().zip(region.samples).for_each(|(all, new)| all.extend(new));
-            }
-            None => all.push(region),
-        }
-    }
-    all.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
-    all
 }

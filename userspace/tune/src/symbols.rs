@@ -34,6 +34,23 @@ impl Code {
         Self { parts: code_of_files(Part::all_of(process)) }
     }
 
+    /// That of the file alone that is mapped at `address`.
+    pub fn at(process: Pid, address: u64) -> Self {
+        let all = Part::all_of(process);
+        let file = all.iter().find(|part| (part.begin..part.end).contains(&address)).map(|part| part.name.clone());
+        Self { parts: code_of_files(all.into_iter().filter(|part| Some(&part.name) == file.as_ref()).collect()) }
+    }
+
+    /// Whether there is code at `address`.
+    pub fn has(&self, address: u64) -> bool {
+        self.parts.iter().any(|part| (part.begin..part.end).contains(&address))
+    }
+
+    /// What of it is not in `known`.
+    pub fn beyond(&self, known: &Self) -> Self {
+        Self { parts: self.parts.iter().filter(|part| !known.parts.contains(part)).cloned().collect() }
+    }
+
     /// Addresses and names of the functions that `wanted` chooses.
     pub fn find(&self, wanted: impl Fn(&str) -> bool) -> Vec<(u64, String)> {
         let mut found = Vec::new();

@@ -183,6 +183,15 @@ fn has_stepped(thread: Pid) -> Result<bool> {
     Ok(true)
 }
 
+/// Whether an error only says that a thread is no more.
+pub fn is_gone(error: &anyhow::Error) -> bool {
+    let errno = |cause: &(dyn std::error::Error + 'static)| {
+        let of_system = cause.downcast_ref::<Error>().and_then(Error::raw_os_error);
+        of_system.or_else(|| cause.downcast_ref::<Errno>().map(|&errno| errno as i32))
+    };
+    error.chain().any(|cause| errno(cause) == Some(libc::ESRCH))
+}
+
 fn later(pid: Pid, event: Event) {
     LATER.with_borrow_mut(|later| later.events.push_back((pid, event)));
 }

@@ -6,22 +6,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
 use nix::unistd::Pid;
-use tandem_machine::{monotonic_ns, process_text};
+use tandem_machine::monotonic_ns;
 
 use super::{End, Program, Seen, Streams};
 use crate::births::Births;
 use crate::breakpoint::{Breakpoint, Stand, entry_point};
 use crate::first_touch::FirstTouch;
+use crate::loads::Loads;
 use crate::mapped::Part;
 use crate::page_use::Member;
 use crate::places::Places;
-use crate::process::{Process, bind};
+use crate::process::{Process, bind, process_of};
 use crate::regions::{Region, Regions, together};
 use crate::seat::CpuSet;
-use crate::wait::{Event, event_that_is_there, go_on, next_event};
+use crate::wait::{Event, event_that_is_there, go_on, is_gone, next_event};
 
 /// Follows all threads of a program.
 pub(super) struct Tracer<'a> {
@@ -56,6 +56,8 @@ pub(super) struct Tracer<'a> {
     entries: BTreeMap<Pid, Breakpoint>,
     /// By process.
     regions: BTreeMap<Pid, Regions>,
+    /// By process that may load code while it runs.
+    loads: BTreeMap<Pid, Loads>,
     /// Those of processes that have ended.
     past_regions: Vec<Region>,
     /// Whether any process went on without breakpoints because of what its stops took.
@@ -107,6 +109,7 @@ impl<'a> Tracer<'a> {
             stopped: BTreeSet::new(),
             entries: BTreeMap::new(),
             regions: BTreeMap::new(),
+            loads: BTreeMap::new(),
             past_regions: Vec::new(),
             stops_too_often: false,
             births,
@@ -290,13 +293,17 @@ impl<'a> Tracer<'a> {
             if let Some(births) = &mut self.births {
                 births.began(thread)?;
             }
-            if let Some(regions) = self.has_breakpoints.then(|| self.regions_of(thread)).flatten() {
-                self.regions.insert(thread, regions);
+            if self.has_breakpoints {
+                self.regions.insert(thread, self.regions_of(thread));
+                self.loads.extend(Loads::of(thread).map(|loads| (thread, loads)));
             }
             self.stood += since.elapsed();
             return Ok(true);
         }
         let owner = self.owners.get(&thread).copied().unwrap_or(thread);
+        if self.loads.get(&owner).is_some_and(|loads| loads.are_at(thread)) {
+            return self.has_loaded(thread, owner).map(|()| true);
+        }
         let is_noted = !self.is_measured || self.first_touches.get(&owner).is_some_and(|known| known.1);
         if !is_noted && thread == owner && self.regions.get(&owner).is_some_and(|known| known.is_at_entry(thread)) {
             self.note_first_touch(owner, true);
@@ -313,6 +320,19 @@ impl<'a> Tracer<'a> {
             self.end_program();
         }
         Ok(is_ours)
+    }
+
+    /// `thread` stands where what its process has loaded changes.
+    fn has_loaded(&mut self, thread: Pid, owner: Pid) -> Result<()> {
+        let since = Instant::now();
+        self.note_code(owner);
+        self.regions.entry(owner).and_modify(|regions| regions.look(thread, self.functions));
+        let goes_on = self.loads.get_mut(&owner).map(|loads| loads.pass(thread, since)).transpose()?;
+        if goes_on == Some(false) {
+            self.loads.remove(&owner);
+        }
+        self.stood += since.elapsed();
+        Ok(())
     }
 
     fn end_program(&self) {
@@ -338,12 +358,13 @@ impl<'a> Tracer<'a> {
 
     /// The regions of a process whose main thread stands where the program proper begins. Where they have seats of their own, or
     /// count, they are not given up.
-    fn regions_of(&self, process: Pid) -> Option<Regions> {
+    fn regions_of(&self, process: Pid) -> Regions {
         Regions::of(process, self.functions, self.places.is_by_region() || self.last_entry.is_some())
     }
 
     /// Keeps the regions of a process that has ended or has a new program.
     fn note_regions(&mut self, process: Pid) {
+        self.loads.remove(&process);
         let Some(regions) = self.regions.remove(&process) else { return };
         self.stops_too_often |= regions.stops_too_often();
         self.past_regions.extend(regions.regions());
@@ -362,6 +383,8 @@ impl<'a> Tracer<'a> {
             // Its memory is a copy, breakpoints included.
             let same = of_parent.and_then(|parent| self.regions.get(&parent)).map(Regions::of_a_copy);
             self.regions.extend(same.map(|regions| (new, regions)));
+            let same = of_parent.and_then(|parent| self.loads.get(&parent)).map(Loads::of_a_copy);
+            self.loads.extend(same.map(|loads| (new, loads)));
             self.processes.insert(new, Process::of(new));
         }
         if owner != new {
@@ -463,20 +486,4 @@ impl<'a> Tracer<'a> {
             self.processes.remove(&owner);
         }
     }
-}
-
-/// Whether an error only says that a thread is no more.
-fn is_gone(error: &anyhow::Error) -> bool {
-    let errno = |cause: &(dyn std::error::Error + 'static)| {
-        let of_system = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
-        of_system.or_else(|| cause.downcast_ref::<Errno>().map(|&errno| errno as i32))
-    };
-    error.chain().any(|cause| errno(cause) == Some(libc::ESRCH))
-}
-
-/// The process of a thread.
-fn process_of(thread: Pid) -> Option<Pid> {
-    let status = process_text(format!("/proc/{thread}/status").as_ref()).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
-    line.trim().parse().ok().map(Pid::from_raw)
 }
