@@ -22,7 +22,7 @@ pub const MOST_PAGES: usize = PAGES / 10 * 9;
 const BUDGETS: [&str; 4] = ["--sampler-budget", "25", "--mover-budget", "50"];
 /// Longer than usual so that the signal, which halves every 3 s, is mostly of the time after the plan when it is judged first.
 const LONG_INTERVALS: [&str; 2] = ["--interval-ms", "3000"];
-const LONG_INTERVAL_NS: u64 = 3_000_000_000;
+pub const LONG_INTERVAL_NS: u64 = 3_000_000_000;
 /// Three intervals, and one more by which the first may be too short.
 const IN_TIME_NS: u64 = 4 * LONG_INTERVAL_NS;
 /// So short that the plan is judged first when hardly anything is known of the time after it.
