@@ -44,7 +44,7 @@ each applied from the program's first instruction on. What is found goes to NAME
 applies it. Every run is kept in NAME.tandem.sqlite: interrupted, the same command goes on. docs/autotune.md explains it.
 
 Exit codes: 0 tuned, 2 bad input or a program that cannot be tuned, 130 interrupted (what was found until then is written
-where no whole search has written).")]
+where no session that came further has written).")]
 pub struct Arguments {
     /// Time for all runs, for example 90s, 30m or 2h. If whole runs do not fit, each is ended after as many entries of the
     /// program's parallel regions as do
@@ -152,7 +152,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     work.leave_out()?;
     let outcome = outcome?;
     if outcome.is_none() && !stop.wished() {
-        bail!("--budget was over before a machine had run the program once: give it more time");
+        bail!("--budget was over before a machine had run the program once as it is: give it more time");
     }
     let result = outcome.map(|outcome| {
         let tuned = Tuned::new(work.subject.borrow().clone(), &outcome).under(work.machine.kernel.clone());

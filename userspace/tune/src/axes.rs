@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 use crate::session::Outcome;
 use crate::space::{Configuration, PagePlacement, ThreadPlacement};
 
+/// The axis of the rules by which pages are placed.
+const PAGES: &str = "placement of pages";
+
 /// A value of an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Value {
@@ -47,10 +50,13 @@ pub fn axes(outcome: &Outcome) -> Vec<Axis> {
             vec![(one.thread_placement, one.thread_placement.name().to_owned())]
         }),
         axis(outcome, "nodes of pages", |one| vec![(one.page_nodes, nodes(one.page_nodes))]),
-        axis(outcome, "placement of pages", |one| vec![(one.page_placement, one.page_placement.name().to_owned())]),
+        axis(outcome, PAGES, |one| vec![(one.page_placement, one.page_placement.name().to_owned())]),
     ];
     axes.sort_by(|one, other| other.weight().total_cmp(&one.weight()));
-    axes.insert(0, placed(outcome));
+    // Where pages are not placed, or on one node, there is nothing to tell apart.
+    if axes.iter().any(|axis| axis.name == PAGES && axis.values.len() > 1) {
+        axes.insert(0, placed(outcome));
+    }
     axes.retain(|axis| axis.values.len() > 1);
     axes
 }
@@ -60,8 +66,8 @@ fn placed(outcome: &Outcome) -> Axis {
     let all = || outcome.candidates.iter().flatten();
     let usual = all().map(|one| (one.threads, one.thread_nodes)).max_by_key(|&(threads, nodes)| (threads, nodes));
     axis(outcome, "what is placed", |one| {
-        let has_usual_threads = Some((one.threads, one.thread_nodes)) == usual
-            && (one.thread_placement == ThreadPlacement::Scatter || one.threads == one.thread_nodes);
+        let has_usual_threads =
+            Some((one.threads, one.thread_nodes)) == usual && one.thread_placement == ThreadPlacement::Scatter;
         let mut values = vec![(2, "threads and pages".to_owned())];
         values.extend((one.page_placement == PagePlacement::FirstTouch).then(|| (0, "threads only".to_owned())));
         values.extend(has_usual_threads.then(|| (1, "pages only".to_owned())));
@@ -111,6 +117,15 @@ mod tests {
         let values: Vec<(&str, f64)> =
             axes[0].values.iter().map(|value| (value.words.as_str(), value.seconds)).collect();
         assert_eq!(values, [("threads only", 8.0), ("pages only", 8.0), ("threads and pages", 6.0)]);
+    }
+
+    #[test]
+    fn where_pages_are_not_placed_nothing_is_said_of_threads_alone() {
+        let topology = machine(2, 4);
+        let all = Space::of(&topology, 8, &[PagePlacement::FirstTouch]).configurations(&topology);
+        let runs = std::iter::once(Runs::default()).chain(all.iter().map(|_| testing::runs(&[1.0])));
+        let axes = axes(&testing::outcome(&all, 1, runs.collect()));
+        assert!(axes.iter().all(|axis| axis.name != "what is placed"), "{axes:?}");
     }
 
     #[test]

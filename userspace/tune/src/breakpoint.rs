@@ -2,6 +2,8 @@
 //! Breakpoints in traced programs. For 64-bit x86 only: elsewhere none can be set.
 
 use anyhow::{Context, Result};
+#[cfg(target_arch = "x86_64")]
+use nix::errno::Errno;
 use nix::sys::ptrace::{self, AddressType};
 use nix::unistd::Pid;
 
@@ -42,12 +44,34 @@ impl Breakpoint {
         None
     }
 
-    /// Takes it out of the process of `thread`, which is stopped anywhere.
+    /// The same at a function that begins with `word` in its file; `None` too where memory has something else: another file's code,
+    /// or a breakpoint that was there before.
+    pub fn set_over(thread: Pid, address: u64, word: i64) -> Option<Self> {
+        let there = ptrace::read(thread, address as AddressType).ok()?;
+        if there == word { Self::set(thread, address) } else { None }
+    }
+
+    /// Takes it out of the process of `thread`, which is stopped anywhere. Where it is not any more, nothing is changed: that
+    /// code was unloaded.
     ///
     /// # Errors
     /// The process cannot be changed any more.
+    #[cfg(target_arch = "x86_64")]
     pub fn take_out(&self, thread: Pid) -> Result<()> {
-        self.write(thread, self.word)
+        match ptrace::read(thread, self.address as AddressType) {
+            Ok(word) if word & 0xff == BREAKPOINT => self.write(thread, (word & !0xff) | (self.word & 0xff)),
+            Ok(_) | Err(Errno::EIO | Errno::EFAULT) => Ok(()),
+            Err(error) => Err(error).context("the program cannot be read"),
+        }
+    }
+
+    /// Nothing is to be taken out where none can be set.
+    ///
+    /// # Errors
+    /// None.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub fn take_out(&self, _: Pid) -> Result<()> {
+        Ok(())
     }
 
     /// Takes it out of the process of `thread`, which stands at it and goes on from there.

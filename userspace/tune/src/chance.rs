@@ -24,16 +24,18 @@ impl Session<'_> {
         let known = runs.len();
         let late = |seconds: f64| deadline.is_some_and(|end| Instant::now() + Duration::from_secs_f64(seconds) > end);
         // How many more is not decided by what they show, or chance would be taken for a rule more often.
-        while runs.len() < self.settings.repeats && is_doubtful(&runs) && !late(runs[0].0) {
-            let Some(row) = self.row(None, outcome.found.runs[0].seconds.len(), None)? else { break };
+        let mut is_cut_off = false;
+        while runs.len() < self.settings.repeats && is_doubtful(&runs) {
+            let next = outcome.found.runs[0].seconds.len();
+            let row = if late(runs[0].0) { None } else { self.row(None, next, None)? };
+            is_cut_off = row.is_none();
+            let Some(row) = row else { break };
             let Reading::Seconds(seconds) = row.reading else { break };
             outcome.found.runs[0].seconds.push(seconds);
             outcome.regions[0].push(row.regions.clone());
             let Some(node) = self.first_node(&row) else { break };
             runs.push((seconds, node));
         }
-        let lacks_time = || self.stop.wished() || late(mean(&outcome.found.runs[0].seconds));
-        let mut is_cut_off = runs.len() < self.settings.repeats && is_doubtful(&runs) && lacks_time();
         if runs.len() > known {
             choose_again(&mut outcome);
         }

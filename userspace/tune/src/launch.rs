@@ -24,6 +24,8 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -118,14 +120,14 @@ pub struct Seen {
     pub processes: usize,
     /// Its parallel regions, those with the most time first; only of a program that is measured.
     pub regions: Vec<Region>,
-    /// Whether its regions are not told because the stops at them took too much of its time.
+    /// Whether its regions are not told because the stops at them, or where it loads code, took too much of its time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stops_too_often: bool,
     /// Where its memory was when its first region or thread began; only of a program that is measured, if it had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_touch: Option<FirstTouch>,
-    /// Files that its processes had mapped as code when each began, had its first region or made its first thread; only of a program
-    /// that is measured. Those whose names are no text are left out.
+    /// Files that its processes had mapped as code when each began, loaded or unloaded some, had its first region or made its first thread; only of a
+    /// program that is measured. Those whose names are no text are left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub code: Vec<String>,
     /// What became of the map of pages, if there was one.
@@ -192,9 +194,10 @@ fn traced(
     let to_end = handle.try_clone().context("the program cannot be watched")?;
     started(root.as_raw());
     let (ended, wait_for_end) = mpsc::channel::<()>();
+    let stood_ns = &AtomicU64::new(0);
     std::thread::scope(|scope| {
-        let watch = scope.spawn(move || watch(&handle, limit.time, stop, &wait_for_end));
-        let seen = Tracer::new(root, places, program, limit.entries).and_then(Tracer::run);
+        let watch = scope.spawn(move || watch(&handle, limit.time, stop, &wait_for_end, stood_ns));
+        let seen = Tracer::new(root, places, program, limit.entries, stood_ns).and_then(Tracer::run);
         drop(ended);
         let stopped = watch.join().expect("watching does not panic");
         if seen.is_err() {
@@ -282,11 +285,27 @@ fn kill(process: &OwnedFd) {
     unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), libc::SIGKILL, 0, 0) };
 }
 
-/// Kills the process after `limit` or when a stop is wished; returns which, if either, before `ended` hangs up.
-fn watch(process: &OwnedFd, limit: Option<Duration>, stop: &Stop, ended: &mpsc::Receiver<()>) -> Option<End> {
+/// A program stood for so long more.
+fn stand(stood_ns: &AtomicU64, time: Duration) {
+    stood_ns.fetch_add(time.as_nanos() as u64, Relaxed);
+}
+
+/// How long it stood.
+fn stood(stood_ns: &AtomicU64) -> Duration {
+    Duration::from_nanos(stood_ns.load(Relaxed))
+}
+
+/// Kills the process when it has run for `limit`, or when a stop is wished; returns which, if either, before `ended` hangs up.
+fn watch(
+    process: &OwnedFd,
+    limit: Option<Duration>,
+    stop: &Stop,
+    ended: &mpsc::Receiver<()>,
+    stood_ns: &AtomicU64,
+) -> Option<End> {
     let start = Instant::now();
     loop {
-        let left = limit.map(|limit| limit.saturating_sub(start.elapsed()));
+        let left = limit.map(|limit| limit.saturating_sub(start.elapsed().saturating_sub(stood(stood_ns))));
         if ended.recv_timeout(left.unwrap_or(LOOK_EVERY).min(LOOK_EVERY)) == Err(RecvTimeoutError::Disconnected) {
             return None;
         }

@@ -20,9 +20,10 @@ mod region;
 mod stay;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use nix::sys::ptrace::{self, AddressType};
 use nix::unistd::Pid;
 
@@ -84,14 +85,22 @@ enum Asking {
     Push(Call),
 }
 
+/// What is called in a runtime like libomp, of which a program may have loaded several.
+#[derive(Clone, Debug, Default)]
+struct Runtime {
+    push: Option<u64>,
+    thread_number: Option<u64>,
+    /// What it calls the main thread.
+    main_number: Option<u64>,
+}
+
 /// The regions of a process.
 #[derive(Clone, Debug)]
 pub struct Regions {
     code: Code,
     points: BTreeMap<u64, (Breakpoint, Meaning)>,
-    /// libomp's functions that are called.
-    push: Option<u64>,
-    thread_number: Option<u64>,
+    /// By the file of a runtime like libomp.
+    runtimes: BTreeMap<OsString, Runtime>,
     /// Names of functions that were entered, of those that are loaded now.
     names: BTreeMap<u64, String>,
     open: Option<Open>,
@@ -116,8 +125,6 @@ pub struct Regions {
     /// The same for the next one.
     pushed: Option<usize>,
     asking: Option<Asking>,
-    /// What libomp calls the main thread.
-    main_number: Option<u64>,
     /// How long the process stood while names were looked for.
     stood: Duration,
 }
@@ -129,8 +136,7 @@ impl Regions {
         let mut regions = Self {
             code: Code::default(),
             points: BTreeMap::new(),
-            push: None,
-            thread_number: None,
+            runtimes: BTreeMap::new(),
             names: BTreeMap::new(),
             open: None,
             stays: Stays::default(),
@@ -144,7 +150,6 @@ impl Regions {
             set: None,
             pushed: None,
             asking: None,
-            main_number: None,
             stood: Duration::ZERO,
         };
         regions.look(process, named);
@@ -153,23 +158,25 @@ impl Regions {
 
     /// Sets those in what the process of `thread`, which is stopped, has loaded since the last time.
     pub fn look(&mut self, thread: Pid, named: &[String]) {
-        if self.are_given_up {
+        let code = Code::of(thread);
+        if self.are_given_up || code.is_empty() {
             return;
         }
-        let code = Code::of(thread);
         self.points.retain(|&address, _| code.has(address));
-        self.push = self.push.filter(|&address| code.has(address));
-        self.thread_number = self.thread_number.filter(|&address| code.has(address));
         self.names.retain(|&address, _| code.has(address));
+        self.runtimes.retain(|file, _| code.has_file(file));
+        self.open.take_if(|open| !code.has(open.end.address));
         let new = code.beyond(&self.code);
-        for (address, name) in new.find(|name| meaning(name, named).is_some() || name == THREAD_NUMBER) {
-            match meaning(&name, named) {
-                Some(meaning) => {
-                    self.push = self.push.or((meaning == Meaning::PushesNumber).then_some(address));
-                    let point = Breakpoint::set(thread, address).map(|point| (address, (point, meaning)));
-                    self.points.extend(point);
-                }
-                None => self.thread_number = Some(address),
+        for found in new.find(thread, |name| meaning(name, named).is_some() || name == THREAD_NUMBER) {
+            let meaning = meaning(&found.name, named);
+            if meaning.is_none_or(|meaning| meaning == Meaning::PushesNumber) {
+                let runtime = self.runtimes.entry(found.file).or_default();
+                let function = if meaning.is_some() { &mut runtime.push } else { &mut runtime.thread_number };
+                *function = Some(found.address);
+            }
+            if let Some(meaning) = meaning {
+                let point = Breakpoint::set_over(thread, found.address, found.word);
+                self.points.extend(point.map(|point| (found.address, (point, meaning))));
             }
         }
         self.code = code;
@@ -252,10 +259,10 @@ impl Regions {
             point.step_over(thread)?;
             return Ok(());
         }
-        let name = self.name(function(meaning, stand));
+        let name = self.name(thread, function(meaning, stand));
         self.times.entry(name).or_default().comes_round(Instant::now());
         let own = self.own_number(meaning, stand, places);
-        let wanted = places.is_by_region().then(|| self.wanted(meaning, stand, places).0.threads);
+        let wanted = places.is_by_region().then(|| self.wanted(thread, meaning, stand, places).0.threads);
         if let Some(wanted) = wanted.filter(|&wanted| own.is_none() && Some(wanted) != places.threads) {
             match meaning {
                 Meaning::Gomp => stand.with_third(wanted as u64).write(thread)?,
@@ -280,14 +287,14 @@ impl Regions {
         self.pushed = None;
         let mut choice = None;
         if places.is_by_region() {
-            let (seating, turn) = self.wanted(meaning, stand, places);
+            let (seating, turn) = self.wanted(thread, meaning, stand, places);
             choice = turn.filter(|turn| turn.is_measured).map(|turn| turn.choice);
             match meaning {
                 Meaning::Named => process.enter_function(seating)?,
                 _ => process.enter(own.unwrap_or(seating.threads), seating, self.surplus_ends())?,
             }
         }
-        let name = self.name(function);
+        let name = self.name(thread, function);
         let times = self.times.entry(name.clone()).or_default();
         times.own_threads = own.or(times.own_threads);
         times.last = times.last.map(|(since, _)| (since, choice));
@@ -313,22 +320,23 @@ impl Regions {
     /// What the region that is entered gets, and what for if it takes seats in turns.
     fn wanted<'a>(
         &mut self,
+        thread: Pid,
         meaning: Meaning,
         stand: &Stand,
         places: &'a Places,
     ) -> (&'a Seating, Option<crate::plan::Turn>) {
-        let name = self.name(function(meaning, stand));
+        let name = self.name(thread, function(meaning, stand));
         let entries = self.times.get(&name).map_or(0, |times| times.entries as usize);
         places.seating(&name, entries)
     }
 
-    /// The name of a function that is entered.
-    fn name(&mut self, function: u64) -> String {
+    /// The name of a function that `thread` enters.
+    fn name(&mut self, thread: Pid, function: u64) -> String {
         if let Some(name) = self.names.get(&function) {
             return name.clone();
         }
         let since = Instant::now();
-        let name = self.code.name(function);
+        let name = self.code.name(thread, function);
         self.names.insert(function, name.clone());
         self.stood += since.elapsed();
         name
@@ -336,9 +344,12 @@ impl Regions {
 
     /// Has libomp told how many threads the next region has; false if it has no function for that.
     fn ask(&mut self, thread: Pid, stand: &Stand, threads: usize) -> Result<bool> {
-        let (Some(push), Some(thread_number)) = (self.push, self.thread_number) else { return Ok(false) };
+        let runtime = self.code.file(stand.at).and_then(|file| self.runtimes.get(file));
+        let Some(&Runtime { push: Some(push), thread_number: Some(thread_number), main_number }) = runtime else {
+            return Ok(false);
+        };
         let location = stand.first;
-        self.asking = Some(match self.main_number {
+        self.asking = Some(match main_number {
             Some(number) => Asking::Push(Call::begin(thread, push, [location, number, threads as u64])?),
             None => Asking::ThreadNumber(Call::begin(thread, thread_number, [location, 0, 0])?),
         });
@@ -349,9 +360,10 @@ impl Regions {
     fn answered(&mut self, thread: Pid, places: &Places, process: &mut Process) -> Result<()> {
         match self.asking.take() {
             Some(Asking::ThreadNumber(call)) => {
-                self.main_number = Some(call.end(thread)?);
-                let stand = call.stand();
-                let wanted = self.wanted(Meaning::Kmp, &stand, places).0.threads;
+                let (number, stand) = (call.end(thread)?, call.stand());
+                let runtime = self.code.file(stand.at).and_then(|file| self.runtimes.get_mut(file));
+                runtime.context("the runtime was unloaded while it was called")?.main_number = Some(number);
+                let wanted = self.wanted(thread, Meaning::Kmp, &stand, places).0.threads;
                 self.ask(thread, &stand, wanted).map(drop)
             }
             Some(Asking::Push(call)) => {
@@ -377,7 +389,10 @@ impl Regions {
     }
 
     /// Has the program go on without breakpoints. What was told of its regions is worth nothing.
-    fn give_up(&mut self, thread: Pid) -> Result<()> {
+    ///
+    /// # Errors
+    /// The process cannot be changed.
+    pub fn give_up(&mut self, thread: Pid) -> Result<()> {
         self.are_given_up = true;
         self.take_out(thread)?;
         self.times.clear();

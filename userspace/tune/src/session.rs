@@ -146,7 +146,7 @@ pub struct Outcome {
     pub notes: Vec<String>,
     /// What came of tuning regions one by one.
     pub one_by_one: Option<OneByOne>,
-    /// Whether the search came to its end, and tuning regions one by one as well.
+    /// Whether the search came to its end, and so did tuning regions one by one and finding out where the main thread should begin.
     pub is_complete: bool,
     /// Whether its time depends on where the main thread happens to be.
     pub bimodal: Option<Bimodal>,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 const STOP: Duration = Duration::from_micros(10);
 
 /// Stops after which it is judged what they take.
-pub const LOOK_AFTER: u32 = 1000;
+const LOOK_AFTER: u32 = 1000;
 
 /// Percent of its time that a program may lose by them.
 pub const MOST_PERCENT: u32 = 5;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Functions of a running program by address, and addresses by name: the files that it has mapped, and their symbols.
+//! Functions of a running program by address, and addresses by name: the files that it has mapped, and their symbols. Files are
+//! those that the program has there, which in a container are not those of this process.
 
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::unistd::Pid;
 use object::{
@@ -26,6 +28,27 @@ struct Function {
     offset: u64,
     bytes: u64,
     name: String,
+    /// Its first bytes, if the file has so many behind its begin.
+    word: Option<i64>,
+}
+
+/// A function that was looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Where it is in memory.
+    pub address: u64,
+    /// Its name.
+    pub name: String,
+    /// The file that has it.
+    pub file: OsString,
+    /// What it begins with there.
+    pub word: i64,
+}
+
+/// A file by its name for `process`.
+fn seen_by(process: Pid, name: &OsStr) -> PathBuf {
+    let name = Path::new(name);
+    Path::new(&format!("/proc/{process}/root")).join(name.strip_prefix("/").unwrap_or(name))
 }
 
 impl Code {
@@ -41,9 +64,24 @@ impl Code {
         Self { parts: code_of_files(all.into_iter().filter(|part| Some(&part.name) == file.as_ref()).collect()) }
     }
 
+    /// Whether there is none: it could not be read.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
     /// Whether there is code at `address`.
     pub fn has(&self, address: u64) -> bool {
-        self.parts.iter().any(|part| (part.begin..part.end).contains(&address))
+        self.file(address).is_some()
+    }
+
+    /// The file whose code is at `address`.
+    pub fn file(&self, address: u64) -> Option<&OsStr> {
+        self.parts.iter().find(|part| (part.begin..part.end).contains(&address)).map(|part| part.name.as_os_str())
+    }
+
+    /// Whether any of it is of this file.
+    pub fn has_file(&self, file: &OsStr) -> bool {
+        self.parts.iter().any(|part| part.name == file)
     }
 
     /// What of it is not in `known`.
@@ -51,30 +89,32 @@ impl Code {
         Self { parts: self.parts.iter().filter(|part| !known.parts.contains(part)).cloned().collect() }
     }
 
-    /// Addresses and names of the functions that `wanted` chooses.
-    pub fn find(&self, wanted: impl Fn(&str) -> bool) -> Vec<(u64, String)> {
+    /// The functions of `process`, whose code it is, that `wanted` chooses, by address.
+    pub fn find(&self, process: Pid, wanted: impl Fn(&str) -> bool) -> Vec<Found> {
         let mut found = Vec::new();
         for part in &self.parts {
-            for function in functions(part.name.as_ref()).into_iter().filter(|function| wanted(&function.name)) {
-                let inside = function.offset.checked_sub(part.offset).filter(|&inside| inside < part.end - part.begin);
-                found.extend(inside.map(|inside| (part.begin + inside, function.name)));
+            let all = functions(&seen_by(process, &part.name));
+            for Function { offset, name, word, .. } in all.into_iter().filter(|function| wanted(&function.name)) {
+                let inside = offset.checked_sub(part.offset).filter(|&inside| inside < part.end - part.begin);
+                let at = |(inside, word)| Found { address: part.begin + inside, name, file: part.name.clone(), word };
+                found.extend(inside.zip(word).map(at));
             }
         }
-        found.sort();
-        found.dedup_by_key(|function| function.0);
+        found.sort_by_key(|function| function.address);
+        found.dedup_by_key(|function| function.address);
         found
     }
 
-    /// The name of the function at `address`: its symbol, else the file and the offset in it.
-    pub fn name(&self, address: u64) -> String {
+    /// The name of the function at `address` of `process`, whose code it is: its symbol, else the file and the offset in it.
+    pub fn name(&self, process: Pid, address: u64) -> String {
         let Some(part) = self.parts.iter().find(|part| (part.begin..part.end).contains(&address)) else {
             return format!("{address:#x}");
         };
         let offset = address - part.begin + part.offset;
         let of = |function: &Function| (function.offset..function.offset + function.bytes.max(1)).contains(&offset);
-        let path = Path::new(&part.name);
+        let path = seen_by(process, &part.name);
         let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        functions(path).into_iter().find(of).map_or_else(|| format!("{file}+{offset:#x}"), |function| function.name)
+        functions(&path).into_iter().find(of).map_or_else(|| format!("{file}+{offset:#x}"), |function| function.name)
     }
 }
 
@@ -145,7 +185,11 @@ fn functions(path: &Path) -> Vec<Function> {
             functions.insert((offset, name.to_owned()), symbol.size());
         }
     }
-    functions.into_iter().map(|((offset, name), bytes)| Function { offset, bytes, name }).collect()
+    let word = |offset: u64| {
+        let bytes = content.get(usize::try_from(offset).ok()?..)?.first_chunk()?;
+        Some(i64::from_ne_bytes(*bytes))
+    };
+    functions.into_iter().map(|((offset, name), bytes)| Function { offset, bytes, word: word(offset), name }).collect()
 }
 
 #[cfg(test)]
@@ -167,11 +211,12 @@ mod tests {
 
     #[test]
     fn a_function_of_this_program_is_found_by_name_and_by_address() {
-        let code = Code::of(Pid::this());
+        let own = Pid::this();
+        let code = Code::of(own);
         let address = functions as *const () as u64;
-        let name = code.name(address + 1);
+        let name = code.name(own, address + 1);
         assert!(name.contains("symbols") && name.contains("functions"), "{name}");
-        assert!(code.find(|other| other == name).iter().any(|found| found.0 == address));
-        assert_eq!(code.name(0x10), "0x10");
+        assert!(code.find(own, |other| other == name).iter().any(|found| found.address == address));
+        assert_eq!(code.name(own, 0x10), "0x10");
     }
 }

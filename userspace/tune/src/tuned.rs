@@ -70,7 +70,7 @@ pub struct Evidence {
     /// How many of each it takes to tell the difference from chance, if that is more than ever is needed.
     #[serde(default)]
     pub needed_runs: usize,
-    /// Whether the search and tuning regions came to their end.
+    /// Whether the session came to its end.
     pub complete: bool,
     /// After how many entries of its parallel regions each run was ended, if runs were not whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -115,7 +115,7 @@ pub enum Reached {
 #[serde(deny_unknown_fields)]
 pub struct Tuned {
     version: u32,
-    /// Whether the search and tuning regions came to their end; older files say it of their evidence only.
+    /// Whether the session came to its end; older files say it of their evidence only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     complete: Option<bool>,
     /// Whether the search alone did.

@@ -17,7 +17,7 @@ use tandem_tune::page_use::{PageUse, Touch};
 use tandem_tune::places::Places;
 use tandem_tune::plan::Plan;
 
-use super::trial::{What, words};
+use super::trial::{What, is_cut_short, words};
 use crate::observe::observed;
 
 /// What is behind a sample must be read while it is fresh.
@@ -75,7 +75,7 @@ pub fn profile(what: &What, plan: &Plan, places: &Places, limit: Limit, stop: &S
     });
     let (seen, touches) = (seen?, touches?);
     Ok(match seen.end {
-        End::Stopped => Profiled::Stopped,
+        end if is_cut_short(&end, stop) => Profiled::Stopped,
         End::TooLong => Profiled::Impossible("the time was over before the program ended".to_owned()),
         End::Code(0) | End::Measured => match PageUse::of(sampler, &seen.allocations, &seen.members, &touches) {
             Ok(found) => Profiled::Use(found),

@@ -93,14 +93,14 @@ fn reply(request: &Request, stop: &Stop) -> Option<Reply> {
     };
     match reply {
         Ok(Reply::Trial(trial)) if is_cut_short(&trial.seen.end, stop) => None,
-        Ok(Reply::Profiled(profiled)) if stop.wished() || *profiled == Profiled::Stopped => None,
+        Ok(Reply::Profiled(profiled)) if *profiled == Profiled::Stopped => None,
         Ok(reply) => Some(reply),
         Err(error) => Some(Reply::Refused(format!("{error:#}"))),
     }
 }
 
 /// Whether a run ended because the job that it was part of was ended: that says nothing of its configuration.
-fn is_cut_short(end: &End, stop: &Stop) -> bool {
+pub fn is_cut_short(end: &End, stop: &Stop) -> bool {
     let begun = Instant::now();
     while *end == End::Signal(libc::SIGTERM) && !stop.wished() && begun.elapsed() < TOLD_WITHIN {
         std::thread::sleep(Duration::from_millis(10));

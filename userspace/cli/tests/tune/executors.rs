@@ -214,7 +214,7 @@ fn a_job_is_not_lost_because_slurm_does_not_answer() {
 fn a_session_ends_with_its_budget_though_no_machine_runs_its_jobs() {
     let cases = [
         (0, Some("no machine has answered within --budget")),
-        (1, Some("--budget was over before a machine had run the program once")),
+        (1, Some("--budget was over before a machine had run the program once as it is")),
         (2, None),
     ];
     for (carried_out, refusal) in cases {

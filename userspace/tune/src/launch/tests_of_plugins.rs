@@ -16,7 +16,7 @@ const PROGRAM: &str = r#"
 #include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
-static void (*kept)(void);
+static void (*kept)(void), (*last)(void);
 static int call(char **names) {
 	for (int i = 0; i < 3; i++) {
 		void *plugin = dlopen(names[i], RTLD_NOW);
@@ -26,6 +26,9 @@ static int call(char **names) {
 		for (int j = 0; j < 4; j++)
 			work();
 		kept = i ? kept : work;
+		if (i == 2 && work != last)
+			return 3;
+		last = work;
 		if (i > 0 && dlclose(plugin))
 			return 2;
 	}
@@ -49,6 +52,9 @@ int main(int count, char **arguments) {
 const PLUGIN: &str = r#"
 #include <omp.h>
 #include <stdio.h>
+#ifdef SHIFTED
+__asm__(".text\n.skip 8192, 0x90");
+#endif
 __attribute__((noinline)) void tell_threads(int threads) {
 	printf("%d\n", threads);
 	fflush(stdout);
@@ -68,17 +74,20 @@ void work(void) {
 /// The names of the plugins' regions: as long as each other, so that all are in the same place of their files.
 const REGIONS: [&str; 3] = ["first", "other", "third"];
 
+/// A plugin with this region, which this compiler makes with these options.
+fn plugin(compiler: &str, directory: &Path, region: &str, options: &[&str]) -> OsString {
+    let plugin = directory.join(format!("{region}{}.so", options.concat()));
+    let mut command = Command::new(compiler);
+    command.args(["-O1", "-fopenmp", "-shared", "-fPIC", &format!("-DREGION={region}")]).args(options).arg("-o");
+    assert!(command.arg(&plugin).arg(directory.join("plugin.c")).status().unwrap().success());
+    plugin.into_os_string()
+}
+
 /// The program, and its plugins, which this compiler makes.
 fn built_by(compiler: &str, directory: &Path) -> Vec<OsString> {
     let file = directory.join("plugin.c");
     std::fs::write(&file, PLUGIN).unwrap();
-    let plugins = REGIONS.map(|region| {
-        let plugin = directory.join(format!("{region}.so"));
-        let mut command = Command::new(compiler);
-        command.args(["-O1", "-fopenmp", "-shared", "-fPIC", &format!("-DREGION={region}"), "-o"]);
-        assert!(command.arg(&plugin).arg(&file).status().unwrap().success());
-        plugin.into_os_string()
-    });
+    let plugins = REGIONS.map(|region| plugin(compiler, directory, region, &[]));
     let (file, binary) = (directory.join("loads.c"), directory.join("loads"));
     std::fs::write(&file, PROGRAM).unwrap();
     // Without a runtime of its own.
@@ -129,7 +138,22 @@ fn regions_of_a_plugin_with_llvms_runtime_are_seen_and_have_their_teams_whenever
     assert_regions_of_plugins_have_their_teams("clang-19", ".omp_outlined");
 }
 
-/// Two stops each, of which none may cost a thousandth part of what 1000 of them would.
+/// Where the program runs another file has the name of its first plugin: its functions are elsewhere.
+#[test]
+fn regions_are_those_of_the_files_that_the_program_sees() {
+    let directory = tempfile::tempdir().unwrap();
+    let program_and_plugins = built_by("gcc", directory.path());
+    let other = plugin("gcc", directory.path(), "first", &["-DSHIFTED"]);
+    let mount = "mount --bind \"$5\" \"$2\" && exec \"$1\" \"$2\" \"$3\" \"$4\"";
+    let words = ["unshare", "-rm", "sh", "-c", mount, "sh"].map(OsString::from).to_vec();
+    let command = words.into_iter().chain(program_and_plugins).chain([other]).collect();
+    let seen = launch(&program(command, "/dev/null".as_ref()), &Places::default());
+    assert_eq!(seen.end, End::Code(0));
+    let names: Vec<&str> = seen.regions.iter().map(|region| region.name.as_str()).collect();
+    assert!(names.contains(&"first._omp_fn.0"), "{names:?}");
+}
+
+/// Each time it stops twice, which takes a good part of its time.
 #[test]
 fn a_program_that_loads_and_unloads_all_the_time_goes_on_without_being_stopped() {
     let directory = tempfile::tempdir().unwrap();

@@ -2,7 +2,10 @@
 //! Follows the threads of a traced program from birth to end: seats, regions, allocations. What stops them and why is told
 //! in [`super`].
 
+mod ending;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -10,7 +13,7 @@ use nix::sys::ptrace::{self, Options};
 use nix::unistd::Pid;
 use tandem_machine::monotonic_ns;
 
-use super::{End, Program, Seen, Streams};
+use super::{End, Program, Seen, Streams, stand, stood};
 use crate::births::Births;
 use crate::breakpoint::{Breakpoint, Stand, entry_point};
 use crate::first_touch::FirstTouch;
@@ -21,7 +24,7 @@ use crate::places::Places;
 use crate::process::{Process, bind, process_of};
 use crate::regions::{Region, Regions, together};
 use crate::seat::CpuSet;
-use crate::wait::{Event, event_that_is_there, go_on, is_gone, next_event};
+use crate::wait::{Event, go_on, is_gone, next_event};
 
 /// Follows all threads of a program.
 pub(super) struct Tracer<'a> {
@@ -67,15 +70,21 @@ pub(super) struct Tracer<'a> {
     /// Its threads, if they are to be told.
     members: Vec<Member>,
     start: Instant,
-    /// How long the program stood while its runtimes were looked for.
-    stood: Duration,
+    /// How long the program stood while its runtimes were looked for, in ns: whoever ends it when its time is over knows it too.
+    stood_ns: &'a AtomicU64,
     most_threads: usize,
     all_processes: usize,
 }
 
 impl<'a> Tracer<'a> {
     /// Takes over `root`, which stops at its exec.
-    pub(super) fn new(root: Pid, places: &'a Places, program: &'a Program, last_entry: Option<u64>) -> Result<Self> {
+    pub(super) fn new(
+        root: Pid,
+        places: &'a Places,
+        program: &'a Program,
+        last_entry: Option<u64>,
+        stood_ns: &'a AtomicU64,
+    ) -> Result<Self> {
         let is_measured = matches!(program.streams, Streams::Files { .. });
         match next_event()? {
             (pid, Event::Signal(libc::SIGTRAP)) if pid == root => {}
@@ -115,7 +124,7 @@ impl<'a> Tracer<'a> {
             births,
             members: Vec::new(),
             start: Instant::now(),
-            stood: Duration::ZERO,
+            stood_ns,
             most_threads: 1,
             all_processes: 1,
         };
@@ -171,50 +180,6 @@ impl<'a> Tracer<'a> {
             Event::Signal(signal) => return go_on(thread, signal),
         }
         go_on(thread, 0)
-    }
-
-    /// Ends what is left of a program with breakpoints. Otherwise what outlives the program does so untraced from now on.
-    fn end_rest(mut self) -> Result<()> {
-        if !self.has_breakpoints {
-            return self.let_go();
-        }
-        while !self.processes.is_empty() {
-            for &process in self.processes.keys() {
-                // SAFETY: a plain system call; the process was not waited for yet, so its id is its own.
-                unsafe { libc::kill(process.as_raw(), libc::SIGKILL) };
-            }
-            match next_event()? {
-                (pid, Event::Ended(_)) => self.forget(pid),
-                (pid, Event::Birth) => {
-                    if let Ok(new) = ptrace::getevent(pid) {
-                        match self.born(pid, Pid::from_raw(new as i32)) {
-                            Err(error) if !is_gone(&error) => return Err(error),
-                            _ => {}
-                        }
-                    }
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Lets go of what outlives the program. What was born a moment ago stops first: without a tracer nobody would have it go on.
-    fn let_go(&mut self) -> Result<()> {
-        loop {
-            let next = if self.unborn.is_empty() { event_that_is_there()? } else { Some(next_event()?) };
-            let Some((thread, event)) = next else {
-                // Their parents were killed before they could say whom they made.
-                return self.stopped.iter().try_for_each(|&thread| go_on(thread, 0));
-            };
-            match event {
-                Event::Ended(_) => self.forget(thread),
-                event => match self.stopped_by(thread, event) {
-                    Err(error) if !is_gone(&error) => return Err(error),
-                    _ => {}
-                },
-            }
-        }
     }
 
     fn is_new(&self, thread: Pid) -> bool {
@@ -295,9 +260,9 @@ impl<'a> Tracer<'a> {
             }
             if self.has_breakpoints {
                 self.regions.insert(thread, self.regions_of(thread));
-                self.loads.extend(Loads::of(thread).map(|loads| (thread, loads)));
+                self.loads.extend(Loads::of(thread, self.are_kept()).map(|loads| (thread, loads)));
             }
-            self.stood += since.elapsed();
+            self.stand_since(since);
             return Ok(true);
         }
         let owner = self.owners.get(&thread).copied().unwrap_or(thread);
@@ -312,7 +277,7 @@ impl<'a> Tracer<'a> {
             return Ok(false);
         };
         let is_ours = regions.stopped(thread, thread == owner, self.places, process)?;
-        self.stood += regions.take_stood();
+        stand(self.stood_ns, regions.take_stood());
         let is_complete = self.choices().is_some_and(|choices| self.regions[&owner].are_measured(choices))
             || self.last_entry.is_some_and(|last| self.entries_of_regions() >= last);
         if self.complete.is_none() && is_complete {
@@ -325,13 +290,18 @@ impl<'a> Tracer<'a> {
     /// `thread` stands where what its process has loaded changes.
     fn has_loaded(&mut self, thread: Pid, owner: Pid) -> Result<()> {
         let since = Instant::now();
-        self.note_code(owner);
-        self.regions.entry(owner).and_modify(|regions| regions.look(thread, self.functions));
-        let goes_on = self.loads.get_mut(&owner).map(|loads| loads.pass(thread, since)).transpose()?;
-        if goes_on == Some(false) {
-            self.loads.remove(&owner);
+        let were_over = self.loads.get(&owner).is_some_and(Loads::are_over);
+        if !were_over {
+            self.note_code(owner);
+            self.regions.entry(owner).and_modify(|regions| regions.look(thread, self.functions));
         }
-        self.stood += since.elapsed();
+        let loads = self.loads.get_mut(&owner).context("it loads nothing")?;
+        loads.pass(thread, since)?;
+        if loads.are_over() && !were_over {
+            self.stops_too_often = true;
+            self.regions.get_mut(&owner).map_or(Ok(()), |regions| regions.give_up(thread))?;
+        }
+        self.stand_since(since);
         Ok(())
     }
 
@@ -342,7 +312,12 @@ impl<'a> Tracer<'a> {
 
     /// How long the program has run.
     fn took(&self) -> Duration {
-        self.start.elapsed().saturating_sub(self.stood)
+        self.start.elapsed().saturating_sub(stood(self.stood_ns))
+    }
+
+    /// It stands since then, and goes on now.
+    fn stand_since(&self, since: Instant) {
+        stand(self.stood_ns, since.elapsed());
     }
 
     /// How many entries of regions have ended.
@@ -359,7 +334,12 @@ impl<'a> Tracer<'a> {
     /// The regions of a process whose main thread stands where the program proper begins. Where they have seats of their own, or
     /// count, they are not given up.
     fn regions_of(&self, process: Pid) -> Regions {
-        Regions::of(process, self.functions, self.places.is_by_region() || self.last_entry.is_some())
+        Regions::of(process, self.functions, self.are_kept())
+    }
+
+    /// Whether regions are told to the end, whatever that takes.
+    fn are_kept(&self) -> bool {
+        self.places.is_by_region() || self.last_entry.is_some()
     }
 
     /// Keeps the regions of a process that has ended or has a new program.
@@ -448,7 +428,7 @@ impl<'a> Tracer<'a> {
         self.note_code(process);
         let noted = FirstTouch::of(process).map(|first_touch| (process, (first_touch, by_region)));
         self.first_touches.extend(noted);
-        self.stood += since.elapsed();
+        self.stand_since(since);
     }
 
     /// Notes which files a process has mapped as code, if the program is measured.

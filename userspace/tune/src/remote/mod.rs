@@ -65,10 +65,10 @@ pub struct Job {
     /// Under what; as it is if none.
     pub plan: Option<Plan>,
     /// Where its pages go, if a map says that.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_map: Option<PageMap>,
     /// Where its main thread alone is put, if it is.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub main: Option<CpuSet>,
     /// After how long it is stopped, in s.
     pub limit_s: Option<f64>,
@@ -97,6 +97,12 @@ pub enum Reply {
     Refused(String),
 }
 
+/// Why a worker makes no map of pages that does not say whether it can.
+#[expect(clippy::unnecessary_wraps, reason = "it stands for a value that is missing")]
+fn made_by_nobody() -> Option<String> {
+    Some("tandem there is of an earlier version".to_owned())
+}
+
 /// A worker's machine, as far as it may use it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -108,7 +114,7 @@ pub struct Description {
     /// Why scx_tandem cannot move pages there, if that is known.
     pub obstacle: Option<String>,
     /// Why no map of pages can be made there, if that is known.
-    #[serde(default)]
+    #[serde(default = "made_by_nobody")]
     pub map_obstacle: Option<String>,
     /// What its CPUs are called, if that is known.
     #[serde(default)]
@@ -164,8 +170,37 @@ pub(crate) fn last_line(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Of a program as it is.
+    pub fn job() -> Job {
+        Job {
+            directory: "/anywhere".into(),
+            command: vec!["sh".into()],
+            input: None,
+            plan: None,
+            page_map: None,
+            main: None,
+            limit_s: None,
+            last_entry: None,
+            subject: crate::subject::tests::subject(),
+            files: None,
+        }
+    }
+
+    #[test]
+    fn a_worker_of_an_earlier_version_makes_no_maps_and_is_asked_for_none() {
+        let machine = tandem_machine::read_running().unwrap();
+        let described = Description::of(machine, &CpuSet::of(&[]));
+        let mut json = serde_json::to_value(&described).unwrap();
+        assert_eq!(serde_json::from_value::<Description>(json.clone()).unwrap().map_obstacle, None);
+        json.as_object_mut().unwrap().remove("map_obstacle");
+        let earlier: Description = serde_json::from_value(json).unwrap();
+        assert!(earlier.map_obstacle.unwrap().contains("earlier version"));
+        let asked = serde_json::to_value(job()).unwrap();
+        assert!(asked.get("page_map").is_none() && asked.get("main").is_none(), "{asked}");
+    }
 
     #[test]
     fn cpus_that_may_not_be_used_are_in_no_list_of_a_description() {

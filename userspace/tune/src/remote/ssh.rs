@@ -135,7 +135,7 @@ impl SshHosts {
         let mut errors = tempfile::tempfile().context("there is no place for what ssh says")?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors.try_clone()?);
         let mut child = start(&mut command).with_context(|| format!("{program} does not start"))?;
-        let (mut input, output) = (child.stdin.take(), child.stdout.take());
+        let (input, output) = (child.stdin.take(), child.stdout.take());
         let line = serde_json::to_string(request)? + "\n";
         std::thread::scope(|scope| {
             let Some(mut output) = output else { bail!("{program} has no output") };
@@ -143,18 +143,34 @@ impl SshHosts {
                 let mut bytes = Vec::new();
                 output.read_to_end(&mut bytes).map(|_| String::from_utf8_lossy(&bytes).into_owned())
             });
-            // One that ended at once does not read; its last words say why.
-            let sent = input.as_mut().map_or(Ok(()), |input| input.write_all(line.as_bytes()));
+            // A request with a map is more than a pipe holds, and is read when the host has answered. One that ended at once does not
+            // read; its last words say why.
+            let mut sending = Some(scope.spawn(move || {
+                let mut input = input;
+                let sent = input.as_mut().map_or(Ok(()), |input| input.write_all(line.as_bytes()));
+                (input, sent)
+            }));
+            let mut sent = None;
             let status = loop {
+                if let Some(done) = sending.take_if(|sending| sending.is_finished()) {
+                    sent = Some(done.join().map_err(|_| anyhow!("{program} cannot be asked"))?);
+                }
                 if let Some(status) = child.try_wait()? {
                     break status;
                 }
-                if stop.wished() {
-                    input = None;
+                match &mut sent {
+                    Some((input, _)) if stop.wished() => *input = None,
+                    None if stop.wished() => child.kill().with_context(|| format!("{program} cannot be ended"))?,
+                    _ => {}
                 }
                 std::thread::sleep(LOOK_EVERY);
             };
-            drop(input);
+            // It has ended, so nothing waits for it to read any more.
+            let late = sending.map(|sending| sending.join().map_err(|_| anyhow!("{program} cannot be asked")));
+            let (_, sent) = match late {
+                Some(late) => late?,
+                None => sent.unwrap_or((None, Ok(()))),
+            };
             let output = output.join().map_err(|_| anyhow!("what {program} wrote cannot be read"))??;
             if !status.success() {
                 let mut words = Vec::new();
@@ -210,6 +226,8 @@ impl Executor for SshHosts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::remote::Job;
+    use crate::remote::tests::job;
 
     /// Instead of ssh: says what it is called with, and fails.
     fn called_with(ssh: &[&str]) -> String {
@@ -230,6 +248,23 @@ mod tests {
             Ok(())
         });
         assert!(carried_out.is_ok() && (1..=2).contains(&came), "{carried_out:?}, {came}");
+    }
+
+    /// Which does not read what it is asked, and a request that no pipe holds.
+    #[test]
+    fn a_stop_ends_a_host_that_takes_no_request() {
+        let words = ["sh", "-c", "exec sleep 1000"].map(str::to_owned).to_vec();
+        let hosts = SshHosts::new(vec!["far".into()], words, "/bin/tandem".into());
+        let job = Job { command: vec!["x".repeat(1 << 20)], ..job() };
+        let (stop, started) = (Stop::default(), Instant::now());
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| hosts.ask("far", &Request::Run(Box::new(job)), &stop));
+            // It is on its way by then, or will be, which is the same.
+            std::thread::sleep(3 * LOOK_EVERY);
+            stop.wish();
+            assert!(asked.join().unwrap().is_err());
+        });
+        assert!(started.elapsed() < Duration::from_secs(100), "it was ended");
     }
 
     #[test]

@@ -154,7 +154,9 @@ impl Session<'_> {
 
 /// What is said once of a program whose regions are not measured.
 fn without_regions() -> String {
-    format!("; stops at its regions would take more than {MOST_PERCENT} % of its time, so it is measured without them")
+    format!(
+        "; stops at its regions, or where it loads code, would take more than {MOST_PERCENT} % of its time, so it is measured without them"
+    )
 }
 
 fn failure(end: &str, last_words: &str) -> String {

@@ -94,19 +94,21 @@ impl Left {
 /// Whether two requests are for runs of the same program, whatever it is under and whenever it is stopped.
 fn are_of_one_program(old: &Request, new: &Request) -> bool {
     let (Some(old), Some(new)) = (old.job(), new.job()) else { return false };
-    let Job { plan, page_map, main, limit_s, last_entry, subject, .. } = new.clone();
+    // Whatever it is under, and whenever it is ended.
+    let Job { directory, command, input, files, subject, plan: _, page_map: _, main: _, limit_s: _, last_entry: _ } =
+        new;
     // Of a subject more may be known now.
-    old.subject.differences(&subject).is_empty()
+    old.subject.differences(subject).is_empty()
         && old.subject.functions == subject.functions
-        && Job { plan, page_map, main, limit_s, last_entry, subject, ..old.clone() } == *new
+        && (&old.directory, &old.command, &old.input, &old.files) == (directory, command, input, files)
 }
 
 /// Whether two requests are for the same trial, whenever it is stopped. What the machine is, is asked anew: it may be another one.
 fn are_alike(old: &Request, new: &Request) -> bool {
     let (Some(one), Some(other)) = (old.job(), new.job()) else { return false };
-    let under = |job: &Job| (job.plan.clone(), job.page_map.clone(), job.main.clone(), job.last_entry);
     std::mem::discriminant(old) == std::mem::discriminant(new)
-        && under(one) == under(other)
+        && (&one.plan, &one.page_map, &one.main, one.last_entry)
+            == (&other.plan, &other.page_map, &other.main, other.last_entry)
         && are_of_one_program(old, new)
 }
 
@@ -139,25 +141,14 @@ mod tests {
     use crate::launch::Seen;
     use crate::page_map::PageMap;
     use crate::page_use::PageUse;
+    use crate::remote::tests::job;
     use crate::seat::CpuSet;
     use crate::subject::Subject;
     use crate::subject::tests::subject;
     use crate::testing::trial;
 
     fn run(limit_s: Option<f64>, subject: Subject) -> Request {
-        let job = Job {
-            directory: "/anywhere".into(),
-            command: vec!["sh".into()],
-            input: None,
-            plan: None,
-            page_map: None,
-            main: None,
-            limit_s,
-            last_entry: None,
-            subject,
-            files: None,
-        };
-        Request::Run(Box::new(job))
+        Request::Run(Box::new(Job { limit_s, subject, ..job() }))
     }
 
     #[test]
