@@ -295,7 +295,8 @@ fn stood(stood_ns: &AtomicU64) -> Duration {
     Duration::from_nanos(stood_ns.load(Relaxed))
 }
 
-/// Kills the process when it has run for `limit`, or when a stop is wished; returns which, if either, before `ended` hangs up.
+/// Kills the process when it has run for `limit`, less the times it stood that are over, or when a stop is wished; returns which, if
+/// either, before `ended` hangs up.
 fn watch(
     process: &OwnedFd,
     limit: Option<Duration>,

@@ -20,10 +20,10 @@ mod region;
 mod stay;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use nix::sys::ptrace::{self, AddressType};
 use nix::unistd::Pid;
 
@@ -92,6 +92,12 @@ struct Runtime {
     thread_number: Option<u64>,
     /// What it calls the main thread.
     main_number: Option<u64>,
+}
+
+impl Runtime {
+    fn functions(&self) -> impl Iterator<Item = u64> {
+        self.push.into_iter().chain(self.thread_number)
+    }
 }
 
 /// The regions of a process.
@@ -164,7 +170,7 @@ impl Regions {
         }
         self.points.retain(|&address, _| code.has(address));
         self.names.retain(|&address, _| code.has(address));
-        self.runtimes.retain(|file, _| code.has_file(file));
+        self.runtimes.retain(|_, runtime| runtime.functions().all(|function| code.has(function)));
         self.open.take_if(|open| !code.has(open.end.address));
         let new = code.beyond(&self.code);
         for found in new.find(thread, |name| meaning(name, named).is_some() || name == THREAD_NUMBER) {
@@ -342,9 +348,19 @@ impl Regions {
         name
     }
 
+    /// The runtime of the entry at this address: that of its file, or the only one where a tool stands before it.
+    fn runtime_at(&mut self, address: u64) -> Option<&mut Runtime> {
+        let own = self.code.file(address).filter(|&file| self.runtimes.contains_key(file)).map(OsStr::to_owned);
+        match own {
+            Some(file) => self.runtimes.get_mut(&file),
+            None if self.runtimes.len() == 1 => self.runtimes.values_mut().next(),
+            None => None,
+        }
+    }
+
     /// Has libomp told how many threads the next region has; false if it has no function for that.
     fn ask(&mut self, thread: Pid, stand: &Stand, threads: usize) -> Result<bool> {
-        let runtime = self.code.file(stand.at).and_then(|file| self.runtimes.get(file));
+        let runtime = self.runtime_at(stand.at).map(|runtime| &*runtime);
         let Some(&Runtime { push: Some(push), thread_number: Some(thread_number), main_number }) = runtime else {
             return Ok(false);
         };
@@ -361,9 +377,11 @@ impl Regions {
         match self.asking.take() {
             Some(Asking::ThreadNumber(call)) => {
                 let (number, stand) = (call.end(thread)?, call.stand());
-                let runtime = self.code.file(stand.at).and_then(|file| self.runtimes.get_mut(file));
-                runtime.context("the runtime was unloaded while it was called")?.main_number = Some(number);
                 let wanted = self.wanted(thread, Meaning::Kmp, &stand, places).0.threads;
+                let Some(runtime) = self.runtime_at(stand.at) else {
+                    return self.begins(thread, &stand, None, places, process);
+                };
+                runtime.main_number = Some(number);
                 self.ask(thread, &stand, wanted).map(drop)
             }
             Some(Asking::Push(call)) => {

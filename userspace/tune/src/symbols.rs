@@ -19,6 +19,8 @@ use crate::mapped::Part;
 pub struct Code {
     /// Of files.
     parts: Vec<Part>,
+    /// First and past last address of other memory that can run: made by the program itself, or its text in huge pages.
+    made: Vec<(u64, u64)>,
 }
 
 /// A function of a file.
@@ -45,23 +47,28 @@ pub struct Found {
     pub word: i64,
 }
 
-/// A file by its name for `process`.
+/// A file by its name in what `process` has mapped: that is one below its root, but where this is another directory of the
+/// same tree (chroot).
 fn seen_by(process: Pid, name: &OsStr) -> PathBuf {
     let name = Path::new(name);
-    Path::new(&format!("/proc/{process}/root")).join(name.strip_prefix("/").unwrap_or(name))
+    let below = Path::new(&format!("/proc/{process}/root")).join(name.strip_prefix("/").unwrap_or(name));
+    if below.exists() { below } else { name.to_owned() }
 }
 
 impl Code {
     /// What `process` has mapped now; nothing if it is gone.
     pub fn of(process: Pid) -> Self {
-        Self { parts: code_of_files(Part::all_of(process)) }
+        let all = Part::all_of(process);
+        let made = all.iter().filter(|part| part.can_run() && !part.is_of_a_file());
+        Self { made: made.map(|part| (part.begin, part.end)).collect(), parts: code_of_files(all) }
     }
 
     /// That of the file alone that is mapped at `address`.
     pub fn at(process: Pid, address: u64) -> Self {
         let all = Part::all_of(process);
         let file = all.iter().find(|part| (part.begin..part.end).contains(&address)).map(|part| part.name.clone());
-        Self { parts: code_of_files(all.into_iter().filter(|part| Some(&part.name) == file.as_ref()).collect()) }
+        let parts = code_of_files(all.into_iter().filter(|part| Some(&part.name) == file.as_ref()).collect());
+        Self { parts, made: Vec::new() }
     }
 
     /// Whether there is none: it could not be read.
@@ -69,9 +76,9 @@ impl Code {
         self.parts.is_empty()
     }
 
-    /// Whether there is code at `address`.
+    /// Whether there is code at `address`, of a file or not.
     pub fn has(&self, address: u64) -> bool {
-        self.file(address).is_some()
+        self.file(address).is_some() || self.made.iter().any(|&(begin, end)| (begin..end).contains(&address))
     }
 
     /// The file whose code is at `address`.
@@ -79,14 +86,10 @@ impl Code {
         self.parts.iter().find(|part| (part.begin..part.end).contains(&address)).map(|part| part.name.as_os_str())
     }
 
-    /// Whether any of it is of this file.
-    pub fn has_file(&self, file: &OsStr) -> bool {
-        self.parts.iter().any(|part| part.name == file)
-    }
-
     /// What of it is not in `known`.
     pub fn beyond(&self, known: &Self) -> Self {
-        Self { parts: self.parts.iter().filter(|part| !known.parts.contains(part)).cloned().collect() }
+        let parts = self.parts.iter().filter(|part| !known.parts.contains(part)).cloned().collect();
+        Self { parts, made: Vec::new() }
     }
 
     /// The functions of `process`, whose code it is, that `wanted` chooses, by address.

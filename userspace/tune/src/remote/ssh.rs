@@ -6,8 +6,9 @@
 
 use std::collections::VecDeque;
 use std::io::{Read as _, Seek as _, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::mpsc::{self, Sender};
@@ -134,6 +135,8 @@ impl SshHosts {
         // Not a pipe: a connection that ssh keeps for others would hold it open.
         let mut errors = tempfile::tempfile().context("there is no place for what ssh says")?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors.try_clone()?);
+        // A group of its own: the command may start another one, which holds what is sent to it.
+        command.process_group(0);
         let mut child = start(&mut command).with_context(|| format!("{program} does not start"))?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let line = serde_json::to_string(request)? + "\n";
@@ -160,7 +163,7 @@ impl SshHosts {
                 }
                 match &mut sent {
                     Some((input, _)) if stop.wished() => *input = None,
-                    None if stop.wished() => child.kill().with_context(|| format!("{program} cannot be ended"))?,
+                    None if stop.wished() => end_group(&child),
                     _ => {}
                 }
                 std::thread::sleep(LOOK_EVERY);
@@ -182,6 +185,12 @@ impl SshHosts {
             serde_json::from_str(&output).with_context(|| format!("{} is no reply", last_line(&output)))
         })
     }
+}
+
+/// Ends a child that has a process group of its own, and what it started in that.
+fn end_group(child: &Child) {
+    // SAFETY: a plain system call; the child was not waited for yet, so the group is its own.
+    unsafe { libc::kill(-child.id().cast_signed(), libc::SIGKILL) };
 }
 
 impl Executor for SshHosts {
@@ -253,7 +262,7 @@ mod tests {
     /// Which does not read what it is asked, and a request that no pipe holds.
     #[test]
     fn a_stop_ends_a_host_that_takes_no_request() {
-        let words = ["sh", "-c", "exec sleep 1000"].map(str::to_owned).to_vec();
+        let words = ["sh", "-c", "sleep 1000; exit 3"].map(str::to_owned).to_vec();
         let hosts = SshHosts::new(vec!["far".into()], words, "/bin/tandem".into());
         let job = Job { command: vec!["x".repeat(1 << 20)], ..job() };
         let (stop, started) = (Stop::default(), Instant::now());
