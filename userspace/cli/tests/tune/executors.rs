@@ -220,7 +220,7 @@ fn a_session_ends_with_its_budget_though_no_machine_runs_its_jobs() {
     for (carried_out, refusal) in cases {
         let bench = Bench::new("sleep 0.04");
         write_slurm(&bench, &format!("(( number > {carried_out} )) || run_tasks"));
-        let output = tune_with_slurm(&bench, &["--budget", "3s"]);
+        let output = tune_with_slurm(&bench, &["--budget", "6s"]);
         let said = text(&output.stderr);
         let code = if refusal.is_some() { 2 } else { 0 };
         assert_eq!(output.status.code(), Some(code), "{carried_out}: {said}");

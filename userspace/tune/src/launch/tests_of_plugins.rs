@@ -10,13 +10,13 @@ use crate::places::ByRegion;
 use crate::process::Seating;
 
 /// Loads a plugin, which stays as its runtime's threads do, and two others one after the other, where the kernel has the second in the
-/// place of the first; calls each four times. A process that it has started before does so as well. The first one is called 2000 times
-/// more if that is asked for.
+/// place of the first; calls each four times. A process that it has started before does so as well. A short function of the first
+/// is called 2000 times more if that is asked for.
 const PROGRAM: &str = r#"
 #include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
-static void (*kept)(void), (*last)(void);
+static void (*tell)(int), (*last)(void);
 static int call(char **names) {
 	for (int i = 0; i < 3; i++) {
 		void *plugin = dlopen(names[i], RTLD_NOW);
@@ -25,7 +25,7 @@ static int call(char **names) {
 		void (*work)(void) = (void (*)(void))dlsym(plugin, "work");
 		for (int j = 0; j < 4; j++)
 			work();
-		kept = i ? kept : work;
+		tell = i ? tell : (void (*)(int))dlsym(plugin, "tell_threads");
 		if (i == 2 && work != last)
 			return 3;
 		last = work;
@@ -43,7 +43,7 @@ int main(int count, char **arguments) {
 	}
 	status = status ? 9 : call(arguments + 1);
 	for (int i = 0; count == 6 && i < 2000; i++)
-		kept();
+		tell(0);
 	return status;
 }
 "#;

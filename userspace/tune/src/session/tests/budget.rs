@@ -47,7 +47,7 @@ fn a_session_whose_time_is_over_before_it_is_known_what_helps_against_chance_is_
         let program = |one: Option<&Configuration>| {
             as_they_are.set(as_they_are.get() + u32::from(one.is_none()));
             if as_they_are.get() == long_run {
-                std::thread::sleep(Duration::from_secs_f64(budget_s.min(2.0)));
+                std::thread::sleep(Duration::from_secs_f64(budget_s.min(4.0)));
             }
             let (end, seconds, threads) = four_are_best(one);
             (end, if one.is_none() { as_it_is_s } else { 0.1 * seconds }, threads)
@@ -59,8 +59,8 @@ fn a_session_whose_time_is_over_before_it_is_known_what_helps_against_chance_is_
         let outcome = run.outcome.unwrap().unwrap();
         (outcome.found.end.is_decision(), outcome.is_complete, outcome.best().is_some())
     };
-    assert_eq!(of("bound", 2.0, 13, 0.1), (true, false, false));
-    assert_eq!(of("as it is", 2.0, 8, 0.5), (true, false, true));
+    assert_eq!(of("bound", 4.0, 13, 0.1), (true, false, false));
+    assert_eq!(of("as it is", 4.0, 8, 0.5), (true, false, true));
     assert_eq!(of("all", 1000.0, 13, 0.1), (true, true, false));
 }
 
