@@ -11,6 +11,7 @@ use crate::model::{Plan, Snapshot, Topology};
 use crate::registry::{self, Inputs, Kind, Memory, MissingSignal, ParameterError, Parameters, Policy, UnknownPolicy};
 use crate::shares::speeds::NodeSpeeds;
 use crate::stall::is_worth_a_trial;
+use crate::stay::Stay;
 
 /// A policy with its parameters.
 #[derive(Clone, Debug)]
@@ -121,6 +122,11 @@ impl Decider {
     /// What each policy is doing, in its own words; `None` of those that have nothing to say.
     pub fn statements(&self) -> Vec<Option<String>> {
         self.choices.iter().zip(&self.memories).map(|(choice, memory)| (choice.policy.statement)(memory)).collect()
+    }
+
+    /// Threads that the last decision left away from the memory that they use most, with why, by policies that tell.
+    pub fn stays(&self) -> impl Iterator<Item = &Stay> {
+        self.choices.iter().zip(&self.memories).flat_map(|(choice, memory)| (choice.policy.stays)(memory))
     }
 
     /// Which nodes get more or less done than is stated of their CPUs, in words; `None` if there is none.

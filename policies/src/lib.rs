@@ -64,6 +64,7 @@ pub mod shares;
 pub mod sharing;
 pub mod sma;
 pub mod stall;
+pub mod stay;
 pub mod tandem;
 pub mod tmma;
 

@@ -11,6 +11,7 @@ use thiserror::Error;
 use crate::auto;
 use crate::foreign::quoted;
 use crate::model::{Plan, Snapshot};
+use crate::stay::Stay;
 use crate::{
     autopin, cimar, compact, contiguous, cra, direct, dyrmma, imar2, kmaf, lbma, nimar, opt, sam, scatter, sma,
 };
@@ -189,6 +190,8 @@ pub struct Policy {
     pub quick: bool,
     /// What it is doing, by what it remembers, in one line; `None` if there is nothing to say but its plans.
     pub statement: fn(&Memory) -> Option<String>,
+    /// Threads that its last decision left away from the memory that they use most, with why, as far as it can tell.
+    pub stays: fn(&Memory) -> &[Stay],
 }
 
 /// What a decision is made from.
@@ -362,6 +365,7 @@ impl Policy {
         weighs_cpus: false,
         quick: false,
         statement: |_| None,
+        stays: |_| &[],
     };
 
     /// Every parameter at its default.

@@ -25,13 +25,13 @@ mod problem;
 mod residents;
 mod runs;
 mod search;
+mod stays;
 mod together;
 
 use crate::model::{NodeIndex, Plan, Snapshot, Thread};
 use crate::page_moves::{self, PageMoves};
 use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy, Signal};
 use crate::relocation::busy;
-use crate::stall::is_worth_a_trial;
 use crate::users::{Ledger, Users};
 
 use build::Facts;
@@ -63,6 +63,7 @@ pub static POLICY: Policy = Policy {
     decide,
     weighs_cpus: true,
     quick: true,
+    stays: |memory| memory.peek::<History>().map_or(&[], |history| &history.stays),
     ..Policy::PLAIN
 };
 
@@ -114,9 +115,8 @@ fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
     let steps = inputs.steps.min(parameters.get("most_steps").max(of_threads) as u64);
     let effort = Effort { seed: inputs.seed, steps, first: history.next_thread };
     let planned = decide_within(snapshot, parameters, &horizons, effort);
-    history.next_thread = planned.next_thread;
-    // Nobody would carry it out, so that placements go on lasting, and cold memory need not wait for it.
-    let plan = if is_worth_a_trial(&planned.plan, snapshot) { planned.plan } else { Plan::default() };
+    (history.next_thread, history.stays) = (planned.next_thread, planned.stays);
+    let plan = if planned.is_worth_a_trial { planned.plan } else { Plan::default() };
     history.note(snapshot, &plan, parameters);
     if parameters.get("cold_to_memory_only") < 1.0 {
         return Ok(plan);

@@ -62,6 +62,7 @@ impl Facts<'_> {
             nodes,
             latencies: Latencies::of(&self.snapshot.topology),
             value: vec![0.0; threads.len() * nodes],
+            prices: vec![0.0; threads.len() * nodes],
             threads,
             movable,
             sets,
@@ -358,7 +359,9 @@ impl Problem {
             let of_accesses = self.doubts_of_accesses(facts, thread, present);
             let of_partners = self.doubts_of_partners(facts, variances, at, present);
             for node in (0..self.nodes).filter(|&node| node != present) {
-                self.value[at * self.nodes + node] += price + (scale * of_accesses[node] + of_partners[node]);
+                let must_bring = price + (scale * of_accesses[node] + of_partners[node]);
+                self.prices[at * self.nodes + node] = must_bring;
+                self.value[at * self.nodes + node] += must_bring;
             }
         }
     }

@@ -12,6 +12,7 @@ use super::cold::Cold;
 use crate::model::{Action, NodeIndex, Plan, ProcessId, Snapshot, Thread, ThreadId};
 use crate::phases;
 use crate::registry::Parameters;
+use crate::stay::Stay;
 
 /// What moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +31,8 @@ pub struct History {
     pub cold: Cold,
     /// With which of the movable threads the next search begins.
     pub next_thread: usize,
+    /// Threads that the last decision left away from the memory that they use most, and why.
+    pub stays: Vec<Stay>,
     lasting: BTreeMap<ProcessId, Lasting>,
     /// Up to when threads that turned were looked at.
     looked_ns: u64,

@@ -17,10 +17,13 @@ use super::loads::Loads;
 use super::owners::Owner;
 use super::problem::Problem;
 use super::search::{Found, State};
+use super::stays;
 use crate::cost::thread_gain_ns_per_s;
 use crate::model::{Action, NodeIndex, Plan, Snapshot, Thread};
 use crate::page_moves::{Granted, PageMoves};
 use crate::relocation::{self, pulled_out};
+use crate::stall::is_worth_a_trial;
+use crate::stay::Stay;
 use crate::users::{Ledger, Weighed};
 
 /// Standard errors for a group that is judged alone: there are thousands of them.
@@ -66,6 +69,11 @@ pub struct Planned {
     pub denied_ns_per_s: f64,
     /// The first thread for the next search.
     pub next_thread: usize,
+    /// Whether the plan is worth a trial. Else nobody would carry it out, so that placements go on lasting, and cold memory need not
+    /// wait for it.
+    pub is_worth_a_trial: bool,
+    /// Threads that stay away from the memory that they use most, and why.
+    pub stays: Vec<Stay>,
 }
 
 /// Makes the plan for a placement.
@@ -109,7 +117,14 @@ impl<'a> Planner<'a> {
         });
         let mut plan = threads;
         plan.moves.extend(moves.plan().moves);
-        Planned { plan, denied_ns_per_s, next_thread: self.next_thread }
+        let is_worth_a_trial = is_worth_a_trial(&plan, self.facts.snapshot);
+        let stays = if is_worth_a_trial {
+            stays::of(self.facts, self.problem, self.place)
+        } else {
+            let now: Vec<usize> = self.problem.threads.iter().map(|thread| thread.present).collect();
+            stays::of(self.facts, self.problem, &now)
+        };
+        Planned { plan, denied_ns_per_s, next_thread: self.next_thread, is_worth_a_trial, stays }
     }
 
     fn threads(&self) -> Plan {

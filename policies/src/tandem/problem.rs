@@ -139,6 +139,8 @@ pub struct Problem {
     pub sets: Vec<Vec<usize>>,
     /// By thread, then by node.
     pub value: Vec<f64>,
+    /// By thread, then by node, what of that leaving the present one must bring.
+    pub prices: Vec<f64>,
     /// Memory of few.
     pub shared: Vec<Shared>,
     /// Memory of processes.
@@ -173,6 +175,11 @@ impl Problem {
     /// Row of the table of a thread.
     pub fn row(&self, thread: usize) -> &[f64] {
         &self.value[thread * self.nodes..][..self.nodes]
+    }
+
+    /// By node, what the move of a thread there must bring; it is in its row.
+    pub fn price(&self, thread: usize) -> &[f64] {
+        &self.prices[thread * self.nodes..][..self.nodes]
     }
 
     /// Latency between two nodes, both ways.

@@ -503,6 +503,7 @@ mod owners;
 mod payback;
 mod search;
 mod spread;
+mod stays;
 mod together;
 
 #[test]

@@ -23,8 +23,9 @@ const BUDGETS: [&str; 4] = ["--sampler-budget", "25", "--mover-budget", "50"];
 /// Longer than usual so that the signal, which halves every 3 s, is mostly of the time after the plan when it is judged first.
 const LONG_INTERVALS: [&str; 2] = ["--interval-ms", "3000"];
 pub const LONG_INTERVAL_NS: u64 = 3_000_000_000;
-/// Three intervals, and one more by which the first may be too short.
-const IN_TIME_NS: u64 = 4 * LONG_INTERVAL_NS;
+/// An undone plan is judged so many intervals after it was made at most; what it moved may go back in the next one.
+const MOST_INTERVALS: u64 = 3;
+const IN_TIME_NS: u64 = (MOST_INTERVALS + 1) * LONG_INTERVAL_NS;
 /// So short that the plan is judged first when hardly anything is known of the time after it.
 const SHORT_INTERVALS: [&str; 2] = ["--interval-ms", "300"];
 
@@ -97,6 +98,7 @@ pub fn memory_on(node: &Node, pages: usize) -> Arc<Memory> {
 fn page_moves_that_did_not_pay_are_undone() {
     let report = pages_come_and_go(&LONG_INTERVALS, Turns::OnceMoved, &["--policy", "none+locality"], None);
     assert_pages_went_back(&report, MOST_PAGES, IN_TIME_NS);
+    assert_judged_in_time(&report);
 }
 
 /// The program turns only when the plan has been kept, which is before anything is known of that.
@@ -254,6 +256,16 @@ fn thread_moves_that_did_not_pay_are_undone() {
     let is_back = |one: &&Value| one["reason"].as_str().is_some_and(|reason| reason.starts_with("undone"));
     let moves = report["thread_moves"].as_array().expect("moves are listed");
     assert_undone_in_time(&report, &moves.iter().filter(is_back).collect::<Vec<_>>(), IN_TIME_NS);
+    assert_judged_in_time(&report);
+}
+
+/// Of undone plans, those that were judged once: one that was kept is looked at again much later.
+fn assert_judged_in_time(report: &Value) {
+    let plans = report["plans"].as_array().expect("plans are listed");
+    let undone = plans.iter().filter(|plan| plan["verdict"] == "undone");
+    let after: Vec<u64> = undone.filter_map(|plan| plan["judged_after_intervals"].as_u64()).collect();
+    println!("undone after {after:?} intervals");
+    assert!(!after.is_empty() && after.iter().all(|&after| after <= MOST_INTERVALS), "{}", report["plans"]);
 }
 
 /// What a thread's user may choose and we must not: where it may run, and memory policies.

@@ -108,6 +108,10 @@ pub struct PlanResult {
     pub time_ns: u64,
     /// Its generation.
     pub generation: u64,
+    /// The interval at the end of which it was decided.
+    pub interval: u64,
+    /// Intervals from then until it was judged, the last time if it was judged twice.
+    pub judged_after_intervals: Option<u64>,
     /// Moves in it.
     pub moves: usize,
     /// Stall it should save, as far as threads can really wait.
@@ -224,8 +228,10 @@ impl Report {
     pub fn end_trial(&mut self, generation: u64, verdict: PlanVerdict, after: Option<Locality>, accesses_per_s: f64) {
         let was_parted = self.plan(generation).is_some_and(|result| !result.undone_of.is_empty());
         self.undone_plans += u64::from(verdict == PlanVerdict::Undone && !was_parted);
+        let intervals = self.intervals;
         if let Some(result) = self.plan(generation) {
             (result.verdict, result.after) = (verdict, after);
+            result.judged_after_intervals = Some(intervals - result.interval);
             let saved_ns = result.before.zip(after).map(|(before, after)| before.latency_ns - after.latency_ns);
             result.measured_gain_ns_per_s = saved_ns.map(|ns| ns * result.waited_share * accesses_per_s);
         }
@@ -292,6 +298,7 @@ mod tests {
             report.plans.push(plan_result(generation, PlanVerdict::Trial));
         }
         report.supersede(2, Superseding::Turned);
+        report.intervals = 3;
         let worse = Locality { latency_ns: 110.0, remote_share: 0.6 };
         report.end_trial(3, PlanVerdict::Undone, Some(worse), 2e6);
         let ended: Vec<_> = report.plans.iter().map(|plan| (plan.verdict, plan.after)).collect();
@@ -302,6 +309,8 @@ mod tests {
         report.undo_parts(1, vec![18]);
         report.end_trial(1, PlanVerdict::Undone, None, 0.0);
         assert_eq!((report.undone_plans, &report.plan(1).unwrap().undone_of[..]), (2, &[17, 18][..]));
+        let intervals: Vec<_> = report.plans.iter().map(|plan| plan.judged_after_intervals).collect();
+        assert_eq!(intervals, [Some(3), None, Some(3)], "since it was made");
         let gains: Vec<_> = report.plans.iter().map(|plan| plan.measured_gain_ns_per_s).collect();
         assert_eq!(gains, [None, None, Some(-2e7)], "10 ns more, 2 million times");
     }

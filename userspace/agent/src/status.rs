@@ -7,6 +7,7 @@ use tandem_policies::decider::PolicyChoice;
 use tandem_policies::model::{NodeIndex, Snapshot, ThreadId};
 use tandem_policies::registry::Kind;
 use tandem_policies::stall::{self, Locality};
+use tandem_policies::stay::Stay;
 use tandem_view::{Activity, AgentView, Maybe, MoveView, PlanView, SamplerView, Status, Superseding, Survey, survey};
 
 use crate::config::AgentConfig;
@@ -21,6 +22,8 @@ const SHOWN_PLANS: usize = 50;
 pub struct UnderWay {
     /// Where threads are assigned to.
     pub assigned: BTreeMap<ThreadId, NodeIndex>,
+    /// Threads that the last decision left away from the memory that they use most, and why.
+    pub stays: BTreeMap<ThreadId, Stay>,
     /// Page groups that wait to be moved.
     pub queued_groups: usize,
 }
@@ -38,12 +41,14 @@ pub fn status(config: &AgentConfig, snapshot: &Snapshot, report: &Report, under_
     for one in report.thread_moves.iter() {
         moved.insert(one.thread, one);
     }
-    let ids: BTreeMap<u64, ThreadId> =
-        snapshot.threads.iter().map(|thread| (u64::from(thread.id.tid), thread.id)).collect();
-    for thread in &mut threads {
-        let assigned = ids.get(&thread.tid).and_then(|id| under_way.assigned.get(id));
+    // A survey has the threads of its snapshot, in their order.
+    for (thread, known) in threads.iter_mut().zip(snapshot.threads.iter()) {
+        let assigned = under_way.assigned.get(&known.id);
         thread.assigned_to = assigned.map(|&node| u64::from(snapshot.topology.nodes[node].id.0)).into();
-        if let Some(one) = ids.get(&thread.tid).and_then(|id| moved.get(id)) {
+        // What was decided may be of before it went elsewhere or turned to other memory.
+        let still = |stay: &&Stay| stay.at == known.node && Some(stay.nearest) == known.preferred_node();
+        thread.stays_because = under_way.stays.get(&known.id).filter(still).map(Stay::to_string).unwrap_or_default();
+        if let Some(one) = moved.get(&known.id) {
             thread.moved_at_ns = Maybe(Some(one.time_ns));
             thread.moved_from = Maybe(Some(u64::from(one.from)));
             thread.moved_to = Maybe(Some(u64::from(one.to)));
@@ -187,7 +192,7 @@ mod tests {
         }
         let seen =
             Snapshot { access_rates: Some(AccessRates::Inferred), ..snapshot(&[(0, SECOND_NS), (1, SECOND_NS)]) };
-        let under_way = UnderWay { assigned: [(id(2), NodeIndex(1))].into(), queued_groups: 0 };
+        let under_way = UnderWay { assigned: [(id(2), NodeIndex(1))].into(), ..UnderWay::default() };
         let status = status(&config(), &seen, &report, under_way);
         let assigned: Vec<_> = status.threads.iter().map(|thread| thread.assigned_to.0).collect();
         assert_eq!(assigned, [None, Some(1)]);
@@ -202,6 +207,27 @@ mod tests {
         let order: Vec<_> = status.moves.iter().map(|one| (one.time_ns, one.pid.0)).collect();
         assert_eq!(order, [(10, Some(1)), (20, None), (30, Some(1))]);
         assert_eq!((status.activity.thread_moves, status.mode.as_str()), (3, "dry-run"));
+    }
+
+    #[test]
+    fn why_a_thread_stays_is_told_while_it_is_where_that_was_said() {
+        let mut seen = snapshot(&[(0, SECOND_NS), (0, SECOND_NS)]);
+        let stay = Stay {
+            thread: id(1),
+            at: NodeIndex(0),
+            nearest: NodeIndex(1),
+            saved_ns_per_s: 1e8,
+            cpus_ns_per_s: 1e9,
+            waits_ns_per_s: 0.0,
+            price_ns_per_s: 0.0,
+        };
+        let mut told = |node, accesses: [f64; 2]| {
+            (seen.threads[0].node, seen.threads[0].accesses_per_s) = (NodeIndex(node), Some(accesses.to_vec().into()));
+            let under_way = UnderWay { stays: [(id(1), stay)].into(), ..UnderWay::default() };
+            status(&config(), &seen, &Report::default(), under_way).threads.remove(0).stays_because
+        };
+        assert_eq!(told(0, [1.0, 2.0]), stay.to_string());
+        assert_eq!([told(1, [1.0, 2.0]), told(0, [2.0, 1.0])], ["", ""], "it moved, or turned to other memory");
     }
 
     #[test]

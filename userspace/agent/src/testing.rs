@@ -19,6 +19,8 @@ pub fn plan_result(generation: u64, verdict: PlanVerdict) -> PlanResult {
     PlanResult {
         time_ns: 1,
         generation,
+        interval: 0,
+        judged_after_intervals: None,
         moves: 1,
         predicted_gain_ns_per_s: Some(2.0),
         measured_gain_ns_per_s: None,

@@ -91,6 +91,9 @@ impl Status {
                 "its affinity or cpuset forbids it to run there".to_owned()
             }
             Some(node) if node.cpus == 0 => "that node has no CPU".to_owned(),
+            _ if !thread.stays_because.is_empty() => {
+                format!("by the count of {} {}", self.thread_policy, thread.stays_because)
+            }
             Some(node) if node.busy_threads >= node.cpus => {
                 format!("that node has {} busy threads for its {} CPUs already", node.busy_threads, node.cpus)
             }
@@ -265,8 +268,10 @@ mod tests {
         );
         status.nodes[1].busy_threads = 2;
         assert!(said(&status, &thread()).contains(&format!("{far}that node has 2 busy threads for its 2 CPUs")));
+        let counted = ThreadView { stays_because: "there it would save nothing".to_owned(), ..thread() };
+        assert!(said(&status, &counted).contains(&format!("{far}by the count of sma there it would save nothing.")));
         status.nodes[1].cpus = 0;
-        assert!(said(&status, &thread()).contains(&format!("{far}that node has no CPU.")));
+        assert!(said(&status, &counted).contains(&format!("{far}that node has no CPU.")));
         let bound = ThreadView { allowed_nodes: vec![0], ..thread() };
         assert!(said(&status, &bound).contains(&format!("{far}its affinity or cpuset forbids")));
     }

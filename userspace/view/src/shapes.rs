@@ -222,6 +222,8 @@ pub struct ThreadView {
     pub moved_generation: Maybe<u64>,
     #[stat(desc = "why it was moved last")]
     pub moved_why: String,
+    #[stat(desc = "why its policy leaves it away from the memory that it uses most; empty if that does not tell")]
+    pub stays_because: String,
 }
 
 /// A move.

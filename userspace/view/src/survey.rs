@@ -124,6 +124,7 @@ fn thread_view(snapshot: &Snapshot, thread: &Thread, group: Option<(ThreadId, us
         moved_to: Maybe(None),
         moved_generation: Maybe(None),
         moved_why: String::new(),
+        stays_because: String::new(),
     }
 }
 

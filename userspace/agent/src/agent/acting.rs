@@ -53,6 +53,8 @@ impl Agent {
         report.plans.push(PlanResult {
             time_ns: now_ns,
             generation: generation.0,
+            interval: report.intervals,
+            judged_after_intervals: None,
             moves: moved.len() + queued.len(),
             predicted_gain_ns_per_s: gains_ns_per_s.map(|gains| (gains * waited.share).min(waited.ns_per_s)),
             measured_gain_ns_per_s: None,

@@ -93,8 +93,11 @@ impl Agent {
         let elapsed_ns = monotonic_ns() - self.started_ns;
         report.cost.note_interval();
         report.sampler.used_percent = report.sampler.counters.cost_ns() as f64 / elapsed_ns.max(1) as f64 * 100.0;
-        let under_way =
-            UnderWay { assigned: self.assignments.nodes().collect(), queued_groups: self.mover.queued_groups() };
+        let under_way = UnderWay {
+            assigned: self.assignments.nodes().collect(),
+            stays: self.decider.stays().map(|&stay| (stay.thread, stay)).collect(),
+            queued_groups: self.mover.queued_groups(),
+        };
         let status = status(&self.config, snapshot, report, under_way);
         self.print_stats(&status);
         if let Some(board) = &self.config.board {
