@@ -3,8 +3,9 @@
  * Where a task is at home.
  *
  * That is the assigned node while the lease runs, else one that the task keeps:
- * where it started, until it is sent to another one, follows the task that it
- * works with, or ran elsewhere for as long as it had run there (up to a limit). If
+ * where it started, or was bound when it was new, until it is sent to another one,
+ * follows the task that it works with, or ran elsewhere for as long as it had run
+ * there (up to a limit). If
  * home had no CPU for it for a moment it comes back: otherwise two tasks that made
  * way for something short would have changed places for good, away from their
  * memory. If no CPU of home may run the task, the nearest node that has one is
@@ -120,6 +121,22 @@ static void settle(const struct task_struct *p, struct task_ctx *tctx, u32 node,
 	tctx->bond_ns = at_home || !is_confined ? rules_bond(tctx->bond_ns, ran_ns, at_home) : 0;
 	if (!tctx->bond_ns)
 		make_home(tctx, node, 0);
+}
+
+/*
+ * Notes that a task was given other CPUs. Programs bind threads before these begin to work, and may
+ * release them later: where they were bound their memory is.
+ */
+static void note_binding(const struct task_struct *p, struct task_ctx *tctx)
+{
+	u32 home = tctx->home, node;
+
+	note_affinity(p, tctx);
+	if (!is_node(home) || node_allowed(tctx, home) || !rules_is_new(tctx->run_ns[node_at(home)]))
+		return;
+	node = nearest_allowed(tctx, home);
+	if (is_node(node))
+		make_home(tctx, node, RULES_FIRM_BOND_NS);
 }
 
 /* Notes that @waker woke a task and is about to sleep. */

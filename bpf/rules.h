@@ -215,6 +215,17 @@ static inline u64 rules_bond(u64 bond_ns, u64 ran_ns, bool at_home)
 	return bond_ns + ran_ns < RULES_FIRM_BOND_NS ? bond_ns + ran_ns : RULES_FIRM_BOND_NS;
 }
 
+/*
+ * Whether a task that ran at home for so long is new there: nothing of what it works on is there
+ * yet. Bound elsewhere it belongs there, as if it had started there.
+ */
+#define RULES_NEW_NS (10 * 1000 * 1000ULL)
+
+static inline bool rules_is_new(u64 ran_ns)
+{
+	return ran_ns < RULES_NEW_NS;
+}
+
 /* Wake-ups by one task, less those by others, from which on it is a partner; and as many count. */
 #define RULES_PARTNER_VOTES 8
 #define RULES_MOST_VOTES 16

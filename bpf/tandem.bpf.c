@@ -275,7 +275,7 @@ void BPF_STRUCT_OPS(tandem_set_cpumask, struct task_struct *p, const struct cpum
 	struct task_ctx *tctx = task_ctx_of(p);
 
 	if (tctx)
-		note_affinity(p, tctx);
+		note_binding(p, tctx);
 }
 
 void BPF_STRUCT_OPS(tandem_cpu_online, s32 cpu)

@@ -4,14 +4,11 @@
 usage: python3 -m unittest discover -v -s tests -p 'boot_guard.py'     (about 8 minutes; needs ./run build)
 """
 
-import json
-from pathlib import Path
 import statistics
-import subprocess
-import tempfile
 import unittest
 
-TANDEM = Path(__file__).resolve().parent.parent / "build" / "bin" / "tandem"
+import measured
+
 STOCK, TESTED = "stock-nb1", "scx_tandem"
 # What it may take longer than the stock scheduler with NUMA balancing.
 MOST_SLOWER = 1.05
@@ -22,15 +19,7 @@ LEAST_LOCAL = 0.90
 class Guard(unittest.TestCase):
     def measure(self, workload):
         """The arms by name, two boots each."""
-        with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "out.json"
-            done = subprocess.run(
-                [TANDEM, "ab", "--machine", "2node", "--workload", workload, "--arms", f"{STOCK},{TESTED}", "--boots", "2",
-                 "--json", out, "--store", Path(folder) / "store"],
-                capture_output=True, text=True, check=False,
-            )
-            self.assertEqual(done.returncode, 0, done.stderr)
-            return {arm["name"]: arm for arm in json.loads(out.read_text())["arms"]}
+        return measured.arms(self, workload, [STOCK, TESTED], 2)
 
     def assert_not_slower(self, arms):
         ratio = arms[TESTED]["median"] / arms[STOCK]["median"]

@@ -4,13 +4,10 @@
 usage: python3 -m unittest discover -v -s tests -p 'boot_rest.py'     (about 12 minutes each; needs ./run build)
 """
 
-import json
-from pathlib import Path
-import subprocess
-import tempfile
 import unittest
 
-TANDEM = Path(__file__).resolve().parent.parent / "build" / "bin" / "tandem"
+import measured
+
 # What passes until the workload begins, once the scheduler is loaded.
 BEGINS_AFTER_S = 2
 # From its begin on.
@@ -20,15 +17,8 @@ SETTLES_S, LASTS_S = 10, 13
 class Rest(unittest.TestCase):
     def assert_comes_to_rest(self, workload, moves_at_first):
         """What is moved is moved in the beginning: some threads or pages if there is something to be gained then."""
-        with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "out.json"
-            done = subprocess.run(
-                [TANDEM, "ab", "--machine", "2node", "--workload", workload, "--arms", "scx_tandem", "--boots", "1",
-                 "--json", out, "--store", Path(folder) / "store"],
-                capture_output=True, text=True, check=False,
-            )
-            self.assertEqual(done.returncode, 0, done.stderr)
-            ((boot,),) = [arm["boots"] for arm in json.loads(out.read_text())["arms"]]
+        arms = measured.arms(self, workload, ["scx_tandem"], 1)
+        ((boot,),) = [arm["boots"] for arm in arms.values()]
         report, began_ns = boot["scheduler_report"], boot["scheduler_report"]["loaded_at_ns"] + BEGINS_AFTER_S * 10**9
         self.assertGreater(boot["report"]["seconds"], LASTS_S, "it is watched for long enough")
         moves = [move for kind in ("thread_moves", "page_moves") for move in report[kind]]

@@ -94,6 +94,11 @@ u64 linked_bond(u64 bond_ns, u64 ran_ns, bool at_home)
 	return rules_bond(bond_ns, ran_ns, at_home);
 }
 
+bool linked_is_new(u64 ran_ns)
+{
+	return rules_is_new(ran_ns);
+}
+
 u32 linked_votes(u32 votes, bool same)
 {
 	return rules_votes(votes, same);

@@ -57,7 +57,8 @@ pub fn manage_this_process(options: &[&str]) -> Scx {
     manage_every(&LONG_INTERVALS, options)
 }
 
-fn manage_every(intervals: &[&str], options: &[&str]) -> Scx {
+/// The same with these intervals.
+pub fn manage_every(intervals: &[&str], options: &[&str]) -> Scx {
     let process = format!("pid={}", std::process::id());
     Scx::start(&[&BUDGETS[..], intervals, &["--manage", &process], options].concat())
 }

@@ -2,10 +2,12 @@
 //! Where threads without an assignment are at home.
 
 use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 
 use libtest_mimic::Trial;
 use tandem_bpf::Scheduler;
-use tandem_guest_tests::{Scx, TRACE, Worker, event, read, set_affinity, trace, wait_until};
+use tandem_guest_tests::{Bound, Scx, TRACE, Worker, event, read, set_affinity, trace, wait_until};
 use tandem_policies::model::NodeIndex;
 
 use crate::trial;
@@ -14,6 +16,10 @@ pub fn tests() -> Vec<Trial> {
     vec![
         trial("a_thread_that_made_way_comes_back", a_thread_that_made_way_comes_back),
         trial("a_thread_that_stays_away_belongs_there", a_thread_that_stays_away_belongs_there),
+        trial(
+            "a_new_thread_that_was_bound_belongs_there_when_it_is_released",
+            a_new_thread_that_was_bound_belongs_there,
+        ),
         trial("partners_come_to_one_node", partners_come_to_one_node),
         trial("an_idle_cpu_handles_the_wake_up_itself", an_idle_cpu_handles_the_wake_up_itself),
     ]
@@ -87,6 +93,45 @@ fn a_thread_that_stays_away_belongs_there() {
     let there = (0..LOOKS).filter(|_| is_on(&worker, &machine.nodes[1].1, &scheduler)).count();
     assert!(there >= LOOKS / 2, "{there} of {LOOKS} looks");
     assert_eq!(worker.record(&scheduler).home, machine.nodes[1].0.0 as u32);
+}
+
+/// As programs do that give each thread a place before it begins to work. Made on the other node, it would go back there.
+fn a_new_thread_that_was_bound_belongs_there() {
+    const LONG_NS: u64 = 200_000_000;
+    let scx = Scx::start_observing();
+    let (scheduler, machine) = (scx.handle(), Machine::of(&scx));
+    // SAFETY: gettid cannot fail.
+    let own_tid = || unsafe { libc::gettid() } as u32;
+    let record = |tid: u32| scheduler.tasks().expect("tasks can be read").into_iter().find(|task| task.tid == tid);
+    for at in [0, 1] {
+        let (node, cpus) = &machine.nodes[at];
+        set_affinity(own_tid(), &machine.nodes[1 - at].1);
+        let is_here = || record(own_tid()).expect("it knows this thread").home == machine.nodes[1 - at].0.0 as u32;
+        wait_until("this thread belongs to the other node", || {
+            std::hint::black_box((0..1_000_000).sum::<u64>());
+            is_here()
+        });
+        let ends = Arc::new(AtomicBool::new(false));
+        let (sender, tid) = mpsc::channel();
+        let bound = Bound::start(cpus, {
+            let (ends, all) = (Arc::clone(&ends), machine.all.clone());
+            move || {
+                set_affinity(own_tid(), &all);
+                sender.send(own_tid()).expect("somebody waits");
+                while !ends.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            }
+        });
+        let tid = tid.recv().expect("it starts");
+        let ran_ns = || record(tid).map_or(0, |task| task.run_ns.iter().sum::<u64>());
+        wait_until("it has worked for a while", || ran_ns() > LONG_NS);
+        let found = record(tid);
+        ends.store(true, Ordering::Relaxed);
+        bound.join();
+        println!("{found:?}");
+        assert_eq!(found.map(|task| task.home), Some(node.0 as u32));
+    }
 }
 
 /// Waits for a byte and passes it on. Without the other end nothing is left to do until the worker is dropped.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the in-guest tests share: a running scx_tandem, threads that use a CPU, memory, and waiting for conditions.
 
+mod bound;
 mod control_group;
 mod hog;
 mod memory;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use tandem_bpf::{Assignment, Scheduler, TaskRecord};
 use tandem_policies::model::NodeIndex;
 
+pub use bound::Bound;
 pub use control_group::ControlGroup;
 pub use hog::Hog;
 pub use memory::{Memory, homes};

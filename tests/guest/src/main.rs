@@ -17,6 +17,7 @@ mod hotplug;
 mod kernel_moves;
 mod lifecycle;
 mod limits;
+mod payback;
 mod programs;
 mod real_time;
 mod recording;
@@ -82,6 +83,7 @@ fn main() {
             contested::tests(),
             rest::tests(),
             limits::tests(),
+            payback::tests(),
             faults::tests(),
             kernel_moves::tests(),
             counting::tests(),

@@ -27,6 +27,7 @@ unsafe extern "C" {
     safe fn linked_refilled(left_ns: i64, quota_ns: u64, burst_ns: u64, periods: u64) -> i64;
     safe fn linked_expected_wait_ns(queued: u32, cpus: u32, slice_ns: u64) -> u64;
     safe fn linked_may_leave(waited_ns: u64, price_ns: u64, patience_ns: u64, home_cpu_woken: bool) -> bool;
+    safe fn linked_is_new(ran_ns: u64) -> bool;
     safe fn linked_bond(bond_ns: u64, ran_ns: u64, at_home: bool) -> u64;
     safe fn linked_votes(votes: u32, same: bool) -> u32;
     safe fn linked_is_partner(votes: u32) -> bool;
@@ -121,6 +122,7 @@ fn a_task_waits_a_millisecond_for_the_cpu_of_its_own_node_that_was_woken_for_it(
 #[test]
 fn a_task_belongs_where_it_ran_as_long_as_at_home_and_50_ms_at_most() {
     assert_eq!(linked_bond(0, 3_000_000, false), 0, "a new one at once");
+    assert_eq!([9_999_999, 10_000_000].map(linked_is_new), [true, false]);
     let firm = linked_bond(linked_bond(0, 3_000_000, true), 1_000_000_000, true);
     assert_eq!(firm, 50_000_000);
     assert_eq!(linked_bond(firm, 49_999_999, false), 1);

@@ -55,8 +55,7 @@ pub fn regions(outcome: &Outcome) -> Vec<RegionResult> {
     let has_own_seats = |name: &str| outcome.plan().is_some_and(|(plan, _)| plan.regions.contains_key(name));
     matter.retain(|(region, seconds)| {
         let (Some(as_it_is_s), Some(chosen_s)) = (seconds[0], chosen_s(&region.name)) else { return false };
-        let is_large = as_it_is_s >= LEAST_SHARE * whole_s || chosen_s >= LEAST_SHARE * chosen_whole_s;
-        is_large || has_own_seats(&region.name)
+        is_large(as_it_is_s, whole_s) || is_large(chosen_s, chosen_whole_s) || has_own_seats(&region.name)
     });
     matter.sort_by(|one, other| other.1[0].unwrap_or(0.0).total_cmp(&one.1[0].unwrap_or(0.0)));
     let times: Vec<Vec<Option<f64>>> = matter.iter().map(|(_, seconds)| seconds.clone()).collect();
@@ -79,6 +78,11 @@ pub fn regions(outcome: &Outcome) -> Vec<RegionResult> {
         })
     };
     matter.into_iter().zip(together).filter_map(result).collect()
+}
+
+/// Whether a region of so many seconds matters to a program that takes `whole_s`.
+pub(crate) fn is_large(seconds: f64, whole_s: f64) -> bool {
+    seconds >= LEAST_SHARE * whole_s
 }
 
 /// By candidate, the median time in the region of this name.

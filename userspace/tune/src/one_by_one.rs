@@ -31,7 +31,7 @@ use crate::space::{Configuration, Space};
 const BASES: usize = 3;
 
 /// So many of the best predicted plans are run.
-const RUN: usize = 5;
+pub(crate) const RUN: usize = 5;
 
 /// Seats under which a region took more than so many times its best in the search for the whole program are left out.
 const HOPELESS: f64 = 2.0;
@@ -229,7 +229,7 @@ impl Tuning<'_> {
     /// Those that can be told apart in place.
     fn long_enough(&mut self, mut regions: Vec<RegionResult>) -> Vec<RegionResult> {
         regions.retain(|region| {
-            let is_long = region.as_it_is_s >= region.entries as f64 * SHORTEST.as_secs_f64();
+            let is_long = is_long(region.as_it_is_s, region.entries);
             if !is_long {
                 let name = &region.name;
                 self.notes
@@ -436,6 +436,11 @@ impl Tuning<'_> {
     }
 }
 
+/// Whether a region that takes so many seconds in so many entries can be told apart in place.
+pub(crate) fn is_long(seconds: f64, entries: u64) -> bool {
+    seconds >= entries as f64 * SHORTEST.as_secs_f64()
+}
+
 /// How well predictions held, in one sentence.
 fn accuracy(predictions: &[Prediction]) -> Option<String> {
     let off = |one: &Prediction| Some((one.predicted_s / one.real_s? - 1.0).abs());
@@ -444,7 +449,7 @@ fn accuracy(predictions: &[Prediction]) -> Option<String> {
 }
 
 /// Runs that taking turns needs, unless one run for each choice says as much.
-fn runs_in_place(choices: usize, entries: u64) -> Option<usize> {
+pub(crate) fn runs_in_place(choices: usize, entries: u64) -> Option<usize> {
     let turn = WARM_UP + MEASURED;
     let needed = choices * ENOUGH.div_ceil(MEASURED) * turn;
     let entries = usize::try_from(entries).unwrap_or(usize::MAX);

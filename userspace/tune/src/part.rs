@@ -4,16 +4,19 @@
 //! Problem: a search needs tens of runs, and has minutes. Mechanism: most such programs do the same again and again, and how
 //! far one is, the number of entries of its parallel regions tells, whatever it is run under. So if the runs that the
 //! search is expected to need one after the other (with several machines fewer) do not fit the budget, the program as it is runs for its share of that once; each trial ends
-//! at the entry it came to then, and its time until there counts. A program without regions, or with few entries by then,
-//! is run to its end.
+//! at the entry it came to then, and its time until there counts. Where that run shows regions that are tuned one by one after the
+//! search, the runs for these share the budget too. A program without regions, or with few entries by then, is run to its end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::plan::Plan;
-use crate::search::{Reading, expected_runs};
+use crate::apart;
+use crate::one_by_one;
+use crate::plan::{Plan, RegionSeats};
+use crate::regions::Region;
+use crate::search::{FEWEST, Reading, expected_runs};
 use crate::session::{Session, in_words};
 use crate::space::Space;
 
@@ -37,13 +40,15 @@ impl<'a> Session<'a> {
         let Some(budget) = self.budget.filter(|_| !self.only_whole_runs && !self.settings.exhaustive) else {
             return Ok(whole);
         };
-        let all = Space::of(self.topology, self.cores, self.page_placements).configurations(self.topology).len();
-        let share =
-            budget.div_f64(expected_runs(all + 1, &self.settings, self.machines) as f64).max(SHORTEST).min(budget);
-        let Some(row) = self.row(None, 0, Some(share.as_secs_f64()))? else { return Ok(None) };
-        let (share_s, entered): (_, u64) = (share.as_secs_f64(), row.regions.iter().map(|region| region.entries).sum());
+        let space = Space::of(self.topology, self.cores, self.page_placements);
+        let searched = expected_runs(space.configurations(self.topology).len() + 1, &self.settings, self.machines);
+        let share_s = |runs: usize| budget.div_f64(runs as f64).max(SHORTEST).min(budget).as_secs_f64();
+        let Some(row) = self.row(None, 0, Some(share_s(searched)))? else { return Ok(None) };
+        let entered: u64 = row.regions.iter().map(|region| region.entries).sum();
         // The store may have a run of a larger share, or a whole one.
         let (Reading::SlowerThan(seconds) | Reading::Seconds(seconds)) = row.reading else { return Ok(whole) };
+        let by_region = if self.one_by_one { self.runs_by_region(&space, &row.regions, seconds) } else { 0 };
+        let share_s = share_s(searched + by_region);
         let entries = if seconds > share_s { (entered as f64 * share_s / seconds) as u64 } else { entered };
         match row.reading {
             Reading::Seconds(_) if seconds <= share_s => Ok(whole),
@@ -65,6 +70,23 @@ impl<'a> Session<'a> {
                 Ok(whole)
             }
         }
+    }
+
+    /// About how many runs one after the other tuning its regions one by one takes, of a program that was in these in a run of so many
+    /// seconds: those in which they take turns, and four of each plan, which is what it takes to tell them apart.
+    fn runs_by_region(&self, space: &Space, regions: &[Region], seconds: f64) -> usize {
+        let matter: Vec<&Region> = regions
+            .iter()
+            .filter(|region| {
+                apart::is_large(region.seconds, seconds) && one_by_one::is_long(region.seconds, region.entries)
+            })
+            .collect();
+        if matter.len() < 2 {
+            return 0;
+        }
+        let choices = RegionSeats::all(&space.threads, self.topology).len();
+        let turns = |region: &&Region| one_by_one::runs_in_place(choices, region.entries).unwrap_or(choices);
+        matter.iter().map(turns).sum::<usize>() + (one_by_one::RUN + 1) * FEWEST.min(self.settings.repeats)
     }
 
     /// What is to be said of times that are those of beginnings.

@@ -24,7 +24,7 @@ pub use evidence::Choice;
 const ONE_OF: usize = 5;
 
 /// Runs of each side from which on an interval decides: of two and two equal ones, every third pair is disjoint.
-const FEWEST: usize = 4;
+pub(crate) const FEWEST: usize = 4;
 
 /// So many candidates tell by two runs each how far runs are apart.
 const KNOWN: usize = 5;

@@ -81,7 +81,7 @@ fn the_first_run_takes_no_longer_than_the_budget() {
     );
 }
 
-/// Of a run of three seconds one of 47 has a share of 100 seconds.
+/// Of a run of three seconds one of 49 has a share of 100 seconds.
 #[test]
 fn of_runs_that_do_not_fit_the_budget_the_beginning_is_measured() {
     let directory = tempfile::tempdir().unwrap();
@@ -130,6 +130,26 @@ fn of_runs_that_do_not_fit_the_budget_the_beginning_is_measured() {
         assert_eq!((outcome.first_entries, outcome.found.runs[0].median()), (None, Some(3.0)), "{store}");
         assert_eq!(run.said.iter().any(|said| said.contains("too seldom to tell")), store == "seldom");
     }
+}
+
+/// The search takes 49 runs. Seven choices of seats take 105 entries of a region in turns, and five plans and the best configuration four runs each.
+#[test]
+fn regions_that_are_tuned_after_the_search_have_their_share_of_the_budget() {
+    let directory = tempfile::tempdir().unwrap();
+    let of = |regions: u64| {
+        BUDGET.set(Some(Duration::from_secs(100)));
+        ENTRIES.set(Some((3000, false)));
+        REGIONS.set(regions);
+        let run = session(&directory.path().join(regions.to_string()), &four_are_best, 10_000);
+        BUDGET.set(None);
+        ENTRIES.set(None);
+        REGIONS.set(1);
+        run.outcome.unwrap().unwrap().first_entries.unwrap() as f64
+    };
+    let (alone, two) = (of(1), of(2));
+    assert!((alone / two - (49.0 + 2.0 + 24.0) / 49.0).abs() < 0.01, "{alone} {two}");
+    // None of them has 5 % of the time; entries are rounded down to as many of each.
+    assert!((of(30) - alone).abs() < 30.0);
 }
 
 /// As it is, its third run would take for ever.

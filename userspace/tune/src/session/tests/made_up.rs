@@ -53,6 +53,8 @@ thread_local! {
     pub static MAP_USE: RefCell<MapUse> = RefCell::default();
     /// How many entries of a region a whole run has, and whether only whole runs are wanted.
     pub static ENTRIES: Cell<Option<(u64, bool)>> = const { Cell::new(None) };
+    /// How many regions there are then, each entered as often as the others.
+    pub static REGIONS: Cell<u64> = const { Cell::new(1) };
     /// How many runs as they are began on each node of those that are placed by chance, and by how much the other one is slower.
     pub static DRAWS: Cell<Option<(u32, f64)>> = const { Cell::new(None) };
 }
@@ -77,8 +79,12 @@ fn with_entries(seen: Seen, entries: u64, limit: Limit) -> Seen {
         end => (1.0, end),
     };
     let (seconds, had) = (part * whole_s, (part * entries as f64).round() as u64);
-    let region = Region { name: "step".into(), entries: had, seconds, ..Region::default() };
-    Seen { end, seconds, regions: vec![region], ..seen }
+    let count = REGIONS.get();
+    let region = |number: u64| {
+        let (entries, seconds) = (had / count, seconds / count as f64);
+        Region { name: format!("step {number}"), entries, seconds, ..Region::default() }
+    };
+    Seen { end, seconds, regions: (0..count).map(region).collect(), ..seen }
 }
 
 /// What runs the made-up program.
