@@ -132,7 +132,7 @@ static void note_binding(const struct task_struct *p, struct task_ctx *tctx)
 	u32 home = tctx->home, node;
 
 	note_affinity(p, tctx);
-	if (!is_node(home) || node_allowed(tctx, home) || !rules_is_new(tctx->run_ns[node_at(home)]))
+	if (!is_node(home) || node_allowed(tctx, home) || !rules_is_new(p->se.sum_exec_runtime))
 		return;
 	node = nearest_allowed(tctx, home);
 	if (is_node(node))

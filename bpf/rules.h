@@ -216,8 +216,8 @@ static inline u64 rules_bond(u64 bond_ns, u64 ran_ns, bool at_home)
 }
 
 /*
- * Whether a task that ran at home for so long is new there: nothing of what it works on is there
- * yet. Bound elsewhere it belongs there, as if it had started there.
+ * Whether a task that ran for so long is new: nothing of what it works on is anywhere yet. Bound
+ * elsewhere it belongs there, as firmly as one that started at its parent's home does here.
  */
 #define RULES_NEW_NS (10 * 1000 * 1000ULL)
 

@@ -89,6 +89,8 @@ pub struct Decider {
     choices: Vec<PolicyChoice>,
     memories: Vec<Memory>,
     speeds: NodeSpeeds,
+    /// Whether what the last decision said of threads that stay still holds.
+    stays_hold: bool,
 }
 
 /// What a [`Decider`] came to.
@@ -111,7 +113,7 @@ impl Decider {
     /// Asks `choices` in this order; they remember nothing yet.
     pub fn new(choices: Vec<PolicyChoice>) -> Self {
         let memories = choices.iter().map(|_| Memory::default()).collect();
-        Self { memories, choices, speeds: NodeSpeeds::default() }
+        Self { memories, choices, speeds: NodeSpeeds::default(), stays_hold: false }
     }
 
     /// The policies, in the order in which they are asked.
@@ -126,7 +128,14 @@ impl Decider {
 
     /// Threads that the last decision left away from the memory that they use most, with why, by policies that tell.
     pub fn stays(&self) -> impl Iterator<Item = &Stay> {
-        self.choices.iter().zip(&self.memories).flat_map(|(choice, memory)| (choice.policy.stays)(memory))
+        let of = |(choice, memory): (&PolicyChoice, _)| (choice.policy.stays)(memory);
+        let holds = self.stays_hold;
+        self.choices.iter().zip(&self.memories).map(of).filter(move |_| holds).flatten()
+    }
+
+    /// If its last plan was taken back, why threads stay is not what was told any more.
+    pub fn note_undone_if(&mut self, undone: bool) {
+        self.stays_hold &= !undone;
     }
 
     /// Which nodes get more or less done than is stated of their CPUs, in words; `None` if there is none.
@@ -151,6 +160,7 @@ impl Decider {
                 break;
             }
         }
+        self.stays_hold = true;
         Decision { answers, taken }
     }
 }

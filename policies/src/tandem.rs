@@ -102,6 +102,7 @@ pub const PARAMETERS: &[Parameter] = &[
 fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
     let (snapshot, parameters) = (inputs.snapshot, inputs.parameters);
     let active = busy(snapshot, parameters.get("min_cpu_percent"));
+    inputs.memory.of::<History>().stays.clear();
     let tells = |thread: &Thread| {
         let lines = thread.transfers_per_s.filter(|lines| lines.within_node + lines.across_nodes > 0.0);
         thread.accesses_per_s.is_some() || thread.woken_by.is_some() || (lines.is_some() && !thread.sharing.is_empty())

@@ -172,14 +172,14 @@ impl<'p> State<'p> {
         cost + self.crowd_change(changes)
     }
 
-    /// The waits at busy memories that changes add; they are part of what they cost.
+    /// Waiting at busy memories that changes add, in ns per second; it is part of what they cost.
     pub fn waits_change(&self, changes: &[Change]) -> f64 {
         let mut shifts = self.no_shifts();
         self.follow_changes(changes, &mut shifts);
         self.problem.placing_knee.as_ref().map_or(0.0, |knee| shifts.cost(knee))
     }
 
-    /// The CPUs that are short then; they are part of what changes cost.
+    /// CPU time by which nodes are short after changes, less that by which they are now, in ns per second; it is part of what they cost.
     pub fn crowd_change(&self, changes: &[Change]) -> f64 {
         let more = |node: usize| -> f64 {
             let by = |&(thread, to): &Change| {

@@ -18,18 +18,18 @@ pub fn of(facts: &Facts, problem: &Problem, place: &[usize]) -> Vec<Stay> {
 fn stay(state: &mut State, thread: &Thread, at: usize) -> Option<Stay> {
     let problem = state.problem();
     let here = state.place[at];
-    let nearest = thread.preferred_node()?.0;
-    if nearest == here || here != thread.node.0 || !problem.threads[at].choices.contains(&nearest) {
+    let preferred = thread.preferred_node()?.0;
+    if preferred == here || here != thread.node.0 || !problem.threads[at].choices.contains(&preferred) {
         return None;
     }
-    let change = [(at, nearest)];
+    let change = [(at, preferred)];
     let cost = state.change(&change);
     let (cpus, waits) = (state.crowd_change(&change), state.waits_change(&change));
-    let price = problem.price(at)[nearest];
+    let price = problem.price(at)[preferred];
     Some(Stay {
         thread: thread.id,
         at: thread.node,
-        nearest: NodeIndex(nearest),
+        preferred: NodeIndex(preferred),
         saved_ns_per_s: cpus + waits + price - cost,
         cpus_ns_per_s: cpus,
         waits_ns_per_s: waits,

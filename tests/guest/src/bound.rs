@@ -7,11 +7,11 @@ use std::{mem, ptr};
 /// What a thread does.
 type Body = Box<dyn FnOnce() + Send>;
 
-/// A thread that was bound at its birth.
+/// A thread that was bound at its birth. Dropping it waits for its end.
 pub struct Bound(libc::pthread_t);
 
 impl Bound {
-    /// Starts one that may run on `cpus` only, until it says otherwise.
+    /// Starts one that may run on `cpus` only, until it says otherwise, and ends by itself.
     ///
     /// # Panics
     /// If the C library refuses.
@@ -31,9 +31,10 @@ impl Bound {
             Self(thread)
         }
     }
+}
 
-    /// Waits for its end.
-    pub fn join(self) {
+impl Drop for Bound {
+    fn drop(&mut self) {
         // SAFETY: it was made joinable, and nobody else joins it.
         assert_eq!(unsafe { libc::pthread_join(self.0, ptr::null_mut()) }, 0);
     }

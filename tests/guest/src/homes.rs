@@ -2,8 +2,7 @@
 //! Where threads without an assignment are at home.
 
 use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 
 use libtest_mimic::Trial;
 use tandem_bpf::Scheduler;
@@ -111,24 +110,24 @@ fn a_new_thread_that_was_bound_belongs_there() {
             std::hint::black_box((0..1_000_000).sum::<u64>());
             is_here()
         });
-        let ends = Arc::new(AtomicBool::new(false));
-        let (sender, tid) = mpsc::channel();
-        let bound = Bound::start(cpus, {
-            let (ends, all) = (Arc::clone(&ends), machine.all.clone());
+        let (sender, receiver) = mpsc::channel();
+        let _bound = Bound::start(cpus, {
+            let all = machine.all.clone();
             move || {
                 set_affinity(own_tid(), &all);
                 sender.send(own_tid()).expect("somebody waits");
-                while !ends.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
+                // Until nobody listens any more.
+                while sender.send(own_tid()).is_ok() {
+                    (0..100_000).for_each(|_| std::hint::spin_loop());
                 }
             }
         });
-        let tid = tid.recv().expect("it starts");
+        // Gone before the thread is waited for, whatever happens.
+        let listener = receiver;
+        let tid = listener.recv().expect("it starts");
         let ran_ns = || record(tid).map_or(0, |task| task.run_ns.iter().sum::<u64>());
         wait_until("it has worked for a while", || ran_ns() > LONG_NS);
         let found = record(tid);
-        ends.store(true, Ordering::Relaxed);
-        bound.join();
         println!("{found:?}");
         assert_eq!(found.map(|task| task.home), Some(node.0 as u32));
     }

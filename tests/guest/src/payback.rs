@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use libtest_mimic::Trial;
 use tandem_guest_tests::{Memory, Scx, Worker, set_affinity, wait_until};
-use tandem_view::{Client, SOCKET, Status, ThreadView};
+use tandem_view::{Client, SOCKET, ThreadView};
 
 use crate::agent::{MOST_PAGES, PAGES, cpus, manage_every, memory_on, two_nodes};
 use crate::trial;
 
 const INTERVALS: [&str; 2] = ["--interval-ms", "1000"];
-/// Decisions after which one that moves pages would have come: a first plan waits for a few samples of each thread.
-const DECISIONS: u64 = 6;
+/// CPU time of each thread in which pages that are to move have begun to: enough is seen of them by then.
+const SEEN_NS: u64 = 8_000_000_000;
 
 pub fn tests() -> Vec<Trial> {
     vec![
@@ -59,29 +59,17 @@ impl Benchmark {
         [0, 1].map(|at| self.memory[at].pages_on(self.nodes[1 - at]))
     }
 
-    /// Waits until it is known what both threads access, and so often decided since that pages would have moved; returns what is known.
-    fn decided(&self) -> Vec<ThreadView> {
-        let mut client = Client::connect(Path::new(SOCKET)).expect("scx_tandem answers");
-        let mut known_since = None;
-        let mut threads = Vec::new();
-        wait_until("it is known what the threads access", || {
-            let Some(status): Option<Status> = client.status().expect("scx_tandem answers") else { return false };
-            threads = status.threads.clone();
-            threads.retain(|thread| self.workers.iter().any(|worker| u64::from(worker.tid) == thread.tid));
-            let are_known = threads.len() == 2 && threads.iter().all(|thread| thread.local_share.0.is_some());
-            if are_known {
-                known_since.get_or_insert(status.activity.intervals);
-            }
-            known_since.is_some_and(|since| status.activity.intervals >= since + DECISIONS)
-        });
-        threads
-    }
-
+    /// Nothing moves in the time in which pages that the other node uses more would have, and it is known what the threads access.
     fn assert_stay(self) {
-        let threads = self.decided();
-        let shares: Vec<Option<f64>> = threads.iter().map(|thread| thread.local_share.0).collect();
-        println!("local shares {shares:?}, moved {:?}", self.moved());
-        assert_eq!(self.moved(), [0, 0], "{shares:?}");
+        wait_until("it is seen what the threads access", || self.workers.iter().all(|one| one.cpu_time_ns() > SEEN_NS));
+        let status = Client::connect(Path::new(SOCKET)).expect("scx_tandem answers").status().expect("it answers");
+        let threads = status.expect("intervals are over").threads;
+        let is_ours = |thread: &&ThreadView| self.workers.iter().any(|worker| u64::from(worker.tid) == thread.tid);
+        let shares: Vec<Option<f64>> = threads.iter().filter(is_ours).map(|thread| thread.local_share.0).collect();
+        let stayed = [0, 1].map(|at| self.memory[at].pages_on(self.nodes[at]));
+        println!("local shares {shares:?}, stayed {stayed:?}");
+        assert!(shares.len() == 2 && shares.iter().all(Option::is_some), "{shares:?}");
+        assert_eq!(stayed, [PAGES; 2], "{shares:?}");
         assert!(self.scx.stop().success());
     }
 }
@@ -89,7 +77,10 @@ impl Benchmark {
 fn pages_that_the_other_node_uses_more_move() {
     let report = Path::new("/tmp/payback.json");
     let benchmark = Benchmark::start(2, &["--report", &report.display().to_string()]);
+    wait_until("the pages begin to change nodes", || benchmark.moved().iter().any(|&pages| pages > 0));
+    let ran_ns = benchmark.workers.iter().map(Worker::cpu_time_ns).max();
     wait_until("the pages change nodes", || benchmark.moved().iter().all(|&pages| pages >= MOST_PAGES));
+    assert!(ran_ns < Some(SEEN_NS), "{ran_ns:?} ns: longer than those are watched that stay");
     let report = benchmark.scx.stop_and_report(report);
     let cost_ns = report["mover"]["cost_ns_per_page"].as_f64();
     println!("a page took {cost_ns:?} ns");

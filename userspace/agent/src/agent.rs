@@ -291,7 +291,9 @@ impl Agent {
     /// Looks at the plan on trial, and undoes what of it made things worse; returns whether anything did.
     fn verify(&mut self, snapshot: &Snapshot, report: &mut Report) -> bool {
         let turned = if self.pace.is_quick() { Turned::of(snapshot) } else { Turned::default() };
-        self.with_trials(report, |trials, by, report| trials.verify(snapshot, &turned, by, report))
+        let undone = self.with_trials(report, |trials, by, report| trials.verify(snapshot, &turned, by, report));
+        self.decider.note_undone_if(undone);
+        undone
     }
 
     /// Whether no plan is on trial, and nothing is on its way back.

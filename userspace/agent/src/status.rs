@@ -46,7 +46,7 @@ pub fn status(config: &AgentConfig, snapshot: &Snapshot, report: &Report, under_
         let assigned = under_way.assigned.get(&known.id);
         thread.assigned_to = assigned.map(|&node| u64::from(snapshot.topology.nodes[node].id.0)).into();
         // What was decided may be of before it went elsewhere or turned to other memory.
-        let still = |stay: &&Stay| stay.at == known.node && Some(stay.nearest) == known.preferred_node();
+        let still = |stay: &&Stay| stay.at == known.node && Some(stay.preferred) == known.preferred_node();
         thread.stays_because = under_way.stays.get(&known.id).filter(still).map(Stay::to_string).unwrap_or_default();
         if let Some(one) = moved.get(&known.id) {
             thread.moved_at_ns = Maybe(Some(one.time_ns));
@@ -215,7 +215,7 @@ mod tests {
         let stay = Stay {
             thread: id(1),
             at: NodeIndex(0),
-            nearest: NodeIndex(1),
+            preferred: NodeIndex(1),
             saved_ns_per_s: 1e8,
             cpus_ns_per_s: 1e9,
             waits_ns_per_s: 0.0,

@@ -384,8 +384,7 @@ impl Tuning<'_> {
             Some(Plan { regions, ..base.configuration.into() })
         };
         let plans: Vec<Option<Plan>> = choices[1..].iter().map(with).collect();
-        let settings = self.session.settings;
-        let settings = Settings { repeats: settings.repeats.min(WHOLE_RUNS), ..settings };
+        let settings = of_whole_runs(self.session.settings);
         let found = search::search(plans.len(), None, &settings, self.race(&plans, base.seconds, &mut []))?;
         if found.end == search::End::Stopped {
             let name = &region.name;
@@ -446,6 +445,11 @@ fn accuracy(predictions: &[Prediction]) -> Option<String> {
     let off = |one: &Prediction| Some((one.predicted_s / one.real_s? - 1.0).abs());
     let worst = predictions.iter().filter_map(off).max_by(f64::total_cmp)?;
     Some(format!("predicted times of plans were within {:.1} % of their real ones", worst * 100.0))
+}
+
+/// The settings of a search among the choices of one region.
+pub(crate) fn of_whole_runs(settings: Settings) -> Settings {
+    Settings { repeats: settings.repeats.min(WHOLE_RUNS), ..settings }
 }
 
 /// Runs that taking turns needs, unless one run for each choice says as much.

@@ -3,9 +3,9 @@
 //!
 //! Problem: a search needs tens of runs, and has minutes. Mechanism: most such programs do the same again and again, and how
 //! far one is, the number of entries of its parallel regions tells, whatever it is run under. So if the runs that the
-//! search is expected to need one after the other (with several machines fewer) do not fit the budget, the program as it is runs for its share of that once; each trial ends
-//! at the entry it came to then, and its time until there counts. Where that run shows regions that are tuned one by one after the
-//! search, the runs for these share the budget too. A program without regions, or with few entries by then, is run to its end.
+//! search is expected to need one after the other (with several machines fewer) do not fit the budget, the program as it is runs
+//! for its share of that once; each trial ends at the entry it came to then, and its time until there counts. Where that run shows
+//! regions that are tuned one by one after the search, the runs for these share the budget too. A program without regions, or with few entries by then, is run to its end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -47,9 +47,15 @@ impl<'a> Session<'a> {
         let entered: u64 = row.regions.iter().map(|region| region.entries).sum();
         // The store may have a run of a larger share, or a whole one.
         let (Reading::SlowerThan(seconds) | Reading::Seconds(seconds)) = row.reading else { return Ok(whole) };
-        let by_region = if self.one_by_one { self.runs_by_region(&space, &row.regions, seconds) } else { 0 };
+        // What was seen of them in the share of the search alone, however long the run was that there is.
+        let part = (share_s(searched) / seconds).min(1.0);
+        let by_region = if self.one_by_one { self.runs_by_region(&space, &row.regions, seconds, part) } else { 0 };
+        let entries_in =
+            |share_s: f64| if seconds > share_s { (entered as f64 * share_s / seconds) as u64 } else { entered };
+        // The regions' share is taken from the search only as far as that can still be told by entries.
+        let fewest = FEWEST_ENTRIES.min(entries_in(share_s(searched)));
         let share_s = share_s(searched + by_region);
-        let entries = if seconds > share_s { (entered as f64 * share_s / seconds) as u64 } else { entered };
+        let entries = entries_in(share_s).max(fewest);
         match row.reading {
             Reading::Seconds(_) if seconds <= share_s => Ok(whole),
             _ if entries >= FEWEST_ENTRIES => {
@@ -73,8 +79,9 @@ impl<'a> Session<'a> {
     }
 
     /// About how many runs one after the other tuning its regions one by one takes, of a program that was in these in a run of so many
-    /// seconds: those in which they take turns, and four of each plan, which is what it takes to tell them apart.
-    fn runs_by_region(&self, space: &Space, regions: &[Region], seconds: f64) -> usize {
+    /// seconds, of which this `part` counts: those in which they take turns, or one for each choice and more, and four of each plan,
+    /// which is what it takes to tell them apart.
+    fn runs_by_region(&self, space: &Space, regions: &[Region], seconds: f64, part: f64) -> usize {
         let matter: Vec<&Region> = regions
             .iter()
             .filter(|region| {
@@ -85,8 +92,11 @@ impl<'a> Session<'a> {
             return 0;
         }
         let choices = RegionSeats::all(&space.threads, self.topology).len();
-        let turns = |region: &&Region| one_by_one::runs_in_place(choices, region.entries).unwrap_or(choices);
-        matter.iter().map(turns).sum::<usize>() + (one_by_one::RUN + 1) * FEWEST.min(self.settings.repeats)
+        let whole = || expected_runs(choices, &one_by_one::of_whole_runs(self.settings), self.machines);
+        let entries = |region: &Region| (part * region.entries as f64) as u64;
+        let turns = |region: &&Region| one_by_one::runs_in_place(choices, entries(region)).unwrap_or_else(whole);
+        let of_plans = (one_by_one::RUN + 1) * FEWEST.min(self.settings.repeats);
+        matter.iter().map(turns).sum::<usize>() + of_plans.div_ceil(self.machines.max(1))
     }
 
     /// What is to be said of times that are those of beginnings.
@@ -107,7 +117,7 @@ impl<'a> Session<'a> {
         }
         for (others, runs) in runs.into_iter().filter(|&(others, _)| others != entries) {
             (self.say)(&format!(
-                "{runs} runs of the first {others} entries, of another --budget or other --hosts, are known and say nothing of these"
+                "{runs} runs of the first {others} entries, of another --budget, --codelets, --repeats or other --hosts, are known and say nothing of these"
             ));
         }
         Ok(())

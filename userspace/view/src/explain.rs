@@ -91,14 +91,14 @@ impl Status {
                 "its affinity or cpuset forbids it to run there".to_owned()
             }
             Some(node) if node.cpus == 0 => "that node has no CPU".to_owned(),
+            _ if thread.on_cooldown > 0 => "it was moved so recently that it may not be moved again yet".to_owned(),
+            _ if thread.load_cpus < 0.01 => "it hardly runs, so that moving it would bring nothing".to_owned(),
             _ if !thread.stays_because.is_empty() => {
                 format!("by the count of {} {}", self.thread_policy, thread.stays_because)
             }
             Some(node) if node.busy_threads >= node.cpus => {
                 format!("that node has {} busy threads for its {} CPUs already", node.busy_threads, node.cpus)
             }
-            _ if thread.on_cooldown > 0 => "it was moved so recently that it may not be moved again yet".to_owned(),
-            _ if thread.load_cpus < 0.01 => "it hardly runs, so that moving it would bring nothing".to_owned(),
             _ if self.thread_policy == self.page_policy => {
                 format!("{} has not found a move for it yet that is worth a trial", self.thread_policy)
             }

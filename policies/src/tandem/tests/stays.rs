@@ -24,7 +24,7 @@ fn one_cpu_for_two() -> SnapshotBuilder {
 fn a_thread_that_would_take_anothers_cpu_stays_for_want_of_it() {
     let snapshot = one_cpu_for_two().build();
     let [stay] = stays(&snapshot)[..] else { panic!("one thread is far from its memory: {:?}", stays(&snapshot)) };
-    assert_eq!((stay.thread.tid, stay.at, stay.nearest), (1, NodeIndex(0), NodeIndex(1)));
+    assert_eq!((stay.thread.tid, stay.at, stay.preferred), (1, NodeIndex(0), NodeIndex(1)));
     // A million accesses, each 110 ns nearer. A node may be over-full by 0.05 CPUs for nothing.
     let near = |one: f64, other: f64| (one - other).abs() < 1.0;
     assert!(near(stay.saved_ns_per_s, 1e6 * 110.0) && near(stay.cpus_ns_per_s, 0.95e9), "{stay:?}");

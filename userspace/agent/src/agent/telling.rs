@@ -95,7 +95,8 @@ impl Agent {
         report.sampler.used_percent = report.sampler.counters.cost_ns() as f64 / elapsed_ns.max(1) as f64 * 100.0;
         let under_way = UnderWay {
             assigned: self.assignments.nodes().collect(),
-            stays: self.decider.stays().map(|&stay| (stay.thread, stay)).collect(),
+            // In a dry run others do not go where that counts on them.
+            stays: self.decider.stays().filter(|_| !self.config.dry_run).map(|&stay| (stay.thread, stay)).collect(),
             queued_groups: self.mover.queued_groups(),
         };
         let status = status(&self.config, snapshot, report, under_way);

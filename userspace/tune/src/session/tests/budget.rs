@@ -112,7 +112,7 @@ fn of_runs_that_do_not_fit_the_budget_the_beginning_is_measured() {
         "nothing is measured twice"
     );
     let known = format!(
-        "runs of the first {entries} entries, of another --budget or other --hosts, are known and say nothing of these"
+        "runs of the first {entries} entries, of another --budget, --codelets, --repeats or other --hosts, are known and say nothing of these"
     );
     for (budget_s, expected) in [(120, 2400..2900), (50, 1000..1200)] {
         BUDGET.set(Some(Duration::from_secs(budget_s)));
@@ -132,24 +132,43 @@ fn of_runs_that_do_not_fit_the_budget_the_beginning_is_measured() {
     }
 }
 
-/// The search takes 49 runs. Seven choices of seats take 105 entries of a region in turns, and five plans and the best configuration four runs each.
+/// Its budget, entries of a whole run, regions, and the store: after how many entries runs are ended.
+fn entries_of(budget_s: u64, entries: u64, regions: u64, store: &Path) -> Option<u64> {
+    BUDGET.set(Some(Duration::from_secs(budget_s)));
+    ENTRIES.set(Some((entries, false)));
+    REGIONS.set(regions);
+    let run = session(store, &four_are_best, 10_000);
+    BUDGET.set(None);
+    ENTRIES.set(None);
+    REGIONS.set(1);
+    run.outcome.unwrap().unwrap().first_entries
+}
+
+/// The search takes 49 runs. Seven choices of seats take 105 entries of a region in turns, and five plans and the best configuration four
+/// runs each.
 #[test]
 fn regions_that_are_tuned_after_the_search_have_their_share_of_the_budget() {
     let directory = tempfile::tempdir().unwrap();
-    let of = |regions: u64| {
-        BUDGET.set(Some(Duration::from_secs(100)));
-        ENTRIES.set(Some((3000, false)));
-        REGIONS.set(regions);
-        let run = session(&directory.path().join(regions.to_string()), &four_are_best, 10_000);
-        BUDGET.set(None);
-        ENTRIES.set(None);
-        REGIONS.set(1);
-        run.outcome.unwrap().unwrap().first_entries.unwrap() as f64
-    };
+    let of = |regions: u64| entries_of(100, 3000, regions, &directory.path().join(regions.to_string())).unwrap() as f64;
     let (alone, two) = (of(1), of(2));
     assert!((alone / two - (49.0 + 2.0 + 24.0) / 49.0).abs() < 0.01, "{alone} {two}");
     // None of them has 5 % of the time; entries are rounded down to as many of each.
     assert!((of(30) - alone).abs() < 30.0);
+}
+
+#[test]
+fn regions_take_no_more_of_the_search_than_it_can_be_told_without() {
+    let directory = tempfile::tempdir().unwrap();
+    assert_eq!(entries_of(100, 36, 2, &directory.path().join("few")), Some(20), "24 are in the search's share alone");
+}
+
+#[test]
+fn runs_end_at_the_same_entry_again_whatever_longer_ones_came_between() {
+    let directory = tempfile::tempdir().unwrap();
+    let of = |budget_s: u64| entries_of(budget_s, 600, 2, &directory.path().join("s"));
+    let first = of(50);
+    assert!(of(100) > first);
+    assert_eq!(of(50), first);
 }
 
 /// As it is, its third run would take for ever.
