@@ -122,7 +122,7 @@ fn a_task_waits_a_millisecond_for_the_cpu_of_its_own_node_that_was_woken_for_it(
 #[test]
 fn a_task_belongs_where_it_ran_as_long_as_at_home_and_50_ms_at_most() {
     assert_eq!(linked_bond(0, 3_000_000, false), 0, "a new one at once");
-    assert_eq!([9_999_999, 10_000_000].map(linked_is_new), [true, false]);
+    assert_eq!([9_999_999, 10_000_000].map(|ran_ns| linked_is_new(ran_ns)), [true, false]);
     let firm = linked_bond(linked_bond(0, 3_000_000, true), 1_000_000_000, true);
     assert_eq!(firm, 50_000_000);
     assert_eq!(linked_bond(firm, 49_999_999, false), 1);
