@@ -83,7 +83,7 @@ fn main() {
             contested::tests(),
             rest::tests(),
             limits::tests(),
-            payback::tests(),
+            payback::tests(&topology),
             faults::tests(),
             kernel_moves::tests(),
             counting::tests(),
