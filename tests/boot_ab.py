@@ -65,10 +65,12 @@ for zone in intel-rapl:0 intel-rapl:0:0 intel-rapl-mmio:0; do
 	echo 900000000000 > /sys/class/powercap/$zone/max_energy_range_uj
 done
 echo core > /sys/class/powercap/intel-rapl:0:0/name
+# Whole at any time: whoever reads meanwhile sees the number of before.
+count() { echo $2 > /sys/class/powercap/$1/next && mv /sys/class/powercap/$1/next /sys/class/powercap/$1/energy_uj; }
 while sleep 0.02; do
 	uj=$((${uj:-0} + 1000))
-	for zone in intel-rapl:0:0 intel-rapl-mmio:0; do echo ${uj}000000 > /sys/class/powercap/$zone/energy_uj; done
-	echo $uj > /sys/class/powercap/intel-rapl:0/energy_uj
+	for zone in intel-rapl:0:0 intel-rapl-mmio:0; do count $zone ${uj}000000; done
+	count intel-rapl:0 $uj
 done &
 /t/bin/tandem ab --native --workload 'crossed:--passes 60 --private-mib 4' --arms stock-nb0,oracle --boots 2 \\
 	--json /tmp/out.json --html /tmp/out.html >&2
