@@ -35,7 +35,7 @@ impl Stay {
     }
 }
 
-/// As the end of a sentence: "there it would ...".
+/// As the end of a sentence.
 impl fmt::Display for Stay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [

@@ -5,7 +5,8 @@
 //! far one is, the number of entries of its parallel regions tells, whatever it is run under. So if the runs that the
 //! search is expected to need one after the other (with several machines fewer) do not fit the budget, the program as it is runs
 //! for its share of that once; each trial ends at the entry it came to then, and its time until there counts. Where that run shows
-//! regions that are tuned one by one after the search, the runs for these share the budget too. A program without regions, or with few entries by then, is run to its end.
+//! regions that are tuned one by one after the search, the runs for these share the budget too. A program without regions, or with
+//! few entries by then, is run to its end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
