@@ -28,10 +28,13 @@ mod search;
 mod stays;
 mod together;
 
-use crate::model::{NodeIndex, Plan, Snapshot, Thread};
+use std::collections::BTreeSet;
+
+use crate::model::{NodeIndex, Plan, ProcessId, Snapshot, Thread};
 use crate::page_moves::{self, PageMoves};
 use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy, Signal};
 use crate::relocation::busy;
+use crate::stay::Stay;
 use crate::users::{Ledger, Users};
 
 use build::Facts;
@@ -129,16 +132,30 @@ fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
 /// Gain for which there is no room, in shares of the plan's, that is put up with.
 const MOST_DENIED: f64 = 0.1;
 
+/// How often a plan is made, each time without the programs that the last one would move by chance.
+const MOST_ATTEMPTS: usize = 4;
+
 /// The plan for moves that must pay within `horizons`.
 fn decide_within(snapshot: &Snapshot, parameters: &Parameters, horizons: &Horizons, effort: Effort) -> Planned {
     let seen = Seen::of(snapshot, parameters);
-    let planned = seen.planned(&seen.room, horizons, effort);
-    let gain_ns_per_s: f64 = planned.plan.moves.iter().filter_map(|planned| planned.gain_ns_per_s).sum();
-    if planned.denied_ns_per_s <= MOST_DENIED * gain_ns_per_s {
-        return planned;
+    let mut still = BTreeSet::new();
+    let mut stays = Vec::new();
+    let mut planned = seen.planned_with_room(horizons, &still, effort);
+    for _ in 1..MOST_ATTEMPTS {
+        let Planned { doubtful, stays: all_stay, .. } = &mut planned;
+        if doubtful.is_empty() {
+            break;
+        }
+        let of_doubtful = |stay: &Stay| snapshot.thread(stay.thread).is_some_and(|of| doubtful.contains(&of.process));
+        stays.extend(all_stay.iter().copied().filter(of_doubtful));
+        still.append(doubtful);
+        planned = seen.planned_with_room(horizons, &still, effort);
     }
-    // Not enough room for the pages that should have followed: threads are placed as if there were none.
-    seen.planned(&vec![0.0; snapshot.topology.len()], horizons, effort)
+    if !planned.doubtful.is_empty() {
+        planned.plan = Plan::default();
+    }
+    planned.stays.append(&mut stays);
+    planned
 }
 
 /// A snapshot, and what it tells at a first look.
@@ -172,13 +189,24 @@ impl<'a> Seen<'a> {
         }
     }
 
-    fn facts<'s>(&'s self, room: &'s [f64], horizons: &'s Horizons) -> Facts<'s> {
-        let prices = Prices::of(self.snapshot, self.parameters);
-        Facts { snapshot: self.snapshot, owners: &self.owners, prices, horizons, room, memory_of: &self.memory_of }
+    fn facts<'s>(&'s self, room: &'s [f64], horizons: &'s Horizons, still: &'s BTreeSet<ProcessId>) -> Facts<'s> {
+        let Self { snapshot, ref owners, ref memory_of, .. } = *self;
+        let prices = Prices::of(snapshot, self.parameters);
+        Facts { snapshot, owners, prices, horizons, room, memory_of, still }
     }
 
-    fn planned(&self, room: &[f64], horizons: &Horizons, effort: Effort) -> Planned {
-        let facts = self.facts(room, horizons);
+    fn planned_with_room(&self, horizons: &Horizons, still: &BTreeSet<ProcessId>, effort: Effort) -> Planned {
+        let planned = self.planned(&self.room, horizons, still, effort);
+        let gain_ns_per_s: f64 = planned.plan.moves.iter().filter_map(|planned| planned.gain_ns_per_s).sum();
+        if planned.denied_ns_per_s <= MOST_DENIED * gain_ns_per_s {
+            return planned;
+        }
+        // Not enough room for the pages that should have followed: threads are placed as if there were none.
+        self.planned(&vec![0.0; self.snapshot.topology.len()], horizons, still, effort)
+    }
+
+    fn planned(&self, room: &[f64], horizons: &Horizons, still: &BTreeSet<ProcessId>, effort: Effort) -> Planned {
+        let facts = self.facts(room, horizons, still);
         let problem = facts.problem();
         let found = search::solve(&problem, effort);
         let moves = PageMoves::new(self.snapshot, self.parameters);

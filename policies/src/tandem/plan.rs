@@ -11,6 +11,8 @@
 //! judged by its own accesses as well, if threads stay: a team of more threads than have names may use it. Gains of thread
 //! moves count memory where it is, those of page moves count threads where they go, so that all add up.
 
+use std::collections::BTreeSet;
+
 use super::build::Facts;
 use super::latencies::Row;
 use super::loads::Loads;
@@ -19,12 +21,14 @@ use super::problem::Problem;
 use super::search::{Found, State};
 use super::stays;
 use crate::cost::thread_gain_ns_per_s;
-use crate::model::{Action, NodeIndex, Plan, Snapshot, Thread};
+use crate::model::{Action, NodeIndex, Plan, ProcessId, Snapshot, Thread};
 use crate::page_moves::{Granted, PageMoves};
 use crate::relocation::{self, pulled_out};
 use crate::stall::is_worth_a_trial;
 use crate::stay::Stay;
 use crate::users::{Ledger, Weighed};
+
+mod doubt;
 
 /// Standard errors for a group that is judged alone: there are thousands of them.
 const ALONE_ERRORS: f64 = 4.5;
@@ -72,7 +76,9 @@ pub struct Planned {
     /// Whether the plan is worth a trial. Else nobody would carry it out, so that placements go on lasting, and cold memory need not
     /// wait for it.
     pub is_worth_a_trial: bool,
-    /// Threads that stay away from the memory that they use most, and why.
+    /// Programs of which it moves something for a gain that may be chance.
+    pub doubtful: BTreeSet<ProcessId>,
+    /// Threads that stay away from the memory that they use most, and why; if the plan is not to be carried out, where all are now.
     pub stays: Vec<Stay>,
 }
 
@@ -117,14 +123,15 @@ impl<'a> Planner<'a> {
         });
         let mut plan = threads;
         plan.moves.extend(moves.plan().moves);
+        let doubtful = self.doubtful(&plan, ledger, &granted);
         let is_worth_a_trial = is_worth_a_trial(&plan, self.facts.snapshot);
-        let stays = if is_worth_a_trial {
+        let stays = if is_worth_a_trial && doubtful.is_empty() {
             stays::of(self.facts, self.problem, self.place)
         } else {
             let now: Vec<usize> = self.problem.threads.iter().map(|thread| thread.present).collect();
             stays::of(self.facts, self.problem, &now)
         };
-        Planned { plan, denied_ns_per_s, next_thread: self.next_thread, is_worth_a_trial, stays }
+        Planned { plan, denied_ns_per_s, next_thread: self.next_thread, is_worth_a_trial, doubtful, stays }
     }
 
     fn threads(&self) -> Plan {
@@ -317,7 +324,10 @@ impl<'a> Planner<'a> {
     fn groups(&self, ledger: &Ledger, moves: &mut PageMoves) -> (Vec<Granted<Why>>, f64) {
         let sources = self.sources();
         let owners = &self.facts.owners.of;
-        let is_meant = |at: usize| owners[at].is_some() && ledger.weighed(at).movable;
+        let is_meant = |at: usize| {
+            let weighed = ledger.weighed(at);
+            owners[at].is_some() && weighed.movable && !self.facts.still.contains(&weighed.process)
+        };
         let order = ledger.heaviest_first(is_meant);
         let mut loads = Loads::of(self.problem);
         let all_stay = self.place.iter().zip(&self.facts.snapshot.threads).all(|(&at, thread)| at == thread.node.0);

@@ -53,6 +53,9 @@ fn assert_comes_to_rest(start: impl FnOnce([Node; 2]) -> Vec<Worker>) -> usize {
         println!("{:.1} s after the start: {plan}", after_start_ns(plan) as f64 / 1e9);
     }
     for one in moves.into_iter().flatten() {
+        println!("{:.1} s after the start: {one}", after_start_ns(one) as f64 / 1e9);
+    }
+    for one in moves.into_iter().flatten() {
         let after_ns = after_start_ns(one);
         assert!(after_ns < SETTLES.as_nanos() as u64, "{:.1} s after the start: {one}", after_ns as f64 / 1e9);
     }

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What seems to be gained because some accesses were seen and others were not.
+
+use super::*;
+
+/// Two nodes of a ring, with half of the memory each.
+const HOMES: [usize; 2] = [2, 3];
+
+/// Adds four threads of a process that use all of its memory alike, as 105 samples have it, `more` times as many of them: as recorded
+/// in a guest, in millions of accesses per second to either half.
+fn alike(builder: SnapshotBuilder, process: u32, more: f64) -> SnapshotBuilder {
+    let seen = [(3, [254.0, 316.0]), (2, [260.0, 313.0]), (3, [312.0, 265.0]), (2, [188.0, 382.0])];
+    let tid = |at: usize| 100 * process + at as u32;
+    let of = |thread: &mut Thread| thread.process = ProcessId(process);
+    let threads = seen.iter().enumerate().fold(builder, |all, (at, (node, rates))| {
+        let row = [0.0, 0.0, 1e6 * rates[0], 1e6 * rates[1]];
+        all.thread(tid(at), *node, Some(&row)).with_thread(of)
+    });
+    HOMES.iter().enumerate().fold(threads, |all, (half, &home)| {
+        let users: Vec<(u32, f64)> = (0..seen.len()).map(|at| (tid(at), 1e6 * seen[at].1[half])).collect();
+        let resident: Vec<u64> = (0..4).map(|node| if node == home { ALL } else { 0 }).collect();
+        all.group_used_by(&resident, &users).with_group(|group| {
+            group.id.process = ProcessId(process);
+            group.samples = [48.9, 56.4][half] * more;
+        })
+    })
+}
+
+#[test]
+fn threads_that_use_all_memory_alike_stay_with_it_however_they_were_seen() {
+    let seen = |more: f64| planned(&alike(SnapshotBuilder::new(ring_of_four(2)), 1, more).build());
+    assert_eq!(seen(1.0), Plan::default());
+    assert!(!seen(20.0).is_empty(), "so often it is no chance");
+}
+
+/// A thread on node 0 of a ring whose memory is on node 1.
+fn far(builder: SnapshotBuilder) -> SnapshotBuilder {
+    builder.thread_with_memory_on(1, 0, 1).group_used_by(&[0, ALL, 0, 0], &[(1, 1e6)])
+}
+
+#[test]
+fn what_may_be_chance_keeps_no_other_program_from_moving() {
+    let snapshot = alike(far(SnapshotBuilder::new(ring_of_four(2))), 2, 1.0).build();
+    let (threads, groups) = moves(&snapshot, &planned(&snapshot));
+    assert_eq!(threads.len() + groups.len(), 1, "one goes to the other: {threads:?} {groups:?}");
+    assert!(threads.iter().all(|thread| thread.0 == 1) && groups.iter().all(|group| group.0 == 0));
+}
+
+#[test]
+fn a_program_makes_room_for_another_one_though_it_gains_nothing() {
+    // With a CPU a node, and twice as much memory as a thread would bring along.
+    let of_other = |thread: &mut Thread| thread.process = ProcessId(2);
+    let builder = SnapshotBuilder::new(two_nodes(1))
+        .thread_with_memory_on(1, 0, 1)
+        .thread(2, 1, Some(&[1e4, 1.1e4]))
+        .with_thread(of_other)
+        .group_used_by(&[0, ALL], &[(1, 1e6)])
+        .with_group(|group| group.unmovable = Some(Unmovable::Bound));
+    let builder = [[ALL, 0], [0, ALL]].into_iter().zip([1e4, 1.1e4]).fold(builder, |all, (resident, per_s)| {
+        all.group_used_by(&resident, &[(2, per_s)]).with_group(|group| {
+            group.id.process = ProcessId(2);
+            group.unmovable = Some(Unmovable::Bound);
+        })
+    });
+    let snapshot = builder.build();
+    assert_eq!(moves(&snapshot, &planned(&snapshot)).0, [(1, 1), (2, 0)]);
+}
