@@ -70,6 +70,7 @@ impl Facts<'_> {
             threads,
             movable,
             sets,
+            moves: self.prices,
             shared: vec![],
             pools: vec![],
             capacity,
@@ -247,7 +248,10 @@ impl Problem {
             (node, Load { per_s, waited_per_s: scale * per_s })
         };
         let rests = part.pages.iter().map(rest).collect();
-        self.shared.push(Shared { users, stay_ns, others_stay, base, rests });
+        // Parts are of one process.
+        let process = part.users.first().map(|&(user, _)| facts.snapshot.threads[user].process);
+        let per_sample = scale * process.map_or(0.0, |process| facts.owners.per_sample(process));
+        self.shared.push(Shared { users, stay_ns, others_stay, base, per_sample, rests });
     }
 
     /// Takes in what threads access besides: of a process that has memory in common, that; else memory that stays.

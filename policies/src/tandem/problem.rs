@@ -7,7 +7,7 @@
 //! | term | value |
 //! |---|---|
 //! | own memory | table by thread and node: per home, the cheaper of staying there and following the thread |
-//! | memory of few | per part, the cheapest of staying and going to the node of one of its owners |
+//! | memory of few | per part, the cheapest of staying and going to the node of one of its owners, with errors of the samples |
 //! | memory of a process | the cheaper of staying and going to one node together |
 //! | lines | per pair of threads, the transfers put down to it and those of wake-ups x latency between the nodes |
 //! | CPUs | 1e9 for each CPU that threads of a node want beyond its CPUs, or its share if all are short |
@@ -107,6 +107,8 @@ pub struct Shared {
     pub others_stay: f64,
     /// By node to which it goes, what others pay and what the move must bring.
     pub base: Row,
+    /// What its owners wait for, per second, that a sample stands for.
+    pub per_sample: f64,
     /// Accesses of its owners by where it is.
     pub rests: Vec<(usize, Load)>,
 }
@@ -137,6 +139,8 @@ pub struct Problem {
     pub movable: Vec<usize>,
     /// Those of them that may go together, ascending: of a process, or of a control group of several.
     pub sets: Vec<Vec<usize>>,
+    /// What moves cost, and what they must bring.
+    pub moves: Prices,
     /// By thread, then by node.
     pub value: Vec<f64>,
     /// By thread, then by node, what of that leaving the present one must bring.
@@ -199,12 +203,29 @@ impl Problem {
         for &(user, _) in &shared.users {
             let Some(to) = self.memory_of[node_of(user)] else { continue };
             let users = shared.users.iter().map(|&(user, per_s)| per_s * self.latency_ns(node_of(user), to));
-            let follow = shared.base[to] + users.sum::<f64>();
+            let mut follow = shared.base[to] + users.sum::<f64>();
+            // How far samples err is dear to tell, and can only speak against it.
+            if follow < best.0 {
+                follow += self.doubt_of_shared(shared, to, &node_of);
+            }
             if follow < best.0 {
                 best = (follow, Some(to));
             }
         }
         best
+    }
+
+    /// What is in doubt of what owners of memory gain if it goes to a node: some come nearer and others do not.
+    fn doubt_of_shared(&self, shared: &Shared, to: usize, node_of: impl Fn(usize) -> usize) -> f64 {
+        let (mut all, mut gain, mut squares) = (0.0, 0.0, 0.0);
+        for &(user, per_s) in &shared.users {
+            let nearer_ns = shared.stay_ns[node_of(user)] - self.latency_ns(node_of(user), to);
+            all += per_s;
+            gain += per_s * nearer_ns;
+            squares += per_s * nearer_ns * nearer_ns;
+        }
+        let variance = if all > 0.0 { (shared.per_sample * (squares - gain * gain / all)).max(0.0) } else { 0.0 };
+        self.moves.doubt_of(gain, libm::sqrt(variance))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// Two nodes of a ring, with half of the memory each.
+/// Two nodes, with half of the memory each.
 const HOMES: [usize; 2] = [2, 3];
 
 /// Adds four threads of a process that use all of its memory alike, as 105 samples have it, `more` times as many of them: as recorded
@@ -26,21 +26,63 @@ fn alike(builder: SnapshotBuilder, process: u32, more: f64) -> SnapshotBuilder {
     })
 }
 
+/// Four nodes as far from each other as they can be.
+fn apart() -> SnapshotBuilder {
+    let far = |own: usize| PerNode::from_fn(4, |node| if node.0 == own { 10 } else { 20 }).values().copied().collect();
+    let distance: Vec<Vec<u32>> = (0..4).map(far).collect();
+    SnapshotBuilder::new(machine(&[2; 4], &distance.iter().map(Vec::as_slice).collect::<Vec<_>>()))
+}
+
 #[test]
-fn threads_that_use_all_memory_alike_stay_with_it_however_they_were_seen() {
-    let seen = |more: f64| planned(&alike(SnapshotBuilder::new(ring_of_four(2)), 1, more).build());
-    assert_eq!(seen(1.0), Plan::default());
+fn threads_that_use_all_memory_alike_take_it_nowhere_however_they_were_seen() {
+    let seen = |more: f64| planned(&alike(apart(), 1, more).build());
+    assert_eq!(seen(2.0), Plan::default());
     assert!(!seen(20.0).is_empty(), "so often it is no chance");
 }
 
-/// A thread on node 0 of a ring whose memory is on node 1.
+#[test]
+fn memory_of_few_goes_to_none_of_them_by_chance() {
+    let goes_to = |more: f64| {
+        let snapshot = alike(apart(), 1, more).build();
+        let problem = problem(&snapshot);
+        problem.place_shared(&problem.shared[0], |user| snapshot.threads[user].node.0).1
+    };
+    assert_eq!(goes_to(1.0), None);
+    assert_eq!(goes_to(20.0), Some(3));
+}
+
+#[test]
+fn threads_change_places_for_a_rate_only_if_it_is_known_well_enough() {
+    let seen = |samples: f64| {
+        let builder =
+            SnapshotBuilder::new(two_nodes(1)).thread(1, 0, Some(&[1e6, 0.0])).thread(2, 1, Some(&[1.2e6, 0.0]));
+        let group = builder.group_used_by(&[ALL, 0], &[(1, 1e6), (2, 1.2e6)]).with_group(|group| {
+            group.samples = samples;
+            group.unmovable = Some(Unmovable::Bound);
+        });
+        let snapshot = group.build();
+        moves(&snapshot, &planned(&snapshot)).0
+    };
+    assert_eq!(seen(100.0), []);
+    assert_eq!(seen(3000.0), [(1, 1), (2, 0)]);
+}
+
+#[test]
+fn a_thread_that_may_not_stay_goes_whatever_it_gains() {
+    let builder = SnapshotBuilder::new(two_nodes(2)).thread(1, 0, Some(&[1.1e6, 1e6]));
+    let builder = builder.with_thread(|thread| thread.allowed[NodeIndex(0)] = false);
+    let snapshot = builder.group_used_by(&[ALL, 0], &[(1, 1.1e6)]).group_used_by(&[0, ALL], &[(1, 1e6)]).build();
+    assert_eq!(moves(&snapshot, &planned(&snapshot)).0, [(1, 1)]);
+}
+
+/// A thread on node 0 whose memory is on node 1.
 fn far(builder: SnapshotBuilder) -> SnapshotBuilder {
     builder.thread_with_memory_on(1, 0, 1).group_used_by(&[0, ALL, 0, 0], &[(1, 1e6)])
 }
 
 #[test]
 fn what_may_be_chance_keeps_no_other_program_from_moving() {
-    let snapshot = alike(far(SnapshotBuilder::new(ring_of_four(2))), 2, 1.0).build();
+    let snapshot = alike(far(apart()), 2, 2.0).build();
     let (threads, groups) = moves(&snapshot, &planned(&snapshot));
     assert_eq!(threads.len() + groups.len(), 1, "one goes to the other: {threads:?} {groups:?}");
     assert!(threads.iter().all(|thread| thread.0 == 1) && groups.iter().all(|group| group.0 == 0));
@@ -48,7 +90,6 @@ fn what_may_be_chance_keeps_no_other_program_from_moving() {
 
 #[test]
 fn a_program_makes_room_for_another_one_though_it_gains_nothing() {
-    // With a CPU a node, and twice as much memory as a thread would bring along.
     let of_other = |thread: &mut Thread| thread.process = ProcessId(2);
     let builder = SnapshotBuilder::new(two_nodes(1))
         .thread_with_memory_on(1, 0, 1)
