@@ -26,11 +26,10 @@ mod residents;
 mod runs;
 mod search;
 mod stays;
+mod still;
 mod together;
 
-use std::collections::BTreeSet;
-
-use crate::model::{NodeIndex, Plan, ProcessId, Snapshot, Thread};
+use crate::model::{NodeIndex, Plan, Snapshot, Thread};
 use crate::page_moves::{self, PageMoves};
 use crate::registry::{Inputs, Kind, MissingSignal, Parameter, Parameters, Policy, Signal};
 use crate::relocation::busy;
@@ -43,6 +42,7 @@ use owners::Owners;
 use plan::{Planned, Planner};
 use problem::Prices;
 use search::Effort;
+use still::Still;
 
 /// Joint policy `tandem`.
 ///
@@ -132,23 +132,27 @@ fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
 /// Gain for which there is no room, in shares of the plan's, that is put up with.
 const MOST_DENIED: f64 = 0.1;
 
-/// How often a plan is made, each time without the programs that the last one would move by chance.
+/// How often a plan is made, each time without what the last one would move by chance.
 const MOST_ATTEMPTS: usize = 4;
 
 /// The plan for moves that must pay within `horizons`.
 fn decide_within(snapshot: &Snapshot, parameters: &Parameters, horizons: &Horizons, effort: Effort) -> Planned {
     let seen = Seen::of(snapshot, parameters);
-    let mut still = BTreeSet::new();
+    let mut still = Still::default();
     let mut stays = Vec::new();
     let mut planned = seen.planned_with_room(horizons, &still, effort);
     for _ in 1..MOST_ATTEMPTS {
-        let Planned { doubtful, stays: all_stay, .. } = &mut planned;
+        let doubtful = &planned.doubtful;
         if doubtful.is_empty() {
             break;
         }
-        let of_doubtful = |stay: &Stay| snapshot.thread(stay.thread).is_some_and(|of| doubtful.contains(&of.process));
-        stays.extend(all_stay.iter().copied().filter(of_doubtful));
-        still.append(doubtful);
+        still.doubt(doubtful);
+        // Of threads that may not go the next plan has nothing to say.
+        let stays_now = |stay: &Stay| {
+            let of = snapshot.thread(stay.thread).map(|thread| thread.process);
+            of.is_some_and(|of| doubtful.contains(&of) && still.threads(of))
+        };
+        stays.extend(planned.stays.iter().copied().filter(stays_now));
         planned = seen.planned_with_room(horizons, &still, effort);
     }
     if !planned.doubtful.is_empty() {
@@ -189,13 +193,13 @@ impl<'a> Seen<'a> {
         }
     }
 
-    fn facts<'s>(&'s self, room: &'s [f64], horizons: &'s Horizons, still: &'s BTreeSet<ProcessId>) -> Facts<'s> {
+    fn facts<'s>(&'s self, room: &'s [f64], horizons: &'s Horizons, still: &'s Still) -> Facts<'s> {
         let Self { snapshot, ref owners, ref memory_of, .. } = *self;
         let prices = Prices::of(snapshot, self.parameters);
         Facts { snapshot, owners, prices, horizons, room, memory_of, still }
     }
 
-    fn planned_with_room(&self, horizons: &Horizons, still: &BTreeSet<ProcessId>, effort: Effort) -> Planned {
+    fn planned_with_room(&self, horizons: &Horizons, still: &Still, effort: Effort) -> Planned {
         let planned = self.planned(&self.room, horizons, still, effort);
         let gain_ns_per_s: f64 = planned.plan.moves.iter().filter_map(|planned| planned.gain_ns_per_s).sum();
         if planned.denied_ns_per_s <= MOST_DENIED * gain_ns_per_s {
@@ -205,7 +209,7 @@ impl<'a> Seen<'a> {
         self.planned(&vec![0.0; self.snapshot.topology.len()], horizons, still, effort)
     }
 
-    fn planned(&self, room: &[f64], horizons: &Horizons, still: &BTreeSet<ProcessId>, effort: Effort) -> Planned {
+    fn planned(&self, room: &[f64], horizons: &Horizons, still: &Still, effort: Effort) -> Planned {
         let facts = self.facts(room, horizons, still);
         let problem = facts.problem();
         let found = search::solve(&problem, effort);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From a snapshot to the [`Problem`].
 
-use std::collections::BTreeSet;
-
 use smallvec::smallvec;
 
 use super::history::Horizons;
@@ -10,11 +8,12 @@ use super::latencies::{Latencies, Row};
 use super::owners::{Common, Owners, Part};
 use super::partners::Variances;
 use super::problem::{Follower, Pool, Prices, Problem, Shared, Unknown};
+use super::still::Still;
 use super::together;
 use crate::capacity;
 use crate::in_step;
 use crate::knee::{Knee, Load};
-use crate::model::{FULL_CAPACITY, NodeIndex, ProcessId, Snapshot, Thread};
+use crate::model::{FULL_CAPACITY, NodeIndex, Snapshot, Thread};
 use crate::relocation::{may_go, may_run};
 use crate::signals::sound;
 
@@ -47,8 +46,8 @@ pub struct Facts<'a> {
     pub room: &'a [f64],
     /// Memory to which pages of a thread on a node go.
     pub memory_of: &'a [Option<usize>],
-    /// Programs of which nothing moves: what would be gained may be chance.
-    pub still: &'a BTreeSet<ProcessId>,
+    /// What stays where it is.
+    pub still: &'a Still,
 }
 
 impl Facts<'_> {
@@ -93,7 +92,7 @@ impl Facts<'_> {
 
     fn unknown(&self, thread: &Thread, demand: f64) -> Unknown {
         let snapshot = self.snapshot;
-        let goes = thread.cpu_time_ns as f64 >= self.prices.busy_ns && !self.still.contains(&thread.process);
+        let goes = thread.cpu_time_ns as f64 >= self.prices.busy_ns && !self.still.threads(thread.process);
         let may = |node: &usize| {
             let node = NodeIndex(*node);
             goes && may_go(snapshot, thread, node) && (node != thread.node || may_run(snapshot, thread, node))
@@ -192,7 +191,7 @@ impl Problem {
         let mut away: Row = smallvec![part.resident; self.nodes];
         part.pages.iter().for_each(|&(memory, pages)| away[memory] = part.resident - pages);
         let to = |(memory, away): (usize, f64)| {
-            let may_go = facts.snapshot.may_use(process, NodeIndex(memory)) && !facts.still.contains(&process);
+            let may_go = facts.snapshot.may_use(process, NodeIndex(memory)) && !facts.still.memory(process);
             if away > facts.room[memory] || !may_go {
                 return f64::INFINITY;
             }
@@ -307,7 +306,7 @@ impl Problem {
             let away = pages - common.pages[to];
             let is_meant = self.memory_of.contains(&Some(to)) && away <= facts.room[to];
             let is_meant = is_meant && facts.snapshot.may_use(common.process, NodeIndex(to));
-            let is_meant = is_meant && !facts.still.contains(&common.process);
+            let is_meant = is_meant && !facts.still.memory(common.process);
             let huge_share = common.huge / pages.max(1.0);
             if is_meant { facts.prices.pages(away, huge_share, horizon_s) + hurdle } else { f64::INFINITY }
         };

@@ -326,7 +326,7 @@ impl<'a> Planner<'a> {
         let owners = &self.facts.owners.of;
         let is_meant = |at: usize| {
             let weighed = ledger.weighed(at);
-            owners[at].is_some() && weighed.movable && !self.facts.still.contains(&weighed.process)
+            owners[at].is_some() && weighed.movable && !self.facts.still.memory(weighed.process)
         };
         let order = ledger.heaviest_first(is_meant);
         let mut loads = Loads::of(self.problem);

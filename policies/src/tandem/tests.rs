@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
@@ -47,7 +47,7 @@ pub fn moves(snapshot: &Snapshot, plan: &Plan) -> (Destinations<u32>, Destinatio
 fn problem(snapshot: &Snapshot) -> Problem {
     let defaults = POLICY.defaults();
     let seen = Seen::of(snapshot, &defaults);
-    seen.facts(&seen.room, &Horizons::all(10.0), &BTreeSet::new()).problem()
+    seen.facts(&seen.room, &Horizons::all(10.0), &Still::default()).problem()
 }
 
 /// So much effort, from the first thread on.

@@ -2,6 +2,7 @@
 //! What seems to be gained because some accesses were seen and others were not.
 
 use super::*;
+use crate::model::PageGroup;
 
 /// Two nodes, with half of the memory each.
 const HOMES: [usize; 2] = [2, 3];
@@ -51,20 +52,25 @@ fn memory_of_few_goes_to_none_of_them_by_chance() {
     assert_eq!(goes_to(20.0), Some(3));
 }
 
+/// Two threads that use the memory of the first one's node, the other one a fifth more, as so many samples have it; with a CPU a node.
+fn rivals(samples: f64) -> Snapshot {
+    let builder = SnapshotBuilder::new(two_nodes(1)).thread(1, 0, Some(&[1e6, 0.0])).thread(2, 1, Some(&[1.2e6, 0.0]));
+    let builder = builder.group_used_by(&[ALL, 0], &[(1, 1e6), (2, 1.2e6)]);
+    let bound = |group: &mut PageGroup| (group.samples, group.unmovable) = (samples, Some(Unmovable::Bound));
+    builder.with_group(bound).build()
+}
+
 #[test]
 fn threads_change_places_for_a_rate_only_if_it_is_known_well_enough() {
-    let seen = |samples: f64| {
-        let builder =
-            SnapshotBuilder::new(two_nodes(1)).thread(1, 0, Some(&[1e6, 0.0])).thread(2, 1, Some(&[1.2e6, 0.0]));
-        let group = builder.group_used_by(&[ALL, 0], &[(1, 1e6), (2, 1.2e6)]).with_group(|group| {
-            group.samples = samples;
-            group.unmovable = Some(Unmovable::Bound);
-        });
-        let snapshot = group.build();
-        moves(&snapshot, &planned(&snapshot)).0
-    };
+    let seen = |samples: f64| moves(&rivals(samples), &planned(&rivals(samples))).0;
     assert_eq!(seen(100.0), []);
     assert_eq!(seen(3000.0), [(1, 1), (2, 0)]);
+}
+
+#[test]
+fn a_thread_that_stays_since_its_gain_may_be_chance_has_its_reason_once() {
+    let stays = super::stays::stays(&rivals(100.0));
+    assert_eq!(stays.iter().map(|stay| stay.thread.tid).collect::<Vec<_>>(), [2], "{stays:?}");
 }
 
 #[test]

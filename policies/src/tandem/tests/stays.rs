@@ -5,7 +5,7 @@ use super::*;
 use crate::stay::Stay;
 
 /// What a decision leaves, and why.
-fn stays(snapshot: &Snapshot) -> Vec<Stay> {
+pub fn stays(snapshot: &Snapshot) -> Vec<Stay> {
     let mut memory = Memory::default();
     decided_with(&POLICY, snapshot, &mut memory).unwrap();
     (POLICY.stays)(&memory).to_vec()
