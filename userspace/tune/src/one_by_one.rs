@@ -12,6 +12,8 @@
 //! Regions whose own best configurations place pages differently (`placed`) are in *conflict*: there is a base for each of these
 //! configurations then, and the regions are measured under all of them.
 
+pub(crate) mod effort;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -22,29 +24,20 @@ use tandem_ab::statistics::{Better, Verdict, median};
 use crate::apart::{self, RegionResult};
 use crate::plan::{ENOUGH, MEASURED, Plan, RegionSeats, Turns, WARM_UP};
 use crate::race::RaceOf;
-use crate::regions::{Region, SHORTEST};
+use crate::regions::Region;
 use crate::search::{self, Found, Reading, Settings};
 use crate::session::{Outcome, Session};
 use crate::space::{Configuration, Space};
+use effort::{RUN, are_of_one_kind, is_long, of_whole_runs, runs_in_place};
 
 /// Regions with their own pages that get a base, those with the most time first, and the whole program's best one.
 const BASES: usize = 3;
 
-/// So many of the best predicted plans are run.
-pub(crate) const RUN: usize = 5;
-
 /// Seats under which a region took more than so many times its best in the search for the whole program are left out.
 const HOPELESS: f64 = 2.0;
 
-/// Entries of which the slower ones take so many times the faster ones (the quarters of both ends left aside) are not of
-/// one kind: taking turns says nothing of them.
-const OF_ONE_KIND: f64 = 2.0;
-
 /// How a region is measured by runs of the whole program.
 const WHOLE: &str = "whole runs";
-
-/// Runs for each choice when a region is measured by whole runs, at most.
-const WHOLE_RUNS: usize = 4;
 
 /// A plan and what was predicted of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -435,40 +428,11 @@ impl Tuning<'_> {
     }
 }
 
-/// Whether a region that takes so many seconds in so many entries can be told apart in place.
-pub(crate) fn is_long(seconds: f64, entries: u64) -> bool {
-    seconds >= entries as f64 * SHORTEST.as_secs_f64()
-}
-
 /// How well predictions held, in one sentence.
 fn accuracy(predictions: &[Prediction]) -> Option<String> {
     let off = |one: &Prediction| Some((one.predicted_s / one.real_s? - 1.0).abs());
     let worst = predictions.iter().filter_map(off).max_by(f64::total_cmp)?;
     Some(format!("predicted times of plans were within {:.1} % of their real ones", worst * 100.0))
-}
-
-/// The settings of a search among the choices of one region.
-pub(crate) fn of_whole_runs(settings: Settings) -> Settings {
-    Settings { repeats: settings.repeats.min(WHOLE_RUNS), ..settings }
-}
-
-/// Runs that taking turns needs, unless one run for each choice says as much.
-pub(crate) fn runs_in_place(choices: usize, entries: u64) -> Option<usize> {
-    let turn = WARM_UP + MEASURED;
-    let needed = choices * ENOUGH.div_ceil(MEASURED) * turn;
-    let entries = usize::try_from(entries).unwrap_or(usize::MAX);
-    if entries < turn {
-        return None;
-    }
-    Some(needed.div_ceil(entries)).filter(|&runs| runs <= choices)
-}
-
-/// Whether entries of a region take similar times.
-fn are_of_one_kind(samples: &[f64]) -> bool {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let quarter = sorted.len() / 4;
-    sorted[sorted.len() - 1 - quarter] <= OF_ONE_KIND * sorted[quarter]
 }
 
 /// The plans with the least predicted time under a base, exactly, the best first; the base itself is one of them. Those that

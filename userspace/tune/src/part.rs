@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::apart;
-use crate::one_by_one;
+use crate::one_by_one::effort;
 use crate::plan::{Plan, RegionSeats};
 use crate::regions::Region;
 use crate::search::{FEWEST, Reading, expected_runs};
@@ -86,17 +86,17 @@ impl<'a> Session<'a> {
         let matter: Vec<&Region> = regions
             .iter()
             .filter(|region| {
-                apart::is_large(region.seconds, seconds) && one_by_one::is_long(region.seconds, region.entries)
+                apart::is_large(region.seconds, seconds) && effort::is_long(region.seconds, region.entries)
             })
             .collect();
         if matter.len() < 2 {
             return 0;
         }
         let choices = RegionSeats::all(&space.threads, self.topology).len();
-        let whole = || expected_runs(choices, &one_by_one::of_whole_runs(self.settings), self.machines);
+        let whole = || expected_runs(choices, &effort::of_whole_runs(self.settings), self.machines);
         let entries = |region: &Region| (part * region.entries as f64) as u64;
-        let turns = |region: &&Region| one_by_one::runs_in_place(choices, entries(region)).unwrap_or_else(whole);
-        let of_plans = (one_by_one::RUN + 1) * FEWEST.min(self.settings.repeats);
+        let turns = |region: &&Region| effort::runs_in_place(choices, entries(region)).unwrap_or_else(whole);
+        let of_plans = (effort::RUN + 1) * FEWEST.min(self.settings.repeats);
         matter.iter().map(turns).sum::<usize>() + of_plans.div_ceil(self.machines.max(1))
     }
 
