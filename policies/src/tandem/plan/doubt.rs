@@ -131,8 +131,7 @@ impl Planner<'_> {
         variances.into_iter().map(|(process, squares)| (process, per_sample(process) * squares)).collect()
     }
 
-    /// Accesses to a group that goes to a node, each times the square of what it comes nearer or goes farther. Threads that are not
-    /// named stay where they are.
+    /// Accesses of the named users of a group that goes to a node, each times the square of what it comes nearer or goes farther.
     fn squares_of_group(&self, weighed: &Weighed, to: NodeIndex, threads: &Positions) -> f64 {
         let problem = self.problem;
         let square = |from: usize, then: usize| {
@@ -141,15 +140,9 @@ impl Planner<'_> {
                 weighed.pages().map(now).sum::<f64>() / weighed.resident as f64 - problem.latency_ns(then, to.0);
             nearer_ns * nearer_ns
         };
-        let mut unnamed = vec![0.0; problem.nodes];
-        weighed.accesses.iter().for_each(|&(node, per_s)| unnamed[node.0] = sound(per_s));
-        let mut squares = 0.0;
-        for &(id, per_s) in &weighed.group.users {
-            let Some((at, node)) = threads.seat(id) else { continue };
-            unnamed[node.0] -= sound(per_s);
-            squares += sound(per_s) * square(node.0, self.place[at]);
-        }
-        let of_unnamed = |(node, per_s): (usize, f64)| if per_s > 0.0 { per_s * square(node, node) } else { 0.0 };
-        squares + unnamed.into_iter().enumerate().map(of_unnamed).sum::<f64>()
+        let of = |&(id, per_s): &(ThreadId, f64)| {
+            threads.seat(id).map_or(0.0, |(at, node)| sound(per_s) * square(node.0, self.place[at]))
+        };
+        weighed.group.users.iter().map(of).sum()
     }
 }

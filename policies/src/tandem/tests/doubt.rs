@@ -37,7 +37,7 @@ fn apart() -> SnapshotBuilder {
 #[test]
 fn threads_that_use_all_memory_alike_take_it_nowhere_however_they_were_seen() {
     let seen = |more: f64| planned(&alike(apart(), 1, more).build());
-    assert_eq!(seen(2.0), Plan::default());
+    assert_eq!(seen(5.0), Plan::default(), "as much as two standard errors");
     assert!(!seen(20.0).is_empty(), "so often it is no chance");
 }
 
@@ -77,7 +77,9 @@ fn a_thread_that_stays_since_its_gain_may_be_chance_has_its_reason_once() {
 fn a_thread_that_may_not_stay_goes_whatever_it_gains() {
     let builder = SnapshotBuilder::new(two_nodes(2)).thread(1, 0, Some(&[1.1e6, 1e6]));
     let builder = builder.with_thread(|thread| thread.allowed[NodeIndex(0)] = false);
-    let snapshot = builder.group_used_by(&[ALL, 0], &[(1, 1.1e6)]).group_used_by(&[0, ALL], &[(1, 1e6)]).build();
+    let bound = |group: &mut PageGroup| group.unmovable = Some(Unmovable::Bound);
+    let builder = builder.group_used_by(&[ALL, 0], &[(1, 1.1e6)]).with_group(bound);
+    let snapshot = builder.group_used_by(&[0, ALL], &[(1, 1e6)]).with_group(bound).build();
     assert_eq!(moves(&snapshot, &planned(&snapshot)).0, [(1, 1)]);
 }
 
@@ -88,7 +90,7 @@ fn far(builder: SnapshotBuilder) -> SnapshotBuilder {
 
 #[test]
 fn what_may_be_chance_keeps_no_other_program_from_moving() {
-    let snapshot = alike(far(apart()), 2, 2.0).build();
+    let snapshot = alike(far(apart()), 2, 5.0).build();
     let (threads, groups) = moves(&snapshot, &planned(&snapshot));
     assert_eq!(threads.len() + groups.len(), 1, "one goes to the other: {threads:?} {groups:?}");
     assert!(threads.iter().all(|thread| thread.0 == 1) && groups.iter().all(|group| group.0 == 0));
