@@ -56,7 +56,7 @@ impl fmt::Display for Stay {
             write!(f, ", where {} is the least that pays for the move", in_s(self.price_ns_per_s))?;
         }
         if self.gain_ns_per_s() > 0.0 {
-            f.write_str(", and no plan that is worth a trial has taken it there yet")?;
+            f.write_str(", and no plan that takes it there was worth a trial yet, or sure to be more than chance")?;
         }
         Ok(())
     }
@@ -92,7 +92,7 @@ mod tests {
         let all = "there would be stall and page moves 0.120 s less, want of CPUs 0.980 s more, waits at busy memories 0.003 s more per \
                    second, where 0.002 s is the least that pays for the move";
         assert_eq!(stay(120.0, 980.0, 3.0, 2.0), all);
-        let yet = ", and no plan that is worth a trial has taken it there yet";
+        let yet = ", and no plan that takes it there was worth a trial yet, or sure to be more than chance";
         let gain =
             format!("there would be stall and page moves 0.030 s more, want of CPUs 0.980 s less per second{yet}");
         assert_eq!(stay(-30.0, -980.0, 0.0, 9.0), gain);

@@ -132,31 +132,26 @@ fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
 /// Gain for which there is no room, in shares of the plan's, that is put up with.
 const MOST_DENIED: f64 = 0.1;
 
-/// How often a plan is made, each time without what the last one would move by chance.
-const MOST_ATTEMPTS: usize = 4;
+/// How often a plan is made, each time without what the last one may have moved by chance.
+const MOST_ATTEMPTS: usize = 5;
+/// The steps of the search for each plan after the first are so many times fewer.
+const FEWER_STEPS: u64 = 4;
 
 /// The plan for moves that must pay within `horizons`.
 fn decide_within(snapshot: &Snapshot, parameters: &Parameters, horizons: &Horizons, effort: Effort) -> Planned {
     let seen = Seen::of(snapshot, parameters);
-    let mut still = Still::default();
-    let mut stays = Vec::new();
+    let (mut still, mut stays) = (Still::default(), Vec::new());
     let mut planned = seen.planned_with_room(horizons, &still, effort);
-    for _ in 1..MOST_ATTEMPTS {
-        let doubtful = &planned.doubtful;
-        if doubtful.is_empty() {
-            break;
-        }
-        still.doubt(doubtful);
+    for attempt in 1..MOST_ATTEMPTS {
+        let Some(threads_stay) = still.after(&planned.plan, &planned.doubtful, snapshot) else { break };
         // Of threads that may not go the next plan has nothing to say.
-        let stays_now = |stay: &Stay| {
-            let of = snapshot.thread(stay.thread).map(|thread| thread.process);
-            of.is_some_and(|of| doubtful.contains(&of) && still.threads(of))
-        };
+        let stays_now =
+            |stay: &Stay| snapshot.thread(stay.thread).is_some_and(|thread| threads_stay.contains(&thread.process));
         stays.extend(planned.stays.iter().copied().filter(stays_now));
-        planned = seen.planned_with_room(horizons, &still, effort);
-    }
-    if !planned.doubtful.is_empty() {
-        planned.plan = Plan::default();
+        if attempt + 1 == MOST_ATTEMPTS {
+            still.hold_all();
+        }
+        planned = seen.planned_with_room(horizons, &still, Effort { steps: effort.steps / FEWER_STEPS, ..effort });
     }
     planned.stays.append(&mut stays);
     planned
@@ -202,7 +197,7 @@ impl<'a> Seen<'a> {
     fn planned_with_room(&self, horizons: &Horizons, still: &Still, effort: Effort) -> Planned {
         let planned = self.planned(&self.room, horizons, still, effort);
         let gain_ns_per_s: f64 = planned.plan.moves.iter().filter_map(|planned| planned.gain_ns_per_s).sum();
-        if planned.denied_ns_per_s <= MOST_DENIED * gain_ns_per_s {
+        if planned.denied_ns_per_s <= 0.0 || planned.denied_ns_per_s <= MOST_DENIED * gain_ns_per_s {
             return planned;
         }
         // Not enough room for the pages that should have followed: threads are placed as if there were none.

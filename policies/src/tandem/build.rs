@@ -92,7 +92,9 @@ impl Facts<'_> {
 
     fn unknown(&self, thread: &Thread, demand: f64) -> Unknown {
         let snapshot = self.snapshot;
-        let goes = thread.cpu_time_ns as f64 >= self.prices.busy_ns && !self.still.threads(thread.process);
+        let may_stay = may_run(snapshot, thread, thread.node);
+        let goes =
+            thread.cpu_time_ns as f64 >= self.prices.busy_ns && !(may_stay && self.still.threads(thread.process));
         let may = |node: &usize| {
             let node = NodeIndex(*node);
             goes && may_go(snapshot, thread, node) && (node != thread.node || may_run(snapshot, thread, node))

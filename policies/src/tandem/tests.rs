@@ -413,6 +413,19 @@ fn the_plan_after_a_plan_is_empty() {
     assert!(decided_with(&POLICY, &after, &mut memory).unwrap().is_empty());
 }
 
+mod cold;
+mod crossed;
+mod crowds;
+mod doubt;
+mod horizons;
+mod many;
+mod owners;
+mod payback;
+mod search;
+mod spread;
+mod stays;
+mod together;
+
 #[test]
 fn it_is_in_the_registry_as_a_joint_policy() {
     assert!(std::ptr::eq(registry::find(Kind::Joint, "tandem").unwrap(), &POLICY));

@@ -4,145 +4,199 @@
 //! Threads that take memory along are sure to find it there, and pages that follow threads are sure to have them near: no move is in
 //! doubt by itself. But what a program gains is what some of its threads come nearer less what others go farther, and of threads that
 //! use all memory alike some always seem to use one half of it more. So what all moves of a program bring is held against
-//! the accesses that they bring nearer or farther, each seen by chance:
+//! the accesses that they bring nearer or farther, since those of either kind were seen by chance:
 //!
 //! ```text
-//! gain > errors x sqrt(accesses per sample x sum of accesses x (latency now - latency then)^2)
+//! gain > errors x sqrt(sum of v^2 - (sum of v)^2 / samples)
+//! v    = accesses per sample x scale x (latency now - latency then)      of each sample of those accesses
 //! ```
 //!
-//! Programs whose threads change places with each other are judged as one. Threads that may not stay where they are go anyway,
-//! and pages that go only to wait less go for what no sample of accesses tells.
+//! in ns per second as the objective has it (`problem`), with what lines, CPUs and waits gain. Threads that may not stay where they are do not count, and neither do
+//! pages that go only to wait less: no sample of accesses tells of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Planner, Why};
-use crate::model::{Action, NodeIndex, Plan, ProcessId, ThreadId};
+use crate::model::{Action, Plan, ProcessId, ThreadId};
 use crate::page_moves::Granted;
 use crate::relocation::may_run;
 use crate::signals::sound;
-use crate::users::{Ledger, Positions, Users, Weighed};
+use crate::tandem::search::State;
+use crate::users::{Ledger, Users};
 
-/// Programs that are judged as one.
-#[derive(Clone, Debug, Default)]
-struct Judged {
-    programs: BTreeSet<ProcessId>,
-    /// What their moves bring, in ns per second, and its variance.
-    gain: f64,
-    variance: f64,
-    /// Whether a thread of them may not stay where it is.
-    must: bool,
+/// Less variance than this share of the squares is rounding.
+const ROUNDING: f64 = 1e-9;
+
+/// What the moves of a program bring, in ns per second.
+#[derive(Clone, Copy, Debug, Default)]
+struct Brought {
+    /// By accesses, the sum of squares of what samples of them stand for, and how many of them there are.
+    by_accesses: f64,
+    squares: f64,
+    samples: f64,
+    /// By all else.
+    besides: f64,
 }
 
-impl Judged {
-    fn absorb(&mut self, mut other: Self) {
-        self.programs.append(&mut other.programs);
-        self.gain += other.gain;
-        self.variance += other.variance;
-        self.must |= other.must;
+impl Brought {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            by_accesses: self.by_accesses + other.by_accesses,
+            squares: self.squares + other.squares,
+            samples: self.samples + other.samples,
+            besides: self.besides + other.besides,
+        }
+    }
+
+    /// Of accesses of which a sample stands for `per_sample`, each nearer by so much of what is waited for.
+    fn by_accesses(per_s: f64, per_sample: f64, nearer_ns: f64) -> Self {
+        if per_sample <= 0.0 || nearer_ns == 0.0 {
+            return Self::default();
+        }
+        let (samples, each) = (per_s / per_sample, per_sample * nearer_ns);
+        Self { by_accesses: samples * each, squares: samples * each * each, samples, besides: 0.0 }
+    }
+
+    fn may_be_chance(&self, errors: f64) -> bool {
+        let alike = self.by_accesses * self.by_accesses / self.samples.max(f64::MIN_POSITIVE);
+        let variance = (self.squares - alike).max(0.0);
+        variance > ROUNDING * self.squares && self.by_accesses + self.besides <= errors * libm::sqrt(variance)
     }
 }
 
 impl Planner<'_> {
-    /// Programs of which `plan` moves something, and gains by it no more than chance may have made up.
+    /// Programs of which `plan` moves something, and gains by it no more than chance may have made up. Where threads of two programs
+    /// change places they are judged as one; in doubt together, those that are in doubt alone are in the way of the others.
     pub(super) fn doubtful(&self, plan: &Plan, ledger: &Ledger, granted: &[Granted<Why>]) -> BTreeSet<ProcessId> {
         if plan.is_empty() {
             return BTreeSet::new();
         }
         let errors = self.facts.prices.errors;
-        let is_chance = |one: &Judged| one.variance > 0.0 && one.gain <= errors * libm::sqrt(one.variance);
-        let judged = self.judged(plan, self.variances(ledger, granted));
-        judged.into_iter().filter(|one| !one.must && is_chance(one)).flat_map(|one| one.programs).collect()
-    }
-
-    /// What a plan brings, by programs that are judged as one.
-    fn judged(&self, plan: &Plan, variances: BTreeMap<ProcessId, f64>) -> Vec<Judged> {
-        let snapshot = self.facts.snapshot;
-        let process_of = |id: ThreadId| snapshot.thread(id).map(|thread| thread.process);
-        let mut of: BTreeMap<ProcessId, Judged> = BTreeMap::new();
-        for (process, variance) in variances {
-            of.entry(process).or_default().variance = variance;
-        }
-        let mut pairs = BTreeSet::new();
-        for planned in &plan.moves {
-            let process = match planned.action {
-                Action::MoveThread { thread, .. } => process_of(thread),
-                Action::MovePages { group, .. } => Some(group.process),
-                Action::Interchange { first, second, .. } => {
-                    pairs.extend(process_of(first).zip(process_of(second)));
-                    process_of(first)
-                }
-            };
-            let Some(process) = process else { continue };
-            of.entry(process).or_default().gain += planned.gain_ns_per_s.unwrap_or(0.0);
-        }
-        for (thread, &to) in snapshot.threads.iter().zip(self.place) {
-            if thread.node.0 != to && !may_run(snapshot, thread, thread.node) {
-                of.entry(thread.process).or_default().must = true;
+        let brought = self.brought(ledger, granted);
+        let mut doubtful = BTreeSet::new();
+        for programs in self.judged_as_one(plan, brought.keys().copied()) {
+            let of = |program: &ProcessId| brought.get(program).copied().unwrap_or_default();
+            let together = programs.iter().map(of).fold(Brought::default(), Brought::plus);
+            if together.may_be_chance(errors) {
+                let alone = programs.iter().copied().filter(|program| of(program).may_be_chance(errors));
+                let alone: BTreeSet<ProcessId> = alone.collect();
+                doubtful.extend(if alone.is_empty() { programs } else { alone });
             }
         }
-        of.iter_mut().for_each(|(&process, one)| one.programs.extend([process]));
-        let mut judged: Vec<Judged> = of.into_values().collect();
-        for (one, other) in pairs {
-            let Some(at) = judged.iter().position(|known| known.programs.contains(&other)) else { continue };
-            if !judged[at].programs.contains(&one) {
-                let absorbed = judged.swap_remove(at);
-                if let Some(kept) = judged.iter_mut().find(|known| known.programs.contains(&one)) {
-                    kept.absorb(absorbed);
-                } else {
-                    judged.push(absorbed);
-                }
-            }
-        }
-        judged
+        doubtful
     }
 
-    /// By program, the variance of what its accesses gain, in ns^2 per second^2.
-    fn variances(&self, ledger: &Ledger, granted: &[Granted<Why>]) -> BTreeMap<ProcessId, f64> {
-        let snapshot = self.facts.snapshot;
-        let threads = Users::positions(snapshot);
-        let mut variances: BTreeMap<ProcessId, f64> = BTreeMap::new();
-        // Of threads that move, accesses to memory that stays.
+    /// Programs, those together whose threads change places.
+    fn judged_as_one(&self, plan: &Plan, programs: impl Iterator<Item = ProcessId>) -> Vec<BTreeSet<ProcessId>> {
+        let process_of = |id: ThreadId| self.facts.snapshot.thread(id).map(|thread| thread.process);
+        let mut sets: Vec<BTreeSet<ProcessId>> = programs.map(|program| BTreeSet::from([program])).collect();
+        let pairs: BTreeSet<_> = plan
+            .moves
+            .iter()
+            .filter_map(|planned| match planned.action {
+                Action::Interchange { first, second, .. } => process_of(first).zip(process_of(second)),
+                Action::MoveThread { .. } | Action::MovePages { .. } => None,
+            })
+            .collect();
+        for (one, other) in pairs.into_iter().filter(|(one, other)| one != other) {
+            let (mut joined, apart): (Vec<_>, Vec<_>) =
+                sets.into_iter().partition(|set| set.contains(&one) || set.contains(&other));
+            sets = apart;
+            joined.push(BTreeSet::from([one, other]));
+            sets.push(joined.into_iter().flatten().collect());
+        }
+        sets
+    }
+
+    /// Whether a thread goes, though it could stay.
+    fn chooses_to_go(&self, at: usize) -> bool {
+        let thread = &self.facts.snapshot.threads[at];
+        thread.node.0 != self.place[at] && may_run(self.facts.snapshot, thread, thread.node)
+    }
+
+    /// What the plan brings to each program.
+    fn brought(&self, ledger: &Ledger, granted: &[Granted<Why>]) -> BTreeMap<ProcessId, Brought> {
+        let (snapshot, problem) = (self.facts.snapshot, self.problem);
+        let mut brought = BTreeMap::new();
+        let rests = self.add_groups(ledger, granted, &mut brought);
+        let movers: Vec<usize> = (0..problem.threads.len()).filter(|&at| self.chooses_to_go(at)).collect();
+        let each = self.common_gain() / movers.len().max(1) as f64;
+        for &at in &movers {
+            let process = snapshot.threads[at].process;
+            let (from, to) =
+                (problem.latencies.from(snapshot.threads[at].node.0), problem.latencies.from(self.place[at]));
+            let (scale, per_sample) = (problem.threads[at].scale, self.facts.owners.per_sample(process));
+            let of_rest = rests.get(&at).into_iter().flatten().enumerate();
+            let its = of_rest
+                .map(|(memory, &per_s)| Brought::by_accesses(per_s, per_sample, scale * (from[memory] - to[memory])))
+                .fold(Brought { besides: each + self.gain_of_lines(at), ..Brought::default() }, Brought::plus);
+            add(&mut brought, process, its);
+        }
+        brought
+    }
+
+    /// Adds what groups that go bring to their users; returns what threads that go access besides, by memory.
+    fn add_groups(
+        &self,
+        ledger: &Ledger,
+        granted: &[Granted<Why>],
+        brought: &mut BTreeMap<ProcessId, Brought>,
+    ) -> BTreeMap<usize, Vec<f64>> {
+        let (snapshot, problem) = (self.facts.snapshot, self.problem);
         let mut rests: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-        for (at, thread) in snapshot.threads.iter().enumerate().filter(|&(at, thread)| thread.node.0 != self.place[at])
-        {
-            let row = thread.accesses_per_s.as_ref().map(|row| row.values().map(|&per_s| sound(per_s)).collect());
-            rests.extend(row.map(|row| (at, row)));
+        for at in (0..snapshot.threads.len()).filter(|&at| self.chooses_to_go(at)) {
+            let row = snapshot.threads[at].accesses_per_s.as_ref();
+            rests.extend(row.map(|row| (at, row.values().map(|&per_s| sound(per_s)).collect())));
         }
+        let threads = Users::positions(snapshot);
         for one in granted {
             let weighed = ledger.weighed(one.at);
+            let per_sample = self.facts.owners.per_sample(weighed.process);
             for &(id, per_s) in &weighed.group.users {
-                let Some(rest) = threads.seat(id).and_then(|(at, _)| rests.get_mut(&at)) else { continue };
-                for (node, pages) in weighed.pages() {
-                    rest[node.0] = (rest[node.0] - sound(per_s) * pages as f64 / weighed.resident as f64).max(0.0);
+                let Some((at, node)) = threads.seat(id) else { continue };
+                let (per_s, to) = (sound(per_s), self.place[at]);
+                let mut now_ns = 0.0;
+                for (memory, pages) in weighed.pages() {
+                    let share = pages as f64 / weighed.resident as f64;
+                    now_ns += share * problem.latency_ns(node.0, memory.0);
+                    if let Some(rest) = rests.get_mut(&at) {
+                        rest[memory.0] = (rest[memory.0] - share * per_s).max(0.0);
+                    }
+                }
+                if !one.why.is_relief && (node.0 == to || self.chooses_to_go(at)) {
+                    let nearer_ns = problem.threads[at].scale * (now_ns - problem.latency_ns(to, one.to.0));
+                    add(brought, weighed.process, Brought::by_accesses(per_s, per_sample, nearer_ns));
                 }
             }
-            if !one.why.is_relief {
-                *variances.entry(weighed.process).or_default() += self.squares_of_group(&weighed, one.to, &threads);
-            }
         }
-        for (at, rest) in rests {
-            let (thread, to) = (&snapshot.threads[at], self.place[at]);
-            let nearer_ns =
-                |memory| self.problem.latency_ns(thread.node.0, memory) - self.problem.latency_ns(to, memory);
-            let squares = rest.iter().enumerate().map(|(memory, per_s)| per_s * nearer_ns(memory) * nearer_ns(memory));
-            *variances.entry(thread.process).or_default() += squares.sum::<f64>();
-        }
-        let per_sample = |process| self.facts.owners.per_sample(process);
-        variances.into_iter().map(|(process, squares)| (process, per_sample(process) * squares)).collect()
+        rests
     }
 
-    /// Accesses of the named users of a group that goes to a node, each times the square of what it comes nearer or goes farther.
-    fn squares_of_group(&self, weighed: &Weighed, to: NodeIndex, threads: &Positions) -> f64 {
+    /// What a thread that goes saves of lines, half of what it and its partner do.
+    fn gain_of_lines(&self, at: usize) -> f64 {
         let problem = self.problem;
-        let square = |from: usize, then: usize| {
-            let now = |(node, pages): (NodeIndex, u64)| pages as f64 * problem.latency_ns(from, node.0);
-            let nearer_ns =
-                weighed.pages().map(now).sum::<f64>() / weighed.resident as f64 - problem.latency_ns(then, to.0);
-            nearer_ns * nearer_ns
+        let (from, to) = (problem.threads[at].present, self.place[at]);
+        let of = |&(other, per_s): &(usize, f64)| {
+            let saved =
+                problem.between_ns(from, problem.threads[other].present) - problem.between_ns(to, self.place[other]);
+            per_s * saved * if self.chooses_to_go(other) { 0.5 } else { 1.0 }
         };
-        let of = |&(id, per_s): &(ThreadId, f64)| {
-            threads.seat(id).map_or(0.0, |(at, node)| sound(per_s) * square(node.0, self.place[at]))
-        };
-        weighed.group.users.iter().map(of).sum()
+        problem.threads[at].partners.iter().map(of).sum()
     }
+
+    /// What all threads that go save together, of want of CPUs and of waits at memories.
+    fn common_gain(&self) -> f64 {
+        let problem = self.problem;
+        let short = |wanted: &[f64]| (0..problem.nodes).map(|node| problem.crowd(node, wanted[node])).sum::<f64>();
+        let waits = problem
+            .placing_knee
+            .as_ref()
+            .map_or(0.0, |knee| State::new(problem).waits(knee) - State::at(problem, self.place.to_vec()).waits(knee));
+        short(&self.wanted_now) - short(&self.wanted) + waits
+    }
+}
+
+fn add(brought: &mut BTreeMap<ProcessId, Brought>, program: ProcessId, more: Brought) {
+    let all = brought.entry(program).or_default();
+    *all = all.plus(more);
 }

@@ -84,15 +84,3 @@ fn the_horizon_is_as_long_as_the_phases_of_the_program() {
     assert_eq!(horizon_s(106, 0..0), 2.0, "none turned since");
     assert_eq!(horizon_s(107, 0..0), 4.0, "it lasts");
 }
-
-mod cold;
-mod crossed;
-mod crowds;
-mod doubt;
-mod many;
-mod owners;
-mod payback;
-mod search;
-mod spread;
-mod stays;
-mod together;
