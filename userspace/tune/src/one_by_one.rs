@@ -25,7 +25,7 @@ use crate::apart::{self, RegionResult};
 use crate::plan::{ENOUGH, MEASURED, Plan, RegionSeats, Turns, WARM_UP};
 use crate::race::RaceOf;
 use crate::regions::Region;
-use crate::search::{self, Found, Reading, Settings};
+use crate::search::{self, Found, Reading};
 use crate::session::{Outcome, Session};
 use crate::space::{Configuration, Space};
 use effort::{RUN, are_of_one_kind, is_long, of_whole_runs, runs_in_place};
