@@ -456,9 +456,14 @@ fn movers(problem: &Problem, place: &[usize]) -> usize {
     problem.threads.iter().zip(place).filter(|(thread, at)| thread.present != **at).count()
 }
 
-/// What a placement saves of waits that are assumed, with all memory that goes along. Of those that were measured page moves tell.
+/// What a placement saves of waits that are assumed. Of those that were measured page moves tell.
 fn assumed_gain(problem: &Problem, place: &[usize]) -> f64 {
-    let Some(knee) = problem.placing_knee.as_ref().filter(|_| problem.knee.is_none()) else { return 0.0 };
+    if problem.knee.is_none() { waits_saved(problem, place) } else { 0.0 }
+}
+
+/// What a placement saves of waits, with all memory that goes along.
+fn waits_saved(problem: &Problem, place: &[usize]) -> f64 {
+    let Some(knee) = &problem.placing_knee else { return 0.0 };
     State::new(problem).waits(knee) - State::at(problem, place.to_vec()).waits(knee)
 }
 

@@ -7,7 +7,7 @@ use crate::model::{Action, Plan, ProcessId, Snapshot, ThreadId};
 
 /// What stays of a program. What threads gain that go alone, and what pages gain that go to threads which stay, is known as well as
 /// their accesses are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Memory,
     Threads,
@@ -20,8 +20,8 @@ pub struct Still(BTreeMap<ProcessId, What>);
 
 impl Still {
     /// Takes in a plan that was made with this, and programs of which it may move something by chance: their memory stays; if they are
-    /// in doubt again, or none of their threads is worth a move, their threads instead; then both. Returns those whose threads stay from now on,
-    /// or `None` if the plan needs no other.
+    /// in doubt again, or none of their threads is worth a move, their threads instead; then both. Returns those whose threads
+    /// stay from now on, or `None` if the plan needs no other.
     pub fn after(
         &mut self,
         plan: &Plan,

@@ -16,12 +16,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Planner, Why};
+use super::{Planner, Why, waits_saved};
 use crate::model::{Action, Plan, ProcessId, ThreadId};
 use crate::page_moves::Granted;
 use crate::relocation::may_run;
 use crate::signals::sound;
-use crate::tandem::search::State;
 use crate::users::{Ledger, Users};
 
 /// Less variance than this share of the squares is rounding.
@@ -188,11 +187,7 @@ impl Planner<'_> {
     fn common_gain(&self) -> f64 {
         let problem = self.problem;
         let short = |wanted: &[f64]| (0..problem.nodes).map(|node| problem.crowd(node, wanted[node])).sum::<f64>();
-        let waits = problem
-            .placing_knee
-            .as_ref()
-            .map_or(0.0, |knee| State::new(problem).waits(knee) - State::at(problem, self.place.to_vec()).waits(knee));
-        short(&self.wanted_now) - short(&self.wanted) + waits
+        short(&self.wanted_now) - short(&self.wanted) + waits_saved(problem, self.place)
     }
 }
 
