@@ -104,11 +104,18 @@ def log_path(request):
     return directory / f"{time.strftime('%Y%m%d-%H%M%S')}-{request.machine.name}-{os.getpid()}.log"
 
 
+def whole(stream):
+    """`stream` as a file whose writes take all they are given: that of an unbuffered Python takes a part when a
+    signal stops it midway."""
+    return open(stream.fileno(), "wb", closefd=False)
+
+
 class Streams:
     """Takes the guest's three lines while it runs: kernel log, terminal, result port."""
 
     def __init__(self, request, begun, last_boot):
         self.request = request
+        self.printed, self.said = whole(sys.stdout), whole(sys.stderr)
         self.kernel, self.result = KernelLog(), bytearray()
         self.started_after_s = None
         self.begun, self._last_boot = begun, last_boot
@@ -136,15 +143,15 @@ class Streams:
 
     def serial(self, data):
         if self.request.verbose:
-            sys.stderr.buffer.write(data)
-            sys.stderr.buffer.flush()
+            self.said.write(data)
+            self.said.flush()
         *lines, self._partial = (self._partial + data).split(b"\n")
         for line in lines:
             self.kernel.line(line.decode(errors="replace"))
 
     def terminal(self, data):
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        self.printed.write(data)
+        self.printed.flush()
 
     def port(self, data):
         if self.started_after_s is None:

@@ -1,6 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which guests are booted once more."""
+"""Which guests are booted once more, and what they print."""
 
+import array
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import termios
 import time
 import types
 import unittest
@@ -15,6 +22,33 @@ def streams(timeout_s=300, waited_s=0.0, last_boot=False):
     guest = run.Streams(types.SimpleNamespace(timeout_s=timeout_s, verbose=False, timed=False), time.monotonic() - waited_s, last_boot)
     guest._booted -= waited_s
     return guest
+
+
+class Output(unittest.TestCase):
+    def test_a_signal_amid_a_write_loses_nothing_of_an_unbuffered_python(self):
+        printed = b"".join(b"%d\n" % i for i in range(30000))
+        child = subprocess.Popen(
+            [sys.executable, "-c", "import sys, test_run; test_run.streams().terminal(sys.stdin.buffer.read())"],
+            cwd=os.path.dirname(__file__), env=dict(os.environ, PYTHONUNBUFFERED="1"),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )
+        self.addCleanup(child.stdout.close)
+        self.addCleanup(child.kill)
+        child.stdin.write(printed)
+        child.stdin.close()
+        pipe = child.stdout.fileno()
+        full, end = fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ), time.monotonic() + 60
+        self.assertLess(full, len(printed), "the write is not stopped midway")
+        held = array.array("i", [0])
+        while held[0] < full:
+            self.assertLess(time.monotonic(), end, "the pipe does not fill")
+            fcntl.ioctl(pipe, termios.FIONREAD, held)
+            time.sleep(0.01)
+        child.send_signal(signal.SIGSTOP)
+        os.waitpid(child.pid, os.WUNTRACED)
+        child.send_signal(signal.SIGCONT)
+        self.assertEqual(child.stdout.read(), printed)
+        self.assertEqual(child.wait(), 0)
 
 
 class BootLimit(unittest.TestCase):
