@@ -11,7 +11,8 @@
 //! v    = accesses per sample x scale x (latency now - latency then)      of each sample of those accesses
 //! ```
 //!
-//! in ns per second as the objective has it (`problem`), with what lines, CPUs and waits gain. Threads that may not stay where they are do not count, and neither do
+//! in ns per second as the objective has it (`problem`), with what lines, CPUs and waits gain; of several programs gains and squares of
+//! errors add up. Threads that may not stay where they are do not count, and neither do
 //! pages that go only to wait less: no sample of accesses tells of them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,16 +57,37 @@ impl Brought {
         Self { by_accesses: samples * each, squares: samples * each * each, samples, besides: 0.0 }
     }
 
-    fn may_be_chance(&self, errors: f64) -> bool {
+    fn gain(&self) -> Gain {
         let alike = self.by_accesses * self.by_accesses / self.samples.max(f64::MIN_POSITIVE);
-        let variance = (self.squares - alike).max(0.0);
-        variance > ROUNDING * self.squares && self.by_accesses + self.besides <= errors * libm::sqrt(variance)
+        let variance = self.squares - alike;
+        Gain {
+            ns: self.by_accesses + self.besides,
+            variance: if variance > ROUNDING * self.squares { variance } else { 0.0 },
+        }
+    }
+}
+
+/// What programs gain, in ns per second, and its variance.
+#[derive(Clone, Copy, Debug, Default)]
+struct Gain {
+    ns: f64,
+    variance: f64,
+}
+
+impl Gain {
+    /// Of two programs, of which one is sampled whatever the other one does.
+    fn and(self, other: Self) -> Self {
+        Self { ns: self.ns + other.ns, variance: self.variance + other.variance }
+    }
+
+    fn may_be_chance(&self, errors: f64) -> bool {
+        self.variance > 0.0 && self.ns <= errors * libm::sqrt(self.variance)
     }
 }
 
 impl Planner<'_> {
     /// Programs of which `plan` moves something, and gains by it no more than chance may have made up. Where threads of two programs
-    /// change places they are judged as one; in doubt together, those that are in doubt alone are in the way of the others.
+    /// change places they are judged as one.
     pub(super) fn doubtful(&self, plan: &Plan, ledger: &Ledger, granted: &[Granted<Why>]) -> BTreeSet<ProcessId> {
         if plan.is_empty() {
             return BTreeSet::new();
@@ -74,13 +96,9 @@ impl Planner<'_> {
         let brought = self.brought(ledger, granted);
         let mut doubtful = BTreeSet::new();
         for programs in self.judged_as_one(plan, brought.keys().copied()) {
-            let of = |program: &ProcessId| brought.get(program).copied().unwrap_or_default();
-            let together = programs.iter().map(of).fold(Brought::default(), Brought::plus);
-            if together.may_be_chance(errors) {
-                let alone = programs.iter().copied().filter(|program| of(program).may_be_chance(errors));
-                let alone: BTreeSet<ProcessId> = alone.collect();
-                doubtful.extend(if alone.is_empty() { programs } else { alone });
-            }
+            let gains = programs.iter().map(|&program| (program, brought.get(&program).map(Brought::gain)));
+            let gains: Vec<_> = gains.map(|(program, gain)| (program, gain.unwrap_or_default())).collect();
+            doubtful.extend(in_doubt(&gains, errors));
         }
         doubtful
     }
@@ -191,7 +209,52 @@ impl Planner<'_> {
     }
 }
 
+/// Of programs that are judged as one, those that are in doubt: in doubt together, those that are in doubt alone are in the way of the
+/// others. None may be: what one gains is sure by itself, and not beside what another one is sure to lose by making room.
+fn in_doubt(gains: &[(ProcessId, Gain)], errors: f64) -> Vec<ProcessId> {
+    let together = gains.iter().map(|&(_, gain)| gain).fold(Gain::default(), Gain::and);
+    if !together.may_be_chance(errors) {
+        return vec![];
+    }
+    let alone: Vec<ProcessId> =
+        gains.iter().filter(|(_, gain)| gain.may_be_chance(errors)).map(|&(program, _)| program).collect();
+    if alone.is_empty() { gains.iter().map(|&(program, _)| program).collect() } else { alone }
+}
+
 fn add(brought: &mut BTreeMap<ProcessId, Brought>, program: ProcessId, more: Brought) {
     let all = brought.entry(program).or_default();
     *all = all.plus(more);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of two programs, 1 and 2, by what each gains and its standard error; three of these are chance.
+    fn doubtful(gains: [(f64, f64); 2]) -> Vec<u32> {
+        let of =
+            |(at, &(ns, error)): (usize, &(f64, f64))| (ProcessId(1 + at as u32), Gain { ns, variance: error * error });
+        in_doubt(&gains.iter().enumerate().map(of).collect::<Vec<_>>(), 3.0).iter().map(|program| program.0).collect()
+    }
+
+    #[test]
+    fn a_program_that_is_in_doubt_alone_makes_room_where_both_gain_enough() {
+        assert!(doubtful([(10.0, 1.0), (-1.0, 1.0)]).is_empty());
+    }
+
+    #[test]
+    fn of_programs_that_are_in_doubt_together_those_in_doubt_alone_are_in_the_way() {
+        assert_eq!(doubtful([(10.0, 1.0), (-1.0, 4.0)]), [2]);
+        assert_eq!(doubtful([(2.0, 1.0), (-1.0, 1.0)]), [1, 2]);
+    }
+
+    #[test]
+    fn a_gain_that_is_sure_is_in_doubt_beside_what_making_room_for_it_costs() {
+        assert_eq!(doubtful([(4.0, 1.0), (-2.0, 0.0)]), [1, 2]);
+    }
+
+    #[test]
+    fn what_is_sure_of_each_program_is_sure_of_both() {
+        assert!(doubtful([(3.1, 1.0), (310.0, 100.0)]).is_empty());
+    }
 }

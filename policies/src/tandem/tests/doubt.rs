@@ -64,23 +64,26 @@ fn memory_of_few_goes_to_none_of_them_by_chance() {
 }
 
 /// Two threads that use the memory of the first one's node, the other one a fifth more, as so many samples have it; with a CPU a node.
-fn rivals(samples: f64) -> Snapshot {
+fn rivals(samples: f64) -> SnapshotBuilder {
     let builder = SnapshotBuilder::new(two_nodes(1)).thread(1, 0, Some(&[1e6, 0.0])).thread(2, 1, Some(&[1.2e6, 0.0]));
     let builder = builder.group_used_by(&[ALL, 0], &[(1, 1e6), (2, 1.2e6)]);
     let bound = |group: &mut PageGroup| (group.samples, group.unmovable) = (samples, Some(Unmovable::Bound));
-    builder.with_group(bound).build()
+    builder.with_group(bound)
 }
 
 #[test]
 fn threads_change_places_for_a_rate_only_if_it_is_known_well_enough() {
-    let seen = |samples: f64| moves(&rivals(samples), &planned(&rivals(samples))).0;
+    let seen = |samples: f64| {
+        let snapshot = rivals(samples).build();
+        moves(&snapshot, &planned(&snapshot)).0
+    };
     assert_eq!(seen(100.0), []);
     assert_eq!(seen(3000.0), [(1, 1), (2, 0)]);
 }
 
 #[test]
 fn a_thread_that_stays_since_its_gain_may_be_chance_has_its_reason_once() {
-    let stays = super::stays::stays(&rivals(100.0));
+    let stays = super::stays::stays(&rivals(100.0).build());
     assert_eq!(stays.iter().map(|stay| stay.thread.tid).collect::<Vec<_>>(), [2], "{stays:?}");
 }
 
@@ -92,6 +95,17 @@ fn a_thread_that_may_not_stay_goes_whatever_it_gains() {
     let builder = builder.group_used_by(&[ALL, 0], &[(1, 1.1e6)]).with_group(bound);
     let snapshot = builder.group_used_by(&[0, ALL], &[(1, 1e6)]).with_group(bound).build();
     assert_eq!(moves(&snapshot, &planned(&snapshot)).0, [(1, 1)]);
+}
+
+#[test]
+fn a_thread_that_may_not_stay_goes_though_others_of_its_program_stay_since_their_gain_may_be_chance() {
+    let builder = rivals(100.0).thread(3, 1, Some(&[1.0, 1.0])).with_thread(|thread| {
+        thread.allowed[NodeIndex(1)] = false;
+        thread.cpu_time_ns = 100_000_000;
+    });
+    let snapshot = builder.build();
+    assert_eq!(doubtful(&snapshot), [1]);
+    assert_eq!(moves(&snapshot, &planned(&snapshot)).0, [(3, 0)]);
 }
 
 /// A thread on node 0 whose memory is on node 1.
@@ -124,6 +138,15 @@ fn a_program_makes_room_for_another_one_though_it_gains_nothing() {
     });
     let snapshot = builder.build();
     assert_eq!(moves(&snapshot, &planned(&snapshot)).0, [(1, 1), (2, 0)]);
+}
+
+/// A thread that is sure to gain where one of four of another program is, which gains a little.
+#[test]
+fn what_two_programs_are_sure_to_gain_is_sure_though_their_samples_stand_for_different_rates() {
+    let bound = |group: &mut PageGroup| group.unmovable = Some(Unmovable::Bound);
+    let sure = apart().thread(1, 0, Some(&[0.0, 0.0, 1e8, 0.0])).group_used_by(&[0, 0, ALL, 0], &[(1, 1e8)]);
+    let snapshot = alike(sure.with_group(bound), 2, 0.5).build();
+    assert_eq!(moves(&snapshot, &planned(&snapshot)), (vec![(1, 2), (203, 0)], vec![]));
 }
 
 /// Eight threads on a node of four CPUs that hardly wait one access after the other, and use memory of both nodes alike.
