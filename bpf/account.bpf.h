@@ -43,6 +43,8 @@ struct running_task {
 	/* When this task was switched to: 0 as long as nothing ran. */
 	u64 began_ns;
 	u32 weight;
+	/* Whether it is away from home: see visit.bpf.h. */
+	u32 visits;
 	s32 tid;
 } OWN_CACHE_LINE;
 static struct running_task running_tasks[TANDEM_MAX_CPUS];

@@ -50,6 +50,8 @@ enum tandem_stat {
 	TANDEM_STAT_QUEUED_ON_CPU,
 	/* Running tasks that a waking one with less virtual time displaced. */
 	TANDEM_STAT_PREEMPTED,
+	/* Running tasks away from home that a waking one displaced which is at home there. */
+	TANDEM_STAT_VISIT_ENDED,
 	/* Per-CPU kernel threads, put straight on their CPU. */
 	TANDEM_STAT_KTHREAD,
 	/* Tasks whose home has no CPU that they may use. */

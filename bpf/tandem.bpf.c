@@ -17,6 +17,7 @@
 #include "online.bpf.h"
 #include "memory.bpf.h"
 #include "place.bpf.h"
+#include "visit.bpf.h"
 #include "start.bpf.h"
 #include "queue.bpf.h"
 #include "steal.bpf.h"
@@ -33,6 +34,7 @@ s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 {
 	struct task_struct *waker = sync_waker(wake_flags);
 	struct task_ctx *tctx = task_ctx_of(p);
+	u64 enq_flags = 0;
 	u32 home, queue;
 	s32 cpu;
 
@@ -53,11 +55,16 @@ s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 	cpu = pick_idle_home(p, home, queue, prev_cpu);
 	if (cpu < 0 && waker)
 		cpu = waker_cpu(p, home, waker);
+	if (cpu < 0) {
+		cpu = take_from_visitor(p, tctx, home);
+		if (cpu >= 0)
+			enq_flags = SCX_ENQ_PREEMPT;
+	}
 	if (cpu < 0)
 		cpu = pick_idle_remote(p, tctx, home);
 	if (cpu < 0)
 		return prev_cpu;
-	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
 	return cpu;
 }
 
@@ -242,6 +249,7 @@ void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)
 		return;
 	run_at_once(p, tctx);
 	start_running(p, tctx);
+	begin_visit(tctx, scx_bpf_task_cpu(p));
 }
 
 void BPF_STRUCT_OPS(tandem_tick, struct task_struct *p)
@@ -259,6 +267,7 @@ void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
 {
 	struct task_ctx *tctx = task_ctx_of(p);
 
+	end_visit(scx_bpf_task_cpu(p));
 	if (tctx)
 		stop_running(p, tctx);
 	/*

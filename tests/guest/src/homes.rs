@@ -3,10 +3,11 @@
 
 use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use libtest_mimic::Trial;
 use tandem_bpf::Scheduler;
-use tandem_guest_tests::{Bound, Scx, TRACE, Worker, event, read, set_affinity, trace, wait_until};
+use tandem_guest_tests::{Bound, Scx, TRACE, Worker, assignment, event, read, set_affinity, trace, wait_until};
 use tandem_policies::model::NodeIndex;
 
 use crate::trial;
@@ -19,6 +20,7 @@ pub fn tests() -> Vec<Trial> {
             "a_new_thread_that_was_bound_belongs_there_when_it_is_released",
             a_new_thread_that_was_bound_belongs_there,
         ),
+        trial("who_wakes_up_at_home_takes_the_cpu_of_a_visitor", who_wakes_up_at_home_takes_the_cpu_of_a_visitor),
         trial("partners_come_to_one_node", partners_come_to_one_node),
         trial("an_idle_cpu_handles_the_wake_up_itself", an_idle_cpu_handles_the_wake_up_itself),
     ]
@@ -129,6 +131,44 @@ fn a_new_thread_that_was_bound_belongs_there() {
         println!("{found:?}");
         assert_eq!(found.map(|task| task.home), Some(node.0 as u32));
     }
+}
+
+/// On one node a thread more than it has CPUs, so that one of them runs on the other node, where one sleeps now and then.
+fn who_wakes_up_at_home_takes_the_cpu_of_a_visitor() {
+    const VISITS: u64 = 10;
+    let scx = Scx::start_observing();
+    let (mut scheduler, machine) = (scx.handle(), Machine::of(&scx));
+    let [(full, full_cpus), (visited, visited_cpus)] = &machine.nodes;
+    let both = [full_cpus.clone(), visited_cpus.clone()].concat();
+    let mut belongs_to = |worker: &Worker, node: NodeIndex| {
+        set_affinity(worker.tid, &both);
+        let assigned = assignment(&worker.record(&scheduler), node, Duration::from_secs(50));
+        scheduler.assign(&[assigned]).expect("it is assigned");
+    };
+    // SAFETY: gettid cannot fail.
+    let me = unsafe { libc::gettid() } as u32;
+    set_affinity(me, full_cpus);
+    let (wake, woken) = mpsc::channel();
+    let sleeper = Worker::doing(move || {
+        let _ = woken.recv();
+    });
+    // Gone before the thread is waited for, whatever happens.
+    let waker = wake;
+    belongs_to(&sleeper, *visited);
+    let workers: Vec<Worker> = (0..both.len()).map(|_| Worker::start()).collect();
+    for (at, worker) in workers.iter().enumerate() {
+        belongs_to(worker, if at + 1 < visited_cpus.len() { *visited } else { *full });
+    }
+    let before_ns = sleeper.record(&scheduler).run_ns;
+    wait_until("visits end", || {
+        waker.send(()).expect("it listens");
+        event(&scheduler, "visit_ended") >= VISITS
+    });
+    set_affinity(me, &machine.all);
+    let after_ns = sleeper.record(&scheduler).run_ns;
+    let [at_home_ns, away_ns] = [visited, full].map(|node| after_ns[node.0] - before_ns[node.0]);
+    println!("{at_home_ns} ns at home, {away_ns} away");
+    assert!(at_home_ns > away_ns, "it runs at home");
 }
 
 /// Waits for a byte and passes it on. Without the other end nothing is left to do until the worker is dropped.

@@ -167,6 +167,7 @@ const EVENT_NAMES: [&str; intf::tandem_stat_TANDEM_NR_STATS as usize] = [
     "queued",
     "queued_on_cpu",
     "preempted",
+    "visit_ended",
     "kthread",
     "home_forbidden",
     "taken_nearby",
