@@ -403,6 +403,15 @@ static inline bool rules_preempts(u64 vtime, u64 running_vtime, u64 ran_ns)
 }
 
 /*
+ * Whether a task away from home, of @weight, that ran for @ran_ns makes room for one of @waking_weight
+ * which is at home there. Not at once: sent home it may be taken away again.
+ */
+static inline bool rules_visitor_yields(u32 waking_weight, u32 weight, u64 ran_ns)
+{
+	return weight <= waking_weight && ran_ns >= RULES_UNDISPLACED_NS;
+}
+
+/*
  * What becomes of the lease that @item asks for, of a task whose assignment has
  * @generation, as far as the node does not matter. Withdrawing needs no lease.
  */

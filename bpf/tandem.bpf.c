@@ -34,7 +34,6 @@ s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 {
 	struct task_struct *waker = sync_waker(wake_flags);
 	struct task_ctx *tctx = task_ctx_of(p);
-	u64 enq_flags = 0;
 	u32 home, queue;
 	s32 cpu;
 
@@ -56,15 +55,15 @@ s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 	if (cpu < 0 && waker)
 		cpu = waker_cpu(p, home, waker);
 	if (cpu < 0) {
-		cpu = take_from_visitor(p, tctx, home);
+		/* Taken from it where it runs: see tandem_enqueue. */
+		cpu = find_visitor(p, tctx, home, queue, prev_cpu);
 		if (cpu >= 0)
-			enq_flags = SCX_ENQ_PREEMPT;
+			return cpu;
+		cpu = pick_idle_remote(p, tctx, home);
 	}
 	if (cpu < 0)
-		cpu = pick_idle_remote(p, tctx, home);
-	if (cpu < 0)
 		return prev_cpu;
-	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
 	return cpu;
 }
 
@@ -126,11 +125,16 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	if (is_woken_while_leaving(enq_flags)) {
-		cpu = pick_idle_home(p, home, queue, cpu);
-		if (cpu >= 0) {
-			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | cpu, slice_ns, enq_flags);
+		s32 idle = pick_idle_home(p, home, queue, cpu);
+
+		if (idle >= 0) {
+			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | idle, slice_ns, enq_flags);
 			return;
 		}
+	}
+	if ((enq_flags & SCX_ENQ_WAKEUP) && takes_from_visitor(p, tctx, home, cpu)) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags | SCX_ENQ_PREEMPT);
+		return;
 	}
 	queue_shared(p, tctx, queue, enq_flags);
 }
@@ -158,6 +162,8 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 		if (!at_home)
 			home_queue = queue_at_home(prev, tctx, home);
 		claim(tctx, home_queue);
+		/* If it stays it may be at home now, or away. */
+		note_visit(tctx, cpu);
 		yields = tctx->yields;
 		tctx->yields = false;
 	}
@@ -249,7 +255,7 @@ void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)
 		return;
 	run_at_once(p, tctx);
 	start_running(p, tctx);
-	begin_visit(tctx, scx_bpf_task_cpu(p));
+	note_visit(tctx, scx_bpf_task_cpu(p));
 }
 
 void BPF_STRUCT_OPS(tandem_tick, struct task_struct *p)

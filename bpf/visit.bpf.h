@@ -20,50 +20,76 @@ static struct {
 	s32 nr;
 } OWN_CACHE_LINE visitors_on[TANDEM_MAX_NODES];
 
-/* Ends the visit on @cpu, if there is one; true for whoever ended it. */
-static bool end_visit(s32 cpu)
+/* Notes whether what runs on @cpu, of which nothing is known without @tctx, claims a CPU of another node. */
+static void note_visit(const struct task_ctx *tctx, s32 cpu)
 {
+	u32 node = node_of_cpu(cpu), queue = tctx ? claimed_queue(tctx->claimed) : TANDEM_NO_QUEUE;
+	u32 visits = is_node(node) && is_queue(queue) && node_of_queue(queue) != node;
 	struct running_task *running = &running_tasks[cpu_at(cpu)];
 
-	if (!running->visits || !__sync_lock_test_and_set(&running->visits, 0))
-		return false;
-	__sync_fetch_and_sub(&visitors_on[node_at(node_of_cpu(cpu))].nr, 1);
-	return true;
+	if (running->visits == visits)
+		return;
+	running->visits = visits;
+	__sync_fetch_and_add(&visitors_on[node_at(node)].nr, visits ? 1 : -1);
 }
 
-/* Notes whether what begins to run on @cpu claims a CPU of another node. */
-static void begin_visit(const struct task_ctx *tctx, s32 cpu)
+static void end_visit(s32 cpu)
 {
-	u32 node = node_of_cpu(cpu), queue = claimed_queue(tctx->claimed);
-
-	if (!is_node(node) || !is_queue(queue) || node_of_queue(queue) == node)
-		return;
-	if (!__sync_lock_test_and_set(&running_tasks[cpu_at(cpu)].visits, 1))
-		__sync_fetch_and_add(&visitors_on[node_at(node)].nr, 1);
+	note_visit(NULL, cpu);
 }
 
 /*
- * The CPU of a visitor of @home that makes room for @p, which woke up there and found none idle;
- * negative without one. It may stop just now: then @p displaces what comes after it.
+ * Whether @p may take the CPU of the visitor on @cpu, if there is one. Read without a lock by whoever
+ * looks for one; under that of @cpu's queue nothing changes meanwhile.
  */
-static s32 take_from_visitor(const struct task_struct *p, const struct task_ctx *tctx, u32 home)
+static bool visitor_yields(const struct task_struct *p, const struct task_ctx *tctx, u32 home,
+			   s32 cpu)
 {
-	s32 cpu;
+	const struct running_task *running = &running_tasks[cpu_at(cpu)];
+	u64 began, now;
+
+	if (node_of_cpu(cpu) != home || !running->visits ||
+	    !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		return false;
+	began = running->began_ns;
+	now = bpf_ktime_get_ns();
+	return rules_visitor_yields(weight_of(p, tctx), running->weight,
+				    now > began ? now - began : 0);
+}
+
+/*
+ * The CPU of a visitor of @home for @p, which woke up there and found none idle: @prev_cpu, or one
+ * below the cache of @queue, or any; negative without one.
+ */
+static s32 find_visitor(const struct task_struct *p, const struct task_ctx *tctx, u32 home,
+			u32 queue, s32 prev_cpu)
+{
+	s32 cpu, other = -EBUSY;
 
 	if (visitors_on[node_at(home)].nr <= 0 || room_on(home) <= 0)
 		return -EBUSY;
+	if (visitor_yields(p, tctx, home, prev_cpu))
+		return prev_cpu;
 	bpf_for (cpu, 0, nr_cpus) {
-		const struct running_task *running = &running_tasks[cpu_at(cpu)];
-
-		if (!running->visits || node_of_cpu(cpu) != home ||
-		    running->weight > tctx->weight || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		if (!visitor_yields(p, tctx, home, cpu))
 			continue;
-		if (end_visit(cpu)) {
-			count(TANDEM_STAT_VISIT_ENDED);
+		if (queue_of_cpu(cpu) == queue)
 			return cpu;
-		}
+		other = cpu;
 	}
-	return -EBUSY;
+	return other;
+}
+
+/* Whether @p, which is enqueued on @cpu and claims a CPU of @home, takes that of a visitor. */
+static bool takes_from_visitor(const struct task_struct *p, const struct task_ctx *tctx, u32 home,
+			       s32 cpu)
+{
+	if (!running_tasks[cpu_at(cpu)].visits || is_overfull(home) ||
+	    !visitor_yields(p, tctx, home, cpu))
+		return false;
+	end_visit(cpu);
+	count(TANDEM_STAT_VISIT_ENDED);
+	return true;
 }
 
 #endif /* __TANDEM_VISIT_BPF_H */

@@ -149,6 +149,11 @@ bool linked_preempts(u64 vtime, u64 running_vtime, u64 ran_ns)
 	return rules_preempts(vtime, running_vtime, ran_ns);
 }
 
+bool linked_visitor_yields(u32 waking_weight, u32 weight, u64 ran_ns)
+{
+	return rules_visitor_yields(waking_weight, weight, ran_ns);
+}
+
 u32 linked_lease_outcome(u32 node, u64 item_generation, u64 expires_ns, u64 generation, u64 now_ns,
 			 u64 max_lease_ns)
 {

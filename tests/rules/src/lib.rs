@@ -38,6 +38,7 @@ unsafe extern "C" {
     safe fn linked_starts_at_home(claims: i32, cpus: u32) -> bool;
     safe fn linked_is_better_start(room: i32, free_memory: u32, other_room: i32, other_free_memory: u32) -> bool;
     safe fn linked_preempts(vtime: u64, running_vtime: u64, ran_ns: u64) -> bool;
+    safe fn linked_visitor_yields(waking_weight: u32, weight: u32, ran_ns: u64) -> bool;
     safe fn linked_lease_outcome(
         node: u32,
         item_generation: u64,
@@ -213,11 +214,19 @@ fn a_waking_task_displaces_one_that_is_ahead_by_half_a_millisecond() {
     assert!(linked_preempts(u64::MAX, AHEAD_NS + 1, SLICE_NS), "across the wrap");
 }
 
+const UNDISPLACED_NS: u64 = 500_000;
+
 #[test]
 fn a_task_that_was_just_switched_to_is_not_displaced() {
-    const UNDISPLACED_NS: u64 = 500_000;
     assert!(!linked_preempts(0, SLICE_NS, UNDISPLACED_NS - 1), "however far it is ahead");
     assert!(linked_preempts(0, SLICE_NS, UNDISPLACED_NS));
+}
+
+#[test]
+fn a_visitor_yields_to_no_less_weight_once_it_ran_for_half_a_millisecond() {
+    assert!(linked_visitor_yields(100, 100, UNDISPLACED_NS));
+    assert!(!linked_visitor_yields(100, 100, UNDISPLACED_NS - 1));
+    assert!(!linked_visitor_yields(99, 100, SLICE_NS));
 }
 
 #[test]

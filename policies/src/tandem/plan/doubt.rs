@@ -11,8 +11,8 @@
 //! v    = accesses per sample x scale x (latency now - latency then)      of each sample of those accesses
 //! ```
 //!
-//! in ns per second as the objective has it (`problem`), with what lines, CPUs and waits gain; of several programs gains and squares of
-//! errors add up. Threads that may not stay where they are do not count, and neither do
+//! in ns per second as the objective has it (`problem`), with what lines, CPUs and waits gain; of several programs gains and squares
+//! add up, for how many accesses of one were seen says nothing of another one. Threads that may not stay where they are do not count, and neither do
 //! pages that go only to wait less: no sample of accesses tells of them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,26 +63,28 @@ impl Brought {
         Gain {
             ns: self.by_accesses + self.besides,
             variance: if variance > ROUNDING * self.squares { variance } else { 0.0 },
+            variance_of_counts: self.squares,
         }
     }
 }
 
-/// What programs gain, in ns per second, and its variance.
+/// What a program gains, in ns per second, and its variance: by itself, and beside what others gain or lose, as how many of its
+/// accesses were seen is chance, too.
 #[derive(Clone, Copy, Debug, Default)]
 struct Gain {
     ns: f64,
     variance: f64,
+    variance_of_counts: f64,
 }
 
 impl Gain {
-    /// Of two programs, of which one is sampled whatever the other one does.
-    fn and(self, other: Self) -> Self {
-        Self { ns: self.ns + other.ns, variance: self.variance + other.variance }
-    }
-
     fn may_be_chance(&self, errors: f64) -> bool {
-        self.variance > 0.0 && self.ns <= errors * libm::sqrt(self.variance)
+        may_be_chance(self.ns, self.variance, errors)
     }
+}
+
+fn may_be_chance(ns: f64, variance: f64, errors: f64) -> bool {
+    variance > 0.0 && ns <= errors * libm::sqrt(variance)
 }
 
 impl Planner<'_> {
@@ -210,14 +212,18 @@ impl Planner<'_> {
 }
 
 /// Of programs that are judged as one, those that are in doubt: in doubt together, those that are in doubt alone are in the way of the
-/// others. None may be: what one gains is sure by itself, and not beside what another one is sure to lose by making room.
+/// others. None may be: what one gains may be sure by itself, but not beside what another one loses by making room.
 fn in_doubt(gains: &[(ProcessId, Gain)], errors: f64) -> Vec<ProcessId> {
-    let together = gains.iter().map(|&(_, gain)| gain).fold(Gain::default(), Gain::and);
-    if !together.may_be_chance(errors) {
-        return vec![];
-    }
     let alone: Vec<ProcessId> =
         gains.iter().filter(|(_, gain)| gain.may_be_chance(errors)).map(|&(program, _)| program).collect();
+    let sure = alone.is_empty() && gains.iter().all(|(_, gain)| gain.ns >= 0.0);
+    if gains.len() == 1 || sure {
+        return alone;
+    }
+    let sum = |of: fn(&Gain) -> f64| gains.iter().map(|(_, gain)| of(gain)).sum::<f64>();
+    if !may_be_chance(sum(|gain| gain.ns), sum(|gain| gain.variance_of_counts), errors) {
+        return vec![];
+    }
     if alone.is_empty() { gains.iter().map(|&(program, _)| program).collect() } else { alone }
 }
 
@@ -230,31 +236,33 @@ fn add(brought: &mut BTreeMap<ProcessId, Brought>, program: ProcessId, more: Bro
 mod tests {
     use super::*;
 
-    /// Of two programs, 1 and 2, by what each gains and its standard error; three of these are chance.
-    fn doubtful(gains: [(f64, f64); 2]) -> Vec<u32> {
-        let of =
-            |(at, &(ns, error)): (usize, &(f64, f64))| (ProcessId(1 + at as u32), Gain { ns, variance: error * error });
+    /// Of two programs, 1 and 2, by what each gains, its standard error, and that of its counts; three of these are chance.
+    fn doubtful(gains: [(f64, f64, f64); 2]) -> Vec<u32> {
+        let of = |(at, &(ns, error, of_counts)): (usize, &(f64, f64, f64))| {
+            (ProcessId(1 + at as u32), Gain { ns, variance: error * error, variance_of_counts: of_counts * of_counts })
+        };
         in_doubt(&gains.iter().enumerate().map(of).collect::<Vec<_>>(), 3.0).iter().map(|program| program.0).collect()
     }
 
     #[test]
     fn a_program_that_is_in_doubt_alone_makes_room_where_both_gain_enough() {
-        assert!(doubtful([(10.0, 1.0), (-1.0, 1.0)]).is_empty());
+        assert!(doubtful([(10.0, 1.0, 2.0), (-1.0, 1.0, 2.0)]).is_empty());
     }
 
     #[test]
     fn of_programs_that_are_in_doubt_together_those_in_doubt_alone_are_in_the_way() {
-        assert_eq!(doubtful([(10.0, 1.0), (-1.0, 4.0)]), [2]);
-        assert_eq!(doubtful([(2.0, 1.0), (-1.0, 1.0)]), [1, 2]);
+        assert_eq!(doubtful([(10.0, 1.0, 2.0), (-1.0, 4.0, 4.0)]), [2]);
+        assert_eq!(doubtful([(2.0, 1.0, 1.0), (-1.0, 1.0, 1.0)]), [1, 2]);
     }
 
     #[test]
     fn a_gain_that_is_sure_is_in_doubt_beside_what_making_room_for_it_costs() {
-        assert_eq!(doubtful([(4.0, 1.0), (-2.0, 0.0)]), [1, 2]);
+        assert_eq!(doubtful([(1.2, 0.0, 0.12), (-1.0, 0.0, 0.1)]), [1, 2]);
+        assert!(doubtful([(1.2, 0.0, 0.02), (-1.0, 0.0, 0.02)]).is_empty());
     }
 
     #[test]
-    fn what_is_sure_of_each_program_is_sure_of_both() {
-        assert!(doubtful([(3.1, 1.0), (310.0, 100.0)]).is_empty());
+    fn what_each_program_is_sure_to_gain_is_sure_of_both() {
+        assert!(doubtful([(3.1, 1.0, 9.0), (310.0, 100.0, 900.0)]).is_empty());
     }
 }

@@ -82,6 +82,25 @@ fn threads_change_places_for_a_rate_only_if_it_is_known_well_enough() {
 }
 
 #[test]
+fn threads_of_two_programs_change_places_likewise() {
+    let seen = |samples: f64| {
+        let of = |thread: &mut Thread| thread.process = ProcessId(2);
+        let builder = SnapshotBuilder::new(two_nodes(1)).thread(1, 0, Some(&[1e6, 0.0]));
+        let builder = builder.thread(2, 1, Some(&[1.2e6, 0.0])).with_thread(of);
+        let known = |group: &mut PageGroup| (group.samples, group.unmovable) = (samples, Some(Unmovable::Bound));
+        let builder = builder.group_used_by(&[ALL, 0], &[(1, 1e6)]).with_group(known);
+        let builder = builder.group_used_by(&[ALL, 0], &[(2, 1.2e6)]).with_group(|group| {
+            known(group);
+            group.id.process = ProcessId(2);
+        });
+        let snapshot = builder.build();
+        moves(&snapshot, &planned(&snapshot)).0
+    };
+    assert_eq!(seen(100.0), []);
+    assert_eq!(seen(3000.0), [(1, 1), (2, 0)]);
+}
+
+#[test]
 fn a_thread_that_stays_since_its_gain_may_be_chance_has_its_reason_once() {
     let stays = super::stays::stays(&rivals(100.0).build());
     assert_eq!(stays.iter().map(|stay| stay.thread.tid).collect::<Vec<_>>(), [2], "{stays:?}");
@@ -138,15 +157,6 @@ fn a_program_makes_room_for_another_one_though_it_gains_nothing() {
     });
     let snapshot = builder.build();
     assert_eq!(moves(&snapshot, &planned(&snapshot)).0, [(1, 1), (2, 0)]);
-}
-
-/// A thread that is sure to gain where one of four of another program is, which gains a little.
-#[test]
-fn what_two_programs_are_sure_to_gain_is_sure_though_their_samples_stand_for_different_rates() {
-    let bound = |group: &mut PageGroup| group.unmovable = Some(Unmovable::Bound);
-    let sure = apart().thread(1, 0, Some(&[0.0, 0.0, 1e8, 0.0])).group_used_by(&[0, 0, ALL, 0], &[(1, 1e8)]);
-    let snapshot = alike(sure.with_group(bound), 2, 0.5).build();
-    assert_eq!(moves(&snapshot, &planned(&snapshot)), (vec![(1, 2), (203, 0)], vec![]));
 }
 
 /// Eight threads on a node of four CPUs that hardly wait one access after the other, and use memory of both nodes alike.
