@@ -403,8 +403,8 @@ static inline bool rules_preempts(u64 vtime, u64 running_vtime, u64 ran_ns)
 }
 
 /*
- * Whether a task away from home, of @weight, that ran for @ran_ns makes room for one of @waking_weight
- * which is at home there. Not at once: sent home it may be taken away again.
+ * Whether a task away from home, of @weight, that ran for @ran_ns makes room for one of
+ * @waking_weight which is at home there. Not at once: sent home it may be taken away again.
  */
 static inline bool rules_visitor_yields(u32 waking_weight, u32 weight, u64 ran_ns)
 {

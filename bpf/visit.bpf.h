@@ -20,7 +20,7 @@ static struct {
 	s32 nr;
 } OWN_CACHE_LINE visitors_on[TANDEM_MAX_NODES];
 
-/* Notes whether what runs on @cpu, of which nothing is known without @tctx, claims a CPU of another node. */
+/* Notes whether what runs on @cpu claims a CPU of another node; without @tctx it does not. */
 static void note_visit(const struct task_ctx *tctx, s32 cpu)
 {
 	u32 node = node_of_cpu(cpu), queue = tctx ? claimed_queue(tctx->claimed) : TANDEM_NO_QUEUE;
@@ -39,8 +39,8 @@ static void end_visit(s32 cpu)
 }
 
 /*
- * Whether @p may take the CPU of the visitor on @cpu, if there is one. Read without a lock by whoever
- * looks for one; under that of @cpu's queue nothing changes meanwhile.
+ * Whether @p may take the CPU of the visitor on @cpu, if there is one. Read without a lock by
+ * whoever looks for one; under that of @cpu's queue nothing changes meanwhile.
  */
 static bool visitor_yields(const struct task_struct *p, const struct task_ctx *tctx, u32 home,
 			   s32 cpu)
@@ -48,8 +48,7 @@ static bool visitor_yields(const struct task_struct *p, const struct task_ctx *t
 	const struct running_task *running = &running_tasks[cpu_at(cpu)];
 	u64 began, now;
 
-	if (node_of_cpu(cpu) != home || !running->visits ||
-	    !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+	if (node_of_cpu(cpu) != home || !running->visits || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 		return false;
 	began = running->began_ns;
 	now = bpf_ktime_get_ns();
