@@ -5,11 +5,12 @@ mod acting;
 mod contesting;
 mod moving;
 mod observing;
+mod sampling;
 mod telling;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -17,9 +18,9 @@ use tandem_act::{
     Assignments, Contested, Cooldowns, Generation, KernelMover, LinuxMovePages, MemoryWatch, Migrations, Mover,
     MoverConfig, PageMover, Stuck,
 };
-use tandem_bpf::{Loans, Purpose, Scheduler, TaskRecord};
+use tandem_bpf::{Loans, Purpose, Scheduler};
 use tandem_policies::decider::{Decider, PolicyChoice};
-use tandem_policies::model::{PAGE_BYTES, ProcessId, Snapshot, ThreadId, Topology, Unmovable};
+use tandem_policies::model::{PAGE_BYTES, Snapshot, ThreadId, Topology, Unmovable};
 use tandem_sense::{Sensor, monotonic_ns, thread_cpu_ns};
 use tandem_trace::{Answer, Decision};
 use tandem_view::Superseding;
@@ -41,22 +42,6 @@ use crate::steps::Steps;
 use crate::talk::Talk;
 use crate::trials::{Actuators, Trials};
 
-/// Time between two looks at the samples: what is behind a sample must be read while it is fresh.
-const TICK: Duration = Duration::from_millis(20);
-/// The same while more is waited for: threads came or turned to other memory, and too little is known of them to decide. Of each
-/// the newest sample counts alone, so that looks are no more than the times that samples are looked at.
-const LEARNING_TICK: Duration = Duration::from_millis(10);
-/// Share of its budget that sampling takes, and time between two looks at the samples, while it is calm and threads are known well.
-const CALM_SHARE: f64 = 0.5;
-const CALM_TICK: Duration = Duration::from_millis(40);
-/// How many times as much must be known of each thread as decisions take until samples may be fewer, and as long as they are: at half
-/// the budget half as much is known after a while.
-const KNOWN_WELL: f64 = 2.0;
-const KNOWN_STILL: f64 = 1.25;
-/// CPU time after which a thread that was not there before counts as one that works.
-const WORKS_NS: u64 = 5_000_000;
-/// Time between two signs of life.
-const SIGN_OF_LIFE_NS: u64 = 1_000_000_000;
 /// Threads and groups whose cooldowns are remembered.
 const COOLDOWNS: usize = 65_536;
 /// A plan that was undone, or groups that the kernel did not move, are not tried again for this many cooldowns.
@@ -199,7 +184,7 @@ impl Agent {
             notes: Notes::new(config.recorder.clone()),
             plans: 0,
             patience: Patience::new(config.interval),
-            tick: TICK,
+            tick: sampling::TICK,
             spares_samples: false,
             started_ns: monotonic_ns(),
             alive_ns: 0,
@@ -233,59 +218,64 @@ impl Agent {
         self.adopt_leases()?;
         // What an agent before this one assigned may end before the first interval does.
         self.renew_leases(report)?;
-        loop {
-            match self.pass_interval(orders, monotonic_ns(), report)? {
-                None => {}
-                Some(Ended::Stopped) => {
-                    self.finish(report)?;
-                    return Ok(Ended::Stopped);
-                }
-                Some(Ended::Reload) => return Ok(Ended::Reload),
-                Some(ended) => {
-                    self.make_room(report);
-                    return Ok(ended);
-                }
+        let ended = loop {
+            if let Some(ended) = self.work_interval(orders, report)? {
+                break ended;
             }
-            if self.machine_changed()? {
-                self.make_room(report);
-                return Ok(Ended::MachineChanged);
-            }
-            let before_ns = thread_cpu_ns();
-            let is_pressed = self.is_pressed(report);
-            let snapshot = match self.sense(is_pressed, report) {
-                Ok(snapshot) => snapshot,
-                // Since it was looked at above.
-                Err(_) if self.machine_changed()? => {
-                    self.make_room(report);
-                    return Ok(Ended::MachineChanged);
-                }
-                Err(error) => return Err(error),
-            };
-            report.cost.charge(Work::Sense);
-            report.intervals += 1;
-            let undone = self.verify(&snapshot, report);
-            report.cost.charge(Work::Verify);
-            let hardly_seen = busy(&snapshot).any(|thread| self.sensor.is_hardly_seen_since_turn(thread.id));
-            let waits = self.pace.waits_for_more(hardly_seen, just_began(&snapshot));
-            let waits = self.pace.waits_for_wanderers(wander(&snapshot)) || waits;
-            let is_enough = self.patience.is_enough(&snapshot);
-            let learns = waits || self.patience.is_new(snapshot.time_ns);
-            let knows_enough = is_enough && !waits;
-            // What was undone is where it was only once it has gone back: a plan made before would bring it back again.
-            let is_settled = !undone && self.is_settled();
-            let may_decide = is_settled && knows_enough;
-            let decision = if may_decide { Some(self.decide_and_act(&snapshot, report)?) } else { None };
-            self.renew_leases(report)?;
-            let step = if may_decide && !self.trials.is_any_on_trial() { Step::Quiet } else { Step::Moving };
-            let works: BTreeSet<ThreadId> = busy(&snapshot).map(|thread| thread.id).collect();
-            let threads = snapshot.threads.iter().map(|thread| (thread.id, works.contains(&thread.id)));
-            self.pace.note(monotonic_ns(), threads, step, thread_cpu_ns() - before_ns);
-            self.sample_as_often_as_needed(learns, works);
-            report.cost.charge(Work::Act);
-            self.update_report(&snapshot, report)?;
-            report.cost.charge(Work::Tell);
-            self.notes.record(snapshot, decision);
+        };
+        match ended {
+            Ended::Stopped => self.finish(report)?,
+            Ended::Reload => {}
+            Ended::MachineChanged | Ended::SchedulerLeft => self.make_room(report),
         }
+        Ok(ended)
+    }
+
+    /// One interval, and what follows from it: sense, verify, decide, act, tell; unless the run ends in it.
+    fn work_interval(&mut self, orders: &Receiver<Order>, report: &mut Report) -> Result<Option<Ended>> {
+        if let Some(ended) = self.pass_interval(orders, monotonic_ns(), report)? {
+            return Ok(Some(ended));
+        }
+        if self.machine_changed()? {
+            return Ok(Some(Ended::MachineChanged));
+        }
+        let before_ns = thread_cpu_ns();
+        let is_pressed = self.is_pressed(report);
+        let snapshot = match self.sense(is_pressed, report) {
+            Ok(snapshot) => snapshot,
+            // Since it was looked at above.
+            Err(_) if self.machine_changed()? => return Ok(Some(Ended::MachineChanged)),
+            Err(error) => return Err(error),
+        };
+        report.cost.charge(Work::Sense);
+        report.intervals += 1;
+        let undone = self.verify(&snapshot, report);
+        report.cost.charge(Work::Verify);
+        let waits = self.waits_for_more(&snapshot);
+        let is_enough = self.patience.is_enough(&snapshot);
+        let learns = waits || self.patience.is_new(snapshot.time_ns);
+        // What was undone is where it was only once it has gone back: a plan made before would bring it back again.
+        let may_decide = !undone && self.is_settled() && is_enough && !waits;
+        let decision = if may_decide { Some(self.decide_and_act(&snapshot, report)?) } else { None };
+        self.renew_leases(report)?;
+        let step = if may_decide && !self.trials.is_any_on_trial() { Step::Quiet } else { Step::Moving };
+        let works: BTreeSet<ThreadId> = busy(&snapshot).map(|thread| thread.id).collect();
+        let threads = snapshot.threads.iter().map(|thread| (thread.id, works.contains(&thread.id)));
+        self.pace.note(monotonic_ns(), threads, step, thread_cpu_ns() - before_ns);
+        self.sample_as_often_as_needed(learns, works);
+        report.cost.charge(Work::Act);
+        self.update_report(&snapshot, report)?;
+        report.cost.charge(Work::Tell);
+        self.notes.record(snapshot, decision);
+        Ok(None)
+    }
+
+    /// Whether a decision waits for what is not known yet: of threads that turned to other memory, or that do not stay where they are.
+    fn waits_for_more(&mut self, snapshot: &Snapshot) -> bool {
+        let hardly_seen = busy(snapshot).any(|thread| self.sensor.is_hardly_seen_since_turn(thread.id));
+        let waits = self.pace.waits_for_more(hardly_seen, just_began(snapshot));
+        // Asked in any case: it counts the intervals in which they do.
+        self.pace.waits_for_wanderers(wander(snapshot)) || waits
     }
 
     /// Looks at the plan on trial, and undoes what of it made things worse; returns whether anything did.
@@ -324,18 +314,6 @@ impl Agent {
         done
     }
 
-    /// Looks at samples often while it `learns`, and takes fewer where nothing stirs and the threads that work are known well.
-    fn sample_as_often_as_needed(&mut self, learns: bool, works: BTreeSet<ThreadId>) {
-        let times = if self.spares_samples { KNOWN_STILL } else { KNOWN_WELL };
-        self.spares_samples = self.pace.is_calm() && !learns && self.sensor.knows_well(works, times);
-        self.tick = match learns {
-            true => LEARNING_TICK,
-            false if self.spares_samples => CALM_TICK,
-            false => TICK,
-        };
-        self.sensor.take_share(if self.spares_samples { CALM_SHARE } else { 1.0 });
-    }
-
     /// Decides and carries out what was decided.
     fn decide_and_act(&mut self, snapshot: &Snapshot, report: &mut Report) -> Result<Decision> {
         let mut decision = self.decide(snapshot);
@@ -345,84 +323,6 @@ impl Agent {
         self.note_statements(report);
         decision.generation = self.carry_out(snapshot, &decision, report);
         Ok(decision)
-    }
-
-    /// Lets an interval pass, looking at samples and moving pages meanwhile, unless the run ends in it.
-    fn pass_interval(&mut self, orders: &Receiver<Order>, start_ns: u64, report: &mut Report) -> Result<Option<Ended>> {
-        let end_ns = start_ns + self.pace.interval().as_nanos() as u64;
-        let mut next_look_ns = self.pace.early_look().map(|after| start_ns + after.as_nanos() as u64);
-        let mut next_turn_ns = self.pace.turn_look().map(|after| start_ns + after.as_nanos() as u64);
-        loop {
-            let now_ns = monotonic_ns();
-            if now_ns >= end_ns {
-                return Ok(None);
-            }
-            if let (Some(look_ns), Some(after)) = (next_look_ns, self.pace.early_look())
-                && now_ns >= look_ns
-            {
-                let work = self.new_threads_work()?;
-                report.cost.charge(Work::Look);
-                if work {
-                    return Ok(None);
-                }
-                next_look_ns = Some(now_ns + after.as_nanos() as u64);
-            }
-            if next_turn_ns.is_some_and(|turn_ns| now_ns >= turn_ns) {
-                let turned = self.sees_turn();
-                report.cost.charge(Work::Look);
-                if turned {
-                    return Ok(None);
-                }
-                next_turn_ns = self.pace.turn_look().map(|after| now_ns + after.as_nanos() as u64);
-            }
-            if now_ns >= self.alive_ns + SIGN_OF_LIFE_NS {
-                self.alive_ns = now_ns;
-                (self.config.alive)();
-            }
-            // Samples are looked at between two runs of the mover, however much there is to move.
-            let pause = if self.mover.is_ready(now_ns) { Duration::ZERO } else { self.tick };
-            let next_ns = [next_look_ns, next_turn_ns].into_iter().flatten().fold(end_ns, u64::min);
-            match orders.recv_timeout(pause.min(Duration::from_nanos(next_ns.saturating_sub(now_ns)))) {
-                Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(Some(Ended::Stopped)),
-                Ok(Order::Reload) => return Ok(Some(Ended::Reload)),
-                Err(RecvTimeoutError::Timeout) => {}
-            }
-            if self.scheduler.exit(|_, _| ())?.is_some() {
-                return Ok(Some(Ended::SchedulerLeft));
-            }
-            self.keep_leases(report)?;
-            report.cost.charge(Work::Tick);
-            self.sensor.sample(monotonic_ns())?;
-            report.cost.charge(Work::Sample);
-            self.keep_leases(report)?;
-            self.move_pages(report);
-            report.cost.charge(Work::Move);
-        }
-    }
-
-    /// Whether there are managed threads that work and did not before. Their processes are sampled from now on.
-    fn new_threads_work(&mut self) -> Result<bool> {
-        let made = self.scheduler.statistics()?.tasks_made();
-        if made == self.tasks_made {
-            return Ok(false);
-        }
-        let tasks = self.scheduler.tasks()?;
-        let managed = self.config.managed.select(&tasks, std::process::id());
-        self.sensor.set_managed(managed.iter().copied().map(ProcessId).collect());
-        let works = |task: &TaskRecord| {
-            let id = ThreadId { tid: task.tid, start_boottime_ns: task.start_boottime_ns };
-            let before_ns: u64 = self.ran_ns.get(&id).map_or(0, |nodes| nodes.iter().sum());
-            !self.pace.knows(id) && task.run_ns.iter().sum::<u64>() >= before_ns + WORKS_NS
-        };
-        Ok(tasks.iter().any(|task| managed.contains(&task.process) && works(task)))
-    }
-
-    /// Whether samples show that a thread turned to other memory.
-    fn sees_turn(&mut self) -> bool {
-        let before_ns = thread_cpu_ns();
-        let turned = self.sensor.sees_turn(monotonic_ns());
-        self.pace.note_turn_look(thread_cpu_ns() - before_ns, turned);
-        turned
     }
 
     /// What is known now; under memory pressure no pages can be moved.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Whether a plan paid: the mean latency of an access, before the plan and after it was carried out.
 //!
-//! A plan is judged from the second interval after its last page has moved. Until then each interval but the first tells whether
-//! it can still pay: with what is left on its way already where it goes. One that cannot is undone at once, so that none that
-//! makes things worse lasts longer than three intervals, however long its pages take. What takes long is given up, so that it is
+//! A plan is kept no sooner than in the second interval after its last page has moved. Until then each interval but the first tells
+//! whether it can still pay: with what is left on its way already where it goes. One that cannot is undone at once, and one that
+//! made things worse in its third interval at the latest, though its last page has only just moved. What takes long is given up, so that it is
 //! planned anew with all that happened since, and so is what memory pressure holds up; the latter is undone if what it did made
 //! things worse.
 //!
@@ -40,6 +40,8 @@ const NOISE: f64 = 0.02;
 const ERRORS: f64 = 2.0;
 /// Intervals between the end of the last move, or the plan, and a verdict: the first holds moves itself.
 const SETTLE_INTERVALS: u32 = 2;
+/// Intervals after which a plan that made things worse is not waited for any more.
+const PATIENCE_INTERVALS: u32 = 3;
 
 /// Time after which at least half of what is known of accesses is of after a plan.
 pub const KNOWN_NS: u64 = AffinityConfig::DEFAULT_HALF_LIFE_NS;
@@ -237,7 +239,7 @@ impl Trial {
         let now_ns = seen.after.map(|after| after.latency_ns);
         let after_ns = if go_on { seen.once_moved_ns } else { now_ns };
         match self.undoing(after_ns, seen) {
-            Some(undo) if is_settled || go_on => undo,
+            Some(undo) if is_settled || go_on || self.intervals >= PATIENCE_INTERVALS => undo,
             // Neither was carried out, so they say nothing of what plans bring.
             _ if moves == Moves::Overdue => Verdict::Superseded(Superseding::TookLong),
             _ if is_settled && moves == Moves::HeldUp => Verdict::Superseded(Superseding::MemoryPressure),
@@ -306,9 +308,8 @@ mod tests {
     }
 
     fn judge(mut trial: Trial, after_ns: Option<f64>, without_ns: Option<f64>) -> Verdict {
-        let (bad, good) = (seen(Some(1e9), Some(1.0)), seen(Some(1.0), Some(1.0)));
+        let bad = seen(Some(1e9), Some(1.0));
         assert_eq!(trial.judge(Moves::UnderWay, &bad), Verdict::Wait, "the interval of the plan");
-        assert_eq!(trial.judge(Moves::UnderWay, &good), Verdict::Wait, "while moves are under way");
         assert_eq!(trial.judge(Moves::Over, &bad), Verdict::Wait, "the interval of the last moves");
         trial.judge(Moves::Over, &Seen { error_ns: 1.0, ..seen(after_ns, without_ns) })
     }
@@ -406,6 +407,20 @@ mod tests {
             let verdict = better.judge(Moves::UnderWay, &half_way(80.0));
             assert_eq!(verdict, Verdict::Wait, "threads went ahead of their pages");
         }
+    }
+
+    #[test]
+    fn what_made_it_worse_goes_in_the_third_interval_though_the_last_page_has_only_just_moved() {
+        let judged = |after_ns| {
+            let mut trial = watched(Some(100.0));
+            let after = seen(Some(after_ns), Some(100.0));
+            for _ in 0..2 {
+                assert_eq!(trial.judge(Moves::UnderWay, &seen(Some(90.0), Some(100.0))), Verdict::Wait);
+            }
+            [trial.judge(Moves::Over, &after), trial.judge(Moves::Over, &after)]
+        };
+        assert_eq!(judged(130.0)[0], Verdict::Undo { after_ns: 130.0 });
+        assert_eq!(judged(90.0), [Verdict::Wait, Verdict::Keep { after_ns: Some(90.0) }], "to stay takes one more");
     }
 
     #[test]

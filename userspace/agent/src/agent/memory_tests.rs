@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tandem_act::{Call, Contested, Cooldowns, MovePages, Mover, MoverConfig, PageMove};
 use tandem_machine::ProgramId;
-use tandem_policies::model::{NodeId, Plan};
+use tandem_policies::model::{NodeId, Plan, ProcessId};
 use tandem_policies::stall::localities_expected;
 use tandem_view::Board;
 

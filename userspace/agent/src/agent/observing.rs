@@ -128,7 +128,7 @@ fn forget(
     rest.forget(is_gone);
 }
 
-fn id_of(task: &TaskRecord) -> ThreadId {
+pub(super) fn id_of(task: &TaskRecord) -> ThreadId {
     ThreadId { tid: task.tid, start_boottime_ns: task.start_boottime_ns }
 }
 
