@@ -126,6 +126,10 @@ static u64 compare_own(s32 cpu, u64 first, u64 shared, bool contended)
 {
 	u64 *offset = &own_offsets[cpu_at(cpu)];
 
+	/* One that waited for too long goes first: the others of its queue are not behind for that.
+	 */
+	if (rules_is_first(first, vtime_of(cpu_dsq(cpu)), slice_ns))
+		return *offset;
 	*offset = rules_own_offset(*offset, first, shared, contended, slice_ns);
 	return *offset;
 }
@@ -142,14 +146,15 @@ static u64 enter_own(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
 static void note_running(s32 cpu, const struct task_struct *p, const struct task_ctx *tctx, u64 now)
 {
 	struct running_task *running = &running_tasks[cpu_at(cpu)];
+	/* One that goes on when its slice is over is not switched to again. */
+	bool goes_on = running->tid == p->pid && running->weight;
 
 	running->vtime = vtime_seen_from(p, tctx, dsq_of(p, cpu, queue_of_cpu(cpu)));
 	if (is_pinned(p))
 		running->vtime += own_offset(cpu);
 	running->since_ns = now;
 	running->weight = tctx->weight;
-	/* One that goes on when its slice is over is not switched to again. */
-	if (running->tid != p->pid) {
+	if (!goes_on) {
 		running->tid = p->pid;
 		running->began_ns = now;
 	}

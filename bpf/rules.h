@@ -161,6 +161,12 @@ static inline u64 rules_vtime_first(u64 now, u64 slice_ns)
 	return now - (RULES_CREDIT_SLICES + 2) * slice_ns;
 }
 
+/* Whether @vtime in a queue that is at @now is one that was given to go before all others. */
+static inline bool rules_is_first(u64 vtime, u64 now, u64 slice_ns)
+{
+	return rules_vtime_before(vtime, now - (RULES_CREDIT_SLICES + 1) * slice_ns);
+}
+
 /*
  * What a group has left that had @left_ns (negative: used in excess) after as many periods with
  * @quota_ns each: at most one quota and @burst_ns.

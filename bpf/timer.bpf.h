@@ -209,13 +209,15 @@ static bool is_released(const struct task_struct *p, struct task_ctx *tctx)
 static void release_to(struct bpf_iter_scx_dsq *it, struct task_struct *p, struct task_ctx *tctx,
 		       u32 queue)
 {
-	s32 cpu = is_pinned(p) ? scx_bpf_task_cpu(p) : pick_idle_on(p, node_of_queue(queue), 0);
+	/* Once: another CPU may set its affinity until it is moved, and after that. */
+	bool pinned = is_pinned(p);
+	s32 cpu = pinned ? scx_bpf_task_cpu(p) : pick_idle_on(p, node_of_queue(queue), 0);
 
 	/* It waits for a CPU from now on. */
 	tctx->queued_since_ns = bpf_ktime_get_ns();
 	tctx->home_cpu_woken = cpu >= 0;
 	move_to(it, p, tctx, queue);
-	if (is_pinned(p))
+	if (pinned)
 		wake_for_pinned(cpu);
 	else if (cpu >= 0)
 		kick(cpu, SCX_KICK_IDLE);

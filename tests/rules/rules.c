@@ -74,6 +74,11 @@ u64 linked_vtime_first(u64 now, u64 slice_ns)
 	return rules_vtime_first(now, slice_ns);
 }
 
+bool linked_is_first(u64 vtime, u64 now, u64 slice_ns)
+{
+	return rules_is_first(vtime, now, slice_ns);
+}
+
 bool linked_is_less_crowded(s32 to_load, u32 to_cpus, s32 from_load, u32 from_cpus, u32 load)
 {
 	return rules_is_less_crowded(to_load, to_cpus, from_load, from_cpus, load);

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use tandem_bpf::Scheduler;
-use tandem_guest_tests::{Bound, Scx, TRACE, Worker, assignment, event, read, set_affinity, trace, wait_until};
+use tandem_guest_tests::{
+    Bound, Scx, TRACE, Worker, assignment, event, read, set_affinity, set_nice, trace, wait_until,
+};
 use tandem_policies::model::NodeIndex;
 
 use crate::trial;
@@ -133,9 +135,11 @@ fn a_new_thread_that_was_bound_belongs_there() {
     }
 }
 
-/// On one node a thread more than it has CPUs, so that one of them runs on the other node, where one sleeps now and then.
+/// On one node a thread more than it has CPUs, so that one of them runs on the other node, where one sleeps now and then. They have
+/// more weight than that one at first.
 fn who_wakes_up_at_home_takes_the_cpu_of_a_visitor() {
     const VISITS: u64 = 10;
+    const NICE: i32 = -5;
     let scx = Scx::start_observing();
     let (mut scheduler, machine) = (scx.handle(), Machine::of(&scx));
     let [(full, full_cpus), (visited, visited_cpus)] = &machine.nodes;
@@ -149,20 +153,33 @@ fn who_wakes_up_at_home_takes_the_cpu_of_a_visitor() {
     let me = unsafe { libc::gettid() } as u32;
     set_affinity(me, full_cpus);
     let (wake, woken) = mpsc::channel();
+    let (tell, told) = mpsc::channel();
     let sleeper = Worker::doing(move || {
-        let _ = woken.recv();
+        if woken.recv().is_err() || tell.send(()).is_err() {
+            std::thread::yield_now();
+        }
     });
     // Gone before the thread is waited for, whatever happens.
     let waker = wake;
     belongs_to(&sleeper, *visited);
-    let workers: Vec<Worker> = (0..both.len()).map(|_| Worker::start()).collect();
+    let workers: Vec<Worker> = (0..both.len()).map(|_| Worker::nice(NICE)).collect();
     for (at, worker) in workers.iter().enumerate() {
         belongs_to(worker, if at + 1 < visited_cpus.len() { *visited } else { *full });
     }
+    let wake_up = || {
+        waker.send(()).expect("it listens");
+        told.recv().expect("it tells");
+    };
+    let ended = || event(&scheduler, "visit_ended");
+    // The workers themselves wake up when they start.
+    let before = ended();
+    (0..10 * VISITS).for_each(|_| wake_up());
+    assert_eq!(ended() - before, 0, "they have more weight");
+    workers.iter().for_each(|worker| set_nice(worker.tid, 0));
     let before_ns = sleeper.record(&scheduler).run_ns;
     wait_until("visits end", || {
-        waker.send(()).expect("it listens");
-        event(&scheduler, "visit_ended") >= VISITS
+        wake_up();
+        ended() >= before + VISITS
     });
     set_affinity(me, &machine.all);
     let after_ns = sleeper.record(&scheduler).run_ns;

@@ -23,6 +23,7 @@ unsafe extern "C" {
     safe fn linked_is_starving(waited_ns: u64) -> bool;
     safe fn linked_slice_ns(queued: u32, cpus: u32, slice_ns: u64) -> u64;
     safe fn linked_vtime_first(now: u64, slice_ns: u64) -> u64;
+    safe fn linked_is_first(vtime: u64, now: u64, slice_ns: u64) -> bool;
     safe fn linked_is_less_crowded(to_load: i32, to_cpus: u32, from_load: i32, from_cpus: u32, load: u32) -> bool;
     safe fn linked_refilled(left_ns: i64, quota_ns: u64, burst_ns: u64, periods: u64) -> i64;
     safe fn linked_expected_wait_ns(queued: u32, cpus: u32, slice_ns: u64) -> u64;
@@ -342,6 +343,8 @@ proptest! {
         let other = linked_vtime_entering(now.wrapping_add_signed(lag), now, linked_credit_ns(ran, weight, SLICE_NS));
         // Also when the other's queue is a slice behind this one.
         prop_assert!(linked_vtime_before(linked_vtime_first(now, SLICE_NS), other.wrapping_sub(SLICE_NS)));
+        prop_assert!(linked_is_first(linked_vtime_first(now, SLICE_NS), now, SLICE_NS));
+        prop_assert!(!linked_is_first(other, now, SLICE_NS), "with credit only");
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod lane;
 mod price;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use crate::programs::Told;
 use crate::ranges::Ranges;
@@ -33,6 +34,9 @@ const PRICED_CALLS: u64 = 8;
 /// How often pages are tried again that are busy.
 const RETRIES: usize = 3;
 
+/// How many times as long as its calls may take one run may last.
+const MOST_OF_RUN: u64 = 2;
+
 /// Seconds for which unused call time is saved.
 const SAVED_S: u64 = 30;
 
@@ -44,7 +48,8 @@ pub struct MoverConfig {
     /// Time inside system calls per second at most; default 100 ms. What was not used is saved for 30 s: the first
     /// placement of a program needs much at once and little later.
     pub call_ns_per_s: u64,
-    /// Time inside system calls after which one run ends, so that its caller can do other things; default 20 ms.
+    /// CPU time of system calls after which one run ends, so that its caller can do other things; default 20 ms. It ends after
+    /// twice as long by the clock, too.
     pub run_ns: u64,
     /// Calls at the same time at most; default 8.
     pub calls: usize,
@@ -182,8 +187,10 @@ impl<S: MovePages> PageMover for Mover<S> {
         self.pages.refill(elapsed_ns);
         self.call_ns.refill(elapsed_ns);
         let mut run = Run::default();
-        let mut took_ns = 0;
-        while !self.paused && took_ns < self.config.run_ns {
+        let (begun, mut took_ns) = (Instant::now(), 0);
+        // Calls may wait for much longer than they take: for locks of the process, for CPUs near the node.
+        let most = Duration::from_nanos(self.config.run_ns.saturating_mul(MOST_OF_RUN));
+        while !self.paused && took_ns < self.config.run_ns && (took_ns == 0 || begun.elapsed() < most) {
             let round = self.next_round(now_ns, cooldowns, &mut run);
             if round.is_empty() {
                 break;

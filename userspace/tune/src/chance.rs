@@ -74,29 +74,34 @@ impl Session<'_> {
             return Ok(false);
         }
         let usual_s = mean(&outcome.found.runs[0].seconds);
-        let mut bound = search::Runs::default();
+        let (mut bound, mut failed) = (search::Runs::default(), false);
         let name = format!("{}, main thread first on node {}", self.key(None), bimodal.node);
-        while bound.seconds.len() < self.settings.repeats && !late(usual_s) {
+        while !failed && bound.seconds.len() < self.settings.repeats && !late(usual_s) {
             let Some(row) = self.main_bound(&name, bimodal.node, bound.seconds.len(), usual_s)? else { break };
-            let Reading::Seconds(seconds) = row.reading else { break };
-            bound.seconds.push(seconds);
+            match row.reading {
+                // What was stopped took longer than that.
+                Reading::Seconds(seconds) | Reading::SlowerThan(seconds) => bound.seconds.push(seconds),
+                Reading::Failed(_) => failed = true,
+                Reading::Stop => break,
+            }
         }
         bimodal.bound_s = bound.median();
-        let helps = !bound.seconds.is_empty() && mean(&bound.seconds) <= usual_s;
+        let helps = !failed && !bound.seconds.is_empty() && mean(&bound.seconds) <= usual_s;
         bimodal.remedy = if helps { Remedy::MainThread } else { Remedy::None };
-        Ok(bound.seconds.len() < self.settings.repeats && (self.stop.wished() || late(usual_s)))
+        let is_short = !failed && bound.seconds.len() < self.settings.repeats;
+        Ok(is_short && (self.stop.wished() || late(usual_s)))
     }
 
     /// A run with the main thread alone bound, from the store or else of the program.
     fn main_bound(&self, name: &str, node: u32, attempt: usize, usual_s: f64) -> Result<Option<Row>> {
-        if let Some(row) = self.store.run(name, attempt)? {
+        let limit_s = self.settings.limit_s(usual_s);
+        if let Some(row) = self.store.run(name, attempt)?.filter(|row| row.is_known_until(Some(limit_s))) {
             return Ok(Some(row));
         }
         if self.stop.wished() {
             return Ok(None);
         }
         let places = Places { main: main_cpus(self.topology, node), ..Places::default() };
-        let limit_s = self.settings.limit_s(usual_s);
         let limit = Limit { time: Some(Duration::from_secs_f64(limit_s)), entries: self.first_entries };
         match (self.run)(None, &places, limit)? {
             Ok(trial) => self.keep(name, attempt, Some(limit_s), trial, ""),

@@ -347,7 +347,8 @@ impl Tuning<'_> {
             let turns = Turns { region: region.name.clone(), choices: choices.to_vec(), first };
             let plan = Plan { turns: Some(turns), ..base.configuration.into() };
             let Some(row) = self.session.row(Some(&plan), 0, Some(limit_s))? else {
-                return Ok(Err("the session was stopped".to_owned()));
+                let why = if self.session.stop.wished() { "the session was stopped" } else { "the time was over" };
+                return Ok(Err(why.to_owned()));
             };
             if let Reading::Failed(why) = row.reading {
                 return Ok(Err(format!("taking turns it failed: {why}")));

@@ -22,7 +22,7 @@ use crate::regions::Region;
 use crate::search::Reading;
 
 /// Version of the tables.
-const VERSION: i64 = 6;
+const VERSION: i64 = 7;
 
 /// How long another process may hold the file.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -54,7 +54,9 @@ CREATE TABLE IF NOT EXISTS page_use (
 	PRIMARY KEY (experiment, threads)
 ) STRICT;
 CREATE TABLE IF NOT EXISTS written (
-	file TEXT PRIMARY KEY -- as an argument names it: the program writes it, so it is no input
+	program TEXT NOT NULL, -- JSON: its path, arguments, directory
+	file TEXT NOT NULL, -- as an argument names it: the program writes it, so it is no input
+	PRIMARY KEY (program, file)
 ) STRICT;
 CREATE TABLE IF NOT EXISTS code (
 	program TEXT NOT NULL, -- JSON: hash of its file, arguments
@@ -71,6 +73,8 @@ const OURS: [&str; 2] = ["experiment", "run"];
 /// version 3 did not know, which files are written, and version 4, which are code, is in tables that are made as in a new file.
 const FROM_VERSION_2: &str = "ALTER TABLE run ADD COLUMN first_touch TEXT;";
 const FROM_VERSION_5: &str = "ALTER TABLE run ADD COLUMN host TEXT;";
+/// Until version 6 it was not known which program writes a file: its next run tells.
+const FROM_VERSION_6: &str = "DROP TABLE IF EXISTS written;";
 
 /// One run.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,6 +96,14 @@ pub struct Row {
 }
 
 impl Row {
+    /// Whether it was not stopped sooner than it would be now, after `limit_s` or not at all.
+    pub fn is_known_until(&self, limit_s: Option<f64>) -> bool {
+        match self.reading {
+            Reading::SlowerThan(at) => limit_s.is_some_and(|limit| limit <= at * 1.001),
+            _ => true,
+        }
+    }
+
     /// One that did not take place.
     pub fn failed(why: String) -> Self {
         let reading = Reading::Failed(why);
@@ -141,8 +153,9 @@ impl Store {
         if version(&connection)? != VERSION {
             let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let columns = match known_version(&change)? {
-                2 => format!("{FROM_VERSION_2} {FROM_VERSION_5}"),
-                3..VERSION => FROM_VERSION_5.to_owned(),
+                2 => format!("{FROM_VERSION_2} {FROM_VERSION_5} {FROM_VERSION_6}"),
+                3..=5 => format!("{FROM_VERSION_5} {FROM_VERSION_6}"),
+                6 => FROM_VERSION_6.to_owned(),
                 _ => String::new(),
             };
             change.execute_batch(&format!("{columns} {TABLES} PRAGMA user_version = {VERSION};"))?;
@@ -163,27 +176,34 @@ impl Store {
         Ok(())
     }
 
-    /// Files that programs of this store are known to write.
+    /// Files that this program is known to write.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn written(&self) -> Result<BTreeSet<String>> {
+    pub fn written(&self, program: &impl Serialize) -> Result<BTreeSet<String>> {
+        let program = serde_json::to_string(program)?;
         let all = || {
-            let mut query = self.connection.prepare("SELECT file FROM written")?;
-            query.query_map([], |record| record.get(0))?.collect()
+            let mut query = self.connection.prepare("SELECT file FROM written WHERE program = ?1")?;
+            query.query_map([program], |record| record.get(0))?.collect()
         };
         let all: rusqlite::Result<BTreeSet<String>> = all();
         all.context("the store of runs cannot be read")
     }
 
-    /// Keeps that the program writes these files. Its runs so far are of the experiment `what`, that without them, from now on.
+    /// Keeps that this program writes these files. Its runs so far are of the experiment `what`, that without them, from now on.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn keep_written(&self, files: &BTreeSet<String>, what: &impl Serialize) -> Result<()> {
+    pub fn keep_written(
+        &self,
+        program: &impl Serialize,
+        files: &BTreeSet<String>,
+        what: &impl Serialize,
+    ) -> Result<()> {
+        let program = serde_json::to_string(program)?;
         self.move_to(what, |all| {
-            let insert = "INSERT OR IGNORE INTO written (file) VALUES (?1)";
-            files.iter().try_for_each(|file| all.execute(insert, [file]).map(drop))
+            let insert = "INSERT OR IGNORE INTO written (program, file) VALUES (?1, ?2)";
+            files.iter().try_for_each(|file| all.execute(insert, [&program, file]).map(drop))
         })
     }
 

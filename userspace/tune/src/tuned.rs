@@ -264,12 +264,8 @@ impl Tuned {
         // Regions with seats of their own are what they can be.
         let whole = self.measured.iter().find(|one| one.configuration == name(self.configuration.as_ref()));
         let whole = whole.filter(|_| self.seats.is_empty());
-        let bound = whole.and_then(|one| one.median_s).map_or(String::new(), |tuned_s| {
-            let at_best_s = apart::at_best_s(tuned_s, &self.regions);
-            format!(
-                "with a configuration for each region, alike for pages: {at_best_s:.3} s at best, not {tuned_s:.3} s\n"
-            )
-        });
+        let bound = whole.and_then(|one| one.median_s);
+        let bound = bound.map_or(String::new(), |tuned_s| apart::at_best_in_words(tuned_s, &self.regions));
         apart::table(&self.regions) + &bound
     }
 

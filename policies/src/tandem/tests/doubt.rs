@@ -63,46 +63,34 @@ fn memory_of_few_goes_to_none_of_them_by_chance() {
     assert_eq!(goes_to(20.0), Some(3));
 }
 
-/// Two threads that use the memory of the first one's node, the other one a fifth more, as so many samples have it; with a CPU a node.
-fn rivals(samples: f64) -> SnapshotBuilder {
-    let builder = SnapshotBuilder::new(two_nodes(1)).thread(1, 0, Some(&[1e6, 0.0])).thread(2, 1, Some(&[1.2e6, 0.0]));
-    let builder = builder.group_used_by(&[ALL, 0], &[(1, 1e6), (2, 1.2e6)]);
-    let bound = |group: &mut PageGroup| (group.samples, group.unmovable) = (samples, Some(Unmovable::Bound));
-    builder.with_group(bound)
+/// Threads 1 and 2 of these programs that use memory of the first one's node, the other one a fifth more, as so many samples of each
+/// have it; with a CPU a node.
+fn rivals(programs: [u32; 2], samples: f64) -> SnapshotBuilder {
+    let each = [(1, 0, 1e6), (2, 1, 1.2e6)].into_iter().zip(programs);
+    each.fold(SnapshotBuilder::new(two_nodes(1)), |all, ((tid, node, per_s), program)| {
+        let all = all.thread(tid, node, Some(&[per_s, 0.0])).with_thread(|thread| thread.process = ProcessId(program));
+        all.group_used_by(&[ALL, 0], &[(tid, per_s)]).with_group(|group| {
+            (group.samples, group.unmovable) = (samples, Some(Unmovable::Bound));
+            group.id.process = ProcessId(program);
+        })
+    })
 }
 
 #[test]
 fn threads_change_places_for_a_rate_only_if_it_is_known_well_enough() {
-    let seen = |samples: f64| {
-        let snapshot = rivals(samples).build();
+    let seen = |programs, samples: f64| {
+        let snapshot = rivals(programs, samples).build();
         moves(&snapshot, &planned(&snapshot)).0
     };
-    assert_eq!(seen(100.0), []);
-    assert_eq!(seen(3000.0), [(1, 1), (2, 0)]);
-}
-
-#[test]
-fn threads_of_two_programs_change_places_likewise() {
-    let seen = |samples: f64| {
-        let of = |thread: &mut Thread| thread.process = ProcessId(2);
-        let builder = SnapshotBuilder::new(two_nodes(1)).thread(1, 0, Some(&[1e6, 0.0]));
-        let builder = builder.thread(2, 1, Some(&[1.2e6, 0.0])).with_thread(of);
-        let known = |group: &mut PageGroup| (group.samples, group.unmovable) = (samples, Some(Unmovable::Bound));
-        let builder = builder.group_used_by(&[ALL, 0], &[(1, 1e6)]).with_group(known);
-        let builder = builder.group_used_by(&[ALL, 0], &[(2, 1.2e6)]).with_group(|group| {
-            known(group);
-            group.id.process = ProcessId(2);
-        });
-        let snapshot = builder.build();
-        moves(&snapshot, &planned(&snapshot)).0
-    };
-    assert_eq!(seen(100.0), []);
-    assert_eq!(seen(3000.0), [(1, 1), (2, 0)]);
+    for programs in [[1, 1], [1, 2]] {
+        assert_eq!(seen(programs, 100.0), [], "of {programs:?}");
+        assert_eq!(seen(programs, 3000.0), [(1, 1), (2, 0)], "of {programs:?}");
+    }
 }
 
 #[test]
 fn a_thread_that_stays_since_its_gain_may_be_chance_has_its_reason_once() {
-    let stays = super::stays::stays(&rivals(100.0).build());
+    let stays = super::stays::stays(&rivals([1, 1], 100.0).build());
     assert_eq!(stays.iter().map(|stay| stay.thread.tid).collect::<Vec<_>>(), [2], "{stays:?}");
 }
 
@@ -118,7 +106,7 @@ fn a_thread_that_may_not_stay_goes_whatever_it_gains() {
 
 #[test]
 fn a_thread_that_may_not_stay_goes_though_others_of_its_program_stay_since_their_gain_may_be_chance() {
-    let builder = rivals(100.0).thread(3, 1, Some(&[1.0, 1.0])).with_thread(|thread| {
+    let builder = rivals([1, 1], 100.0).thread(3, 1, Some(&[1.0, 1.0])).with_thread(|thread| {
         thread.allowed[NodeIndex(1)] = false;
         thread.cpu_time_ns = 100_000_000;
     });

@@ -115,6 +115,38 @@ impl MovePages for Places {
     }
 }
 
+/// Takes no time of a CPU, but waits for something.
+struct WaitsForLong(Duration);
+
+impl MovePages for WaitsForLong {
+    fn program(&self, _: ProcessId) -> Option<ProgramId> {
+        None
+    }
+
+    fn call(&self, _: ProcessId, _: &[u64], to: Option<NodeId>, status: &mut [i32]) -> Call {
+        thread::sleep(self.0);
+        status.fill(to.map_or(0, |to| to.0 as i32));
+        Call { result: Ok(0), time_ns: 1 }
+    }
+}
+
+#[test]
+fn a_run_whose_calls_wait_for_long_ends_all_the_same() {
+    let config = MoverConfig { calls: 1, ..MoverConfig::default() };
+    let system = WaitsForLong(Duration::from_nanos(config.run_ns));
+    let (mut mover, mut cooldowns) = (Mover::new(system, config), Cooldowns::new(64));
+    for at in 0..20 {
+        mover.enqueue(wanted(4 * at, 4, 1, 1), 0, &cooldowns).unwrap();
+    }
+    let mut left = || {
+        mover.run(0, &mut cooldowns);
+        mover.queued_groups()
+    };
+    assert!(left() >= 17);
+    let runs = (1..100).find(|_| left() == 0);
+    assert!(runs.is_some_and(|runs| runs >= 5), "{runs:?}");
+}
+
 #[test]
 fn of_several_calls_each_is_made_near_its_node_and_a_single_one_where_the_caller_is() {
     let near = |nodes: &[u32]| {

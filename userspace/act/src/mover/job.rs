@@ -12,6 +12,9 @@ pub(super) const BATCH_PAGES: u64 = BLOCK_PAGES;
 /// Pages in one call of a retry: the kernel ends a call early at pages that stay busy. A huge page is tried whole.
 const RETRY_BATCH_PAGES: usize = 16;
 
+/// What found no room rests for so many cooldowns.
+const NO_ROOM_COOLDOWNS: u64 = 6;
+
 /// How often what goes back to a node without room is tried again, and after how long.
 pub(super) const ROOM_RETRIES: usize = 4;
 const ROOM_RETRY_AFTER_NS: [u64; ROOM_RETRIES] = [500_000_000, 1_000_000_000, 2_000_000_000, 4_000_000_000];
@@ -216,11 +219,15 @@ impl Job {
         })
     }
 
-    /// Lets what moved rest, and what did not because memory is in pieces there: that does not change soon.
+    /// Lets what moved rest, and for longer what did not because there was no room, or only in pieces: that does not change soon, and
+    /// policies do not see it.
     pub(super) fn start_cooldown(&self, how: Ended, now_ns: u64, cooldowns: &mut Cooldowns) {
-        if self.outcome.moved_pages > 0 || how == Ended::TargetFragmented {
-            cooldowns.start_group(self.range().0, self.outcome.bytes, now_ns, self.cooldown_ns);
-        }
+        let times = match how {
+            Ended::TargetFull | Ended::TargetFragmented => NO_ROOM_COOLDOWNS,
+            _ if self.outcome.moved_pages > 0 => 1,
+            _ => return,
+        };
+        cooldowns.start_group(self.range().0, self.outcome.bytes, now_ns, times * self.cooldown_ns);
     }
 
     /// Whether nothing but busy pages is left of it, which were tried before.

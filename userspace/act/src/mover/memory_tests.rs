@@ -194,11 +194,11 @@ fn a_huge_page_does_not_go_where_memory_is_in_pieces_but_base_pages_do() {
     let told: Vec<_> = outcomes.iter().map(|one| (one.ended, one.moved_pages, one.not_tried_pages)).collect();
     assert_eq!(told, [(Ended::TargetFragmented, 0, 512), (Ended::Done, 512, 0)]);
     // The next plan would meet the same.
-    assert_eq!(mover.enqueue(huge(0, 512, 1, 2), S, &cooldowns), Err(Refused::Cooldown));
+    assert_eq!(mover.enqueue(huge(0, 512, 1, 2), 59 * S, &cooldowns), Err(Refused::Cooldown));
     proc.set_huge_blocks([99, 1]);
-    mover.enqueue(huge(0, 512, 1, 3), 20 * S, &cooldowns).unwrap();
-    watch.look(&mut mover, 20 * S);
-    assert_eq!(mover.run(20 * S, &mut cooldowns)[0].moved_pages, 512);
+    mover.enqueue(huge(0, 512, 1, 3), 60 * S, &cooldowns).unwrap();
+    watch.look(&mut mover, 60 * S);
+    assert_eq!(mover.run(60 * S, &mut cooldowns)[0].moved_pages, 512);
 }
 
 #[test]

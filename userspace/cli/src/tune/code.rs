@@ -9,6 +9,7 @@ use anyhow::Result;
 use serde::Serialize;
 use tandem_tune::store::Store;
 use tandem_tune::subject::Subject;
+use tandem_tune::surroundings::name_of;
 
 /// `subject` with the code that it is known to have, as that is now, and whether it is what it was; its runs are those of `store`
 /// from now on.
@@ -43,9 +44,9 @@ pub fn learn(store: &Store, subject: Subject, mapped: &[String], started: System
     Ok(subject)
 }
 
-/// Names of the code that a subject is known to have.
+/// Names of the files of code that a subject is known to have besides the program's own: its libraries, and others.
 pub fn names(subject: &Subject) -> impl Iterator<Item = &str> {
-    hashes(subject).into_keys()
+    subject.libraries.iter().flatten().map(|one| name_of(one)).chain(hashes(subject).into_keys())
 }
 
 fn hashes(subject: &Subject) -> BTreeMap<&str, &str> {

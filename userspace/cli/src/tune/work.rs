@@ -117,7 +117,9 @@ impl<'a> Work<'a> {
             Some(far) => far.profile(&Asked { plan: Some(plan.clone()), places: places.clone(), limit }),
             None => {
                 let profiled = page_use::profile(&self.what, plan, places, limit, self.stop);
-                if self.is_the_same() { profiled } else { Ok(Profiled::Stopped) }
+                // As on other machines: the search goes on without a map.
+                let profiled = profiled.unwrap_or_else(|error| Profiled::Impossible(format!("{error:#}")));
+                Ok(if self.is_the_same() { profiled } else { Profiled::Stopped })
             }
         };
         let mapping = Mapping::new(&profiler, self.machine.obstacle.is_none());

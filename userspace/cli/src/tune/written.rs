@@ -2,9 +2,9 @@
 //! Files that arguments name: input is part of what is tuned, what the program writes is not.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use tandem_tune::lock::Lock;
 use tandem_tune::store::Store;
 use tandem_tune::subject::Subject;
@@ -28,7 +28,8 @@ pub fn hold(path: &Path) -> Result<Lock> {
 /// The store cannot be used.
 pub fn open(path: &Path, subject: Subject) -> Result<(Store, Subject)> {
     let store = Store::open(path, &subject)?;
-    let subject = subject.without(&store.written()?);
+    let written = store.written(&way(&subject)?)?;
+    let subject = subject.without(&written);
     store.turn_to(&subject)?;
     Ok((store, subject))
 }
@@ -38,7 +39,8 @@ pub fn open(path: &Path, subject: Subject) -> Result<(Store, Subject)> {
 /// # Errors
 /// A file cannot be read, or the store not be written.
 pub fn leave_out(store: &Store, subject: Subject, say: &dyn Fn(&str)) -> Result<Subject> {
-    let known = store.written()?;
+    let way = way(&subject)?;
+    let known = store.written(&way)?;
     let written: BTreeSet<String> = subject.written()?.difference(&known).cloned().collect();
     if written.is_empty() {
         return Ok(subject);
@@ -46,8 +48,17 @@ pub fn leave_out(store: &Store, subject: Subject, say: &dyn Fn(&str)) -> Result<
     let names: Vec<&str> = written.iter().map(String::as_str).collect();
     say(&format!("{} changed meanwhile, so it is no input but what the program writes", names.join(", ")));
     let subject = subject.without(&written);
-    store.keep_written(&written, &subject)?;
+    store.keep_written(&way, &written, &subject)?;
     Ok(subject)
+}
+
+/// What writes the same files, also once it is built anew: another program may read them.
+///
+/// # Errors
+/// The present directory is not known.
+fn way(subject: &Subject) -> Result<(String, Vec<String>, PathBuf)> {
+    let directory = std::env::current_dir().context("the present directory is not known")?;
+    Ok((subject.program.clone(), subject.arguments.clone(), directory))
 }
 
 #[cfg(test)]
@@ -74,6 +85,9 @@ mod tests {
         assert_eq!(leave_out(&runs, second.clone(), &say).unwrap(), first);
         assert_eq!((&second, said.borrow().len()), (&first, 1), "{said:?}");
         assert!(first.differences(&subject()).is_empty());
+        let reader = ["sh".to_owned(), output.display().to_string()];
+        let (_, reader) = open(&store, Subject::of(&reader, None, &topology).unwrap()).unwrap();
+        assert_eq!(reader.files.map_or(0, |files| files.len()), 1, "what one writes another one may read");
         fs::write(&input, "9").unwrap();
         assert_eq!(first.differences(&subject()).len(), 1);
     }

@@ -71,8 +71,20 @@ fn seats_for_a_region_that_the_program_does_not_have_are_refused() {
     result.insert("configuration".into(), base.into());
     result.insert("seats".into(), toml::Table::from_iter([("nowhere".to_owned(), of_region.into())]).into());
     fs::write(bench.path("seats.toml"), result.to_string()).unwrap();
-    let said = refused(&bench, &["run", "--tuned", "seats.toml", "--", "./prog"]);
+    let run = ["run", "--tuned", "seats.toml", "--", "./prog"];
+    let said = refused(&bench, &run);
     assert!(said.contains("seats.toml: seats.\"nowhere\": neither ./prog nor its libraries have"), "{said}");
+    // It had the region when it was tuned.
+    let region = "name = \"nowhere\"\nentries = 1\nshare = 1.0\nas_it_is_s = 1.0\ntuned_s = 1.0\nbest = \"as it is\"\n\
+        best_s = 1.0\nbest_runs = 1\ntogether = \"as it is\"\ntogether_s = 1.0\n";
+    let regions = vec![region.parse::<toml::Table>().unwrap().into()];
+    result.insert("regions".into(), toml::Value::Array(regions));
+    fs::write(bench.path("seats.toml"), result.to_string()).unwrap();
+    assert!(bench.tandem(&run).status.success());
+    fs::remove_file(bench.path("runs")).unwrap();
+    let program = fs::read_to_string(bench.path("prog")).unwrap();
+    fs::write(bench.path("prog"), format!("{program}# built anew\n")).unwrap();
+    assert_eq!(refused(&bench, &run), said, "it may have none of this name any more");
 }
 
 #[test]

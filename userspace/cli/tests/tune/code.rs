@@ -110,6 +110,25 @@ fn what_a_script_starts_ends_the_session_when_it_is_built_anew_meanwhile() {
 }
 
 #[test]
+fn a_library_that_is_built_anew_meanwhile_ends_the_session() {
+    let bench =
+        Bench::new("[ $(wc -l < runs) -lt 4 ] || { cp libpart.so new; echo >> new; mv new libpart.so; }; sleep 0.04");
+    fs::write(bench.path("part.c"), "int part(void) { return 0; }\n").unwrap();
+    let main = "#include <stdlib.h>\nint part(void);\nint main(void) { return part() + system(\"./prog\"); }\n";
+    fs::write(bench.path("main.c"), main).unwrap();
+    let gcc = |words: &str| {
+        let mut gcc = Command::new("gcc");
+        assert!(gcc.args(words.split(' ')).current_dir(bench.directory.path()).status().unwrap().success());
+    };
+    gcc("-shared -fPIC -o libpart.so part.c");
+    gcc("-o linked main.c -L. -lpart -Wl,-rpath,$ORIGIN");
+    let output = bench.tandem(&["tune", "--repeats", "4", "--", "./linked"]);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), bench.runs()), (Some(2), 4), "{said}");
+    assert!(said.lines().last().unwrap().contains("/libpart.so is not the file that it was when this"), "{said}");
+}
+
+#[test]
 fn code_that_a_program_makes_itself_is_no_part_of_what_is_tuned() {
     for made in ["cp worker made; date +%N >> made", "rm -f made; cp -a worker made"] {
         let bench = Bench::new(&format!("{made}; exec ./made 0.04"));

@@ -51,7 +51,7 @@ impl Trial {
 }
 
 impl Session<'_> {
-    /// A run from the store, or else of the program; `None` when the user stopped.
+    /// A run from the store, or else of the program; `None` when the user stopped, or the time was over.
     pub(crate) fn row(&self, one: Option<&Plan>, attempt: usize, limit_s: Option<f64>) -> Result<Option<Row>> {
         if let Some(row) = self.known(one, attempt, limit_s)? {
             return Ok(Some(row));
@@ -66,9 +66,22 @@ impl Session<'_> {
             Some(None) => return Ok(None),
         };
         let limit_s = self.longest_s(limit_s);
-        let limit = Limit { time: limit_s.map(Duration::from_secs_f64), entries: self.entries_of(one) };
-        let ran = (self.run)(one, &places, limit)?;
+        let cut = self.cut(one, attempt, limit_s);
+        let time = cut.or(limit_s.map(Duration::from_secs_f64));
+        let ran = (self.run)(one, &places, Limit { time, entries: self.entries_of(one) })?;
+        if cut.is_some() && ran.as_ref().is_ok_and(|trial| trial.seen.end == End::TooLong) {
+            (self.say)(&format!("{}: stopped, as the time is over", self.key(one)));
+            return Ok(None);
+        }
         self.take(one, attempt, limit_s, ran)
+    }
+
+    /// The time left, if a run that the search stops after `limit_s` would take more of it. The first run of the program as it is goes
+    /// on all the same, for without it nothing is known.
+    fn cut(&self, one: Option<&Plan>, attempt: usize, limit_s: Option<f64>) -> Option<Duration> {
+        let left = self.left().filter(|_| one.is_some() || attempt > 0);
+        // A limit may be what was left a moment ago.
+        left.filter(|left| limit_s.is_none_or(|limit_s| limit_s > left.as_secs_f64() * 1.001))
     }
 
     /// When a run is stopped, in s, if the search says `limit_s`: one that does not come as far as its entries this time would run
@@ -80,7 +93,7 @@ impl Session<'_> {
     /// Keeps a run, or says why there was none; `None` if the user stopped it.
     ///
     /// # Errors
-    /// The program as it is could not be run.
+    /// The first run of the program as it is could not be begun.
     pub(crate) fn take(
         &self,
         one: Option<&Plan>,
@@ -94,7 +107,9 @@ impl Session<'_> {
                 let fewer = asked.map(|asked| trial.threads_in_words(asked)).unwrap_or_default();
                 self.keep(&self.key(one), attempt, limit_s, trial, &fewer)
             }
-            Err(why) if one.is_some() => Ok(Some(self.not_run(one, &format!("it could not be run: {why}")))),
+            Err(why) if one.is_some() || attempt > 0 => {
+                Ok(Some(self.not_run(one, &format!("it could not be run: {why}"))))
+            }
             Err(why) => bail!("{why}"),
         }
     }
@@ -103,7 +118,7 @@ impl Session<'_> {
     /// as it is, or ended at once: what was missing may be there now.
     pub(crate) fn known(&self, one: Option<&Plan>, attempt: usize, limit_s: Option<f64>) -> Result<Option<Row>> {
         let says_enough = |row: &Row| match row.reading {
-            Reading::SlowerThan(at) => limit_s.is_some_and(|limit| limit <= at * 1.001),
+            Reading::SlowerThan(_) => row.is_known_until(limit_s),
             Reading::Failed(_) => one.is_some(),
             Reading::Seconds(seconds) => one.is_some() || seconds >= SHORTEST_S,
             _ => true,

@@ -325,6 +325,12 @@ fn a_program_placed_by_chance_gets_its_main_thread_bound_where_it_is_fast() {
     let bimodal = run.outcome.unwrap().unwrap().bimodal.unwrap();
     assert_eq!((bimodal.remedy, bimodal.bound_s), (Remedy::None, None), "it cannot be bound, and the session goes on");
     assert!(run.said.iter().any(|said| said.ends_with("on node 1: it could not be run: no seat is left")));
+    for (store, second) in [("slow", (End::Code(0), 100.0)), ("failed", (End::Code(1), 1.0))] {
+        BOUND.set([vec![(End::Code(0), 1.0)], vec![second; 3]].concat());
+        let bimodal = of(&format!("bound and {store}"), 1.5, 1.0).outcome.unwrap().unwrap().bimodal.unwrap();
+        assert_eq!(bimodal.remedy, Remedy::None, "{store}");
+    }
+    BOUND.take();
     // A configuration that is faster binds the main thread anyway: its first seat is on node 0.
     let outcome = of("slow", 1.5, 5.0).outcome.unwrap().unwrap();
     let bimodal = outcome.bimodal.unwrap();

@@ -67,9 +67,9 @@ fn what_is_no_store_is_refused_with_its_name() {
     let said = format!("{:#}", Store::open(&path, &"one").unwrap_err());
     assert!(said.contains("notes: cannot be used as a store of runs"), "{said}");
     let newer = directory.path().join("newer");
-    Connection::open(&newer).unwrap().execute_batch("PRAGMA user_version = 7").unwrap();
+    Connection::open(&newer).unwrap().execute_batch(&format!("PRAGMA user_version = {}", VERSION + 1)).unwrap();
     let said = format!("{:#}", Store::open(&newer, &"one").unwrap_err());
-    assert!(said.contains("version 7") && said.contains("--store"), "{said}");
+    assert!(said.contains(&format!("version {}", VERSION + 1)) && said.contains("--store"), "{said}");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn a_store_of_version_3_is_gone_on_with() {
         .unwrap();
     drop(store);
     let store = Store::open(&path, &"one").unwrap();
-    assert_eq!((store.run("8", 0).unwrap(), store.written().unwrap()), (Some(nowhere(1.0)), BTreeSet::new()));
+    assert_eq!((store.run("8", 0).unwrap(), store.written(&"p").unwrap()), (Some(nowhere(1.0)), BTreeSet::new()));
 }
 
 #[test]
@@ -157,6 +157,20 @@ fn a_store_of_version_4_is_gone_on_with() {
     drop(store);
     let store = Store::open(&path, &"one").unwrap();
     assert_eq!((store.run("8", 0).unwrap(), store.code(&"p").unwrap()), (Some(nowhere(1.0)), BTreeMap::new()));
+}
+
+#[test]
+fn a_store_of_version_6_is_gone_on_with_but_for_files_that_one_of_its_programs_writes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("old");
+    let store = Store::open(&path, &"one").unwrap();
+    store.keep("8", 0, &ended(1.0)).unwrap();
+    let older = "DROP TABLE written; CREATE TABLE written (file TEXT PRIMARY KEY) STRICT; \
+        INSERT INTO written VALUES ('out'); PRAGMA user_version = 6";
+    store.connection.execute_batch(older).unwrap();
+    drop(store);
+    let store = Store::open(&path, &"one").unwrap();
+    assert_eq!((store.run("8", 0).unwrap(), store.written(&"p").unwrap()), (Some(ended(1.0)), BTreeSet::new()));
 }
 
 #[test]
@@ -193,10 +207,11 @@ fn runs_stay_those_of_a_program_that_is_found_to_write_a_file() {
     let path = directory.path().join("runs");
     let store = Store::open(&path, &["p", "out 12"]).unwrap();
     store.keep("8", 0, &ended(1.0)).unwrap();
-    store.keep_written(&["out".to_owned()].into(), &["p"]).unwrap();
+    store.keep_written(&"p", &["out".to_owned()].into(), &["p"]).unwrap();
     store.keep("8", 1, &ended(2.0)).unwrap();
     let again = Store::open(&path, &["p", "out 34"]).unwrap();
-    assert_eq!((again.written().unwrap(), again.len().unwrap()), (["out".to_owned()].into(), 0));
+    assert_eq!((again.written(&"p").unwrap(), again.len().unwrap()), (["out".to_owned()].into(), 0));
+    assert_eq!(again.written(&"q").unwrap(), BTreeSet::new(), "another program may read it");
     again.turn_to(&["p"]).unwrap();
     assert_eq!((again.run("8", 0).unwrap(), again.len().unwrap()), (Some(ended(1.0)), 2));
 }

@@ -173,6 +173,27 @@ fn runs_end_at_the_same_entry_again_whatever_longer_ones_came_between() {
 
 /// As it is, its third run would take for ever.
 #[test]
+fn a_run_that_takes_the_rest_of_the_budget_is_stopped_and_not_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = directory.path().join("s");
+    let runs = Cell::new(0);
+    let program = |one: Option<&Configuration>| {
+        runs.set(runs.get() + u32::from(one.is_none()));
+        let (end, seconds, threads) = four_are_best(one);
+        (end, if one.is_none() && runs.get() == 3 { 1e6 } else { seconds }, threads)
+    };
+    BUDGET.set(Some(Duration::from_secs(1000)));
+    let run = session(&store, &program, 10_000);
+    BUDGET.set(None);
+    let outcome = run.outcome.unwrap().unwrap();
+    assert_eq!((outcome.found.runs[0].seconds.len(), outcome.is_complete), (2, false));
+    assert!(run.said.contains(&"as it is: stopped, as the time is over".to_owned()), "{:?}", run.said);
+    let rest = session(&store, &four_are_best, 10_000);
+    assert!(rest.outcome.unwrap().unwrap().is_complete && rest.ran["as it is"] > 0, "it runs anew");
+}
+
+/// As it is, its third run would take for ever.
+#[test]
 fn a_run_that_does_not_come_to_the_last_entry_ends_with_the_budget() {
     let directory = tempfile::tempdir().unwrap();
     let runs = Cell::new(0);

@@ -47,6 +47,8 @@ thread_local! {
     pub static PROFILED: RefCell<Option<(bool, Profiled)>> = const { RefCell::new(None) };
     /// With how many threads a run cannot be set up; 0: that with the main thread alone bound.
     pub static NOT_SET_UP: Cell<Option<usize>> = const { Cell::new(None) };
+    /// How the next runs with the main thread alone bound end, and after how many seconds.
+    pub static BOUND: RefCell<Vec<(End, f64)>> = const { RefCell::new(Vec::new()) };
     /// How long sessions may take.
     pub static BUDGET: Cell<Option<Duration>> = const { Cell::new(None) };
     /// What becomes of maps.
@@ -124,6 +126,8 @@ impl Runner<'_> {
         let first_node = CpuSet::of_node(self.topology, NodeIndex(0));
         let bound = places.main.as_ref().map(|cpus| u32::from(*cpus != first_node));
         let (seconds, first_touch) = main_thread(one, seconds, bound);
+        let next_bound = |runs: &mut Vec<(End, f64)>| (bound.is_some() && !runs.is_empty()).then(|| runs.remove(0));
+        let (end, seconds) = BOUND.with_borrow_mut(next_bound).unwrap_or((end, seconds));
         let late = limit.time.is_some_and(|limit| seconds > limit.as_secs_f64());
         let map_use = places.page_map.as_ref().map(|map| {
             self.maps.borrow_mut().insert(name(one), map.as_ref().clone());
