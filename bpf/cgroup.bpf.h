@@ -53,9 +53,23 @@ struct {
 	__type(value, u32);
 } group_numbers SEC(".maps");
 
+/*
+ * Older kernels let one task of a CPU at a time into such storage, and tell the
+ * others that there is nothing: nobody may come in between.
+ */
+static u32 *group_number(struct cgroup *cgrp, u64 flags)
+{
+	u32 *number;
+
+	bpf_preempt_disable();
+	number = bpf_cgrp_storage_get(&group_numbers, cgrp, 0, flags);
+	bpf_preempt_enable();
+	return number;
+}
+
 static u32 group_of(struct cgroup *cgrp)
 {
-	u32 *number = bpf_cgrp_storage_get(&group_numbers, cgrp, 0, 0);
+	u32 *number = group_number(cgrp, 0);
 
 	return number ? *number : 0;
 }
@@ -150,7 +164,7 @@ static s32 add_group(struct cgroup *cgrp, u32 weight)
 {
 	u32 parent = parent_group(cgrp), at, *number;
 
-	number = bpf_cgrp_storage_get(&group_numbers, cgrp, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	number = group_number(cgrp, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!number)
 		return -ENOMEM;
 	if (!cgrp->level) {

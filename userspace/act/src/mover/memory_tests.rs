@@ -145,6 +145,9 @@ fn a_node_below_its_watermark_gets_nothing_and_is_not_asked_for() {
     let told: Vec<_> = outcomes.iter().map(|one| (one.ended, one.not_tried_pages, one.time_ns)).collect();
     assert_eq!(told, [(Ended::TargetFull, 4, 0), (Ended::TargetFull, 512, 0)]);
     assert_eq!((mover.system.lock().unwrap().calls, mover.queued_groups()), (0, 0));
+    // The next plan would meet the same.
+    let again = |mover: &mut Mover<_>, now_ns| mover.enqueue(wanted(0, 4, 1, 2), now_ns, &cooldowns);
+    assert_eq!((again(&mut mover, 59 * S), again(&mut mover, 60 * S)), (Err(Refused::Cooldown), Ok(())));
 }
 
 #[test]
