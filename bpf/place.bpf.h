@@ -69,16 +69,19 @@ static void claim(struct task_ctx *tctx, u32 queue)
 		count_claim(__sync_lock_test_and_set(&tctx->claimed, word), word);
 }
 
-/*
- * Lets a task that was moved while it claimed @from claim the queue @to as much, or what is its
- * due if it claimed none, unless it went on meanwhile.
- */
-static void move_claim(struct task_ctx *tctx, u64 from, u32 to)
+/* What a task that claims @from claims of the queue @to: as much, or its due if it claims none. */
+static u64 claim_elsewhere(const struct task_ctx *tctx, u64 from, u32 to)
 {
-	u64 word = claim_word(to, from == NO_CLAIM ? rules_load(tctx->weight) : claimed_load(from));
+	return claim_word(to, from == NO_CLAIM ? rules_load(tctx->weight) : claimed_load(from));
+}
 
-	if (__sync_bool_compare_and_swap(&tctx->claimed, from, word))
-		count_claim(from, word);
+/* Lets a task claim @to that claims @from, unless it went on meanwhile; whether it did not. */
+static bool change_claim(struct task_ctx *tctx, u64 from, u64 to)
+{
+	if (!__sync_bool_compare_and_swap(&tctx->claimed, from, to))
+		return false;
+	count_claim(from, to);
+	return true;
 }
 
 /*

@@ -323,15 +323,22 @@ static bool take_nearby(u32 node, u32 queue)
 static bool move_to(struct bpf_iter_scx_dsq *it, struct task_struct *p, struct task_ctx *tctx,
 		    u32 queue)
 {
-	u64 from = tctx->claimed;
+	u64 from = tctx->claimed, to = claim_elsewhere(tctx, from, queue);
 	u32 dsq = dsq_of(p, scx_bpf_task_cpu(p), queue);
+	/*
+	 * Before it is there: then it may go on, sleep or end at once, and what it claims none of
+	 * after that is not told from what it claims none of now.
+	 */
+	bool claims = change_claim(tctx, from, to);
 
 	scx_bpf_dsq_move_set_vtime(it, vtime_entering(p, tctx, dsq));
-	if (!scx_bpf_dsq_move_vtime(it, p, dsq, 0))
+	if (!scx_bpf_dsq_move_vtime(it, p, dsq, 0)) {
+		if (claims)
+			change_claim(tctx, to, from);
 		return false;
+	}
 	tctx->vtime_dsq = dsq;
 	tctx->waits = true;
-	move_claim(tctx, from, queue);
 	return true;
 }
 
