@@ -54,8 +54,8 @@ struct {
 } group_numbers SEC(".maps");
 
 /*
- * Older kernels let one task of a CPU at a time into such storage, and tell the
- * others that there is nothing: nobody may come in between.
+ * Where the kernel guards such storage by a counter of the CPU (6.18 does) it may
+ * not serve who preempts one that is there: none of ours is preempted there.
  */
 static u32 *group_number(struct cgroup *cgrp, u64 flags)
 {

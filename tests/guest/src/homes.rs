@@ -174,7 +174,8 @@ fn who_wakes_up_at_home_takes_the_cpu_of_a_visitor() {
     // The workers themselves wake up when they start.
     let before = ended();
     (0..10 * VISITS).for_each(|_| wake_up());
-    assert_eq!(ended() - before, 0, "they have more weight");
+    let heavy = ended() - before;
+    assert!(heavy < VISITS, "{heavy} of {} times though they have more weight", 10 * VISITS);
     workers.iter().for_each(|worker| set_nice(worker.tid, 0));
     let before_ns = sleeper.record(&scheduler).run_ns;
     wait_until("visits end", || {

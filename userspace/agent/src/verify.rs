@@ -2,8 +2,8 @@
 //! Whether a plan paid: the mean latency of an access, before the plan and after it was carried out.
 //!
 //! A plan is kept no sooner than in the second interval after its last page has moved. Until then each interval but the first tells
-//! whether it can still pay: with what is left on its way already where it goes. One that cannot is undone at once, and one that
-//! made things worse in its third interval at the latest, though its last page has only just moved. What takes long is given up, so that it is
+//! whether it can still pay: with what is left on its way already where it goes. One that cannot is undone at once, and in the
+//! third one that made things worse, though its last page has only just moved. What takes long is given up, so that it is
 //! planned anew with all that happened since, and so is what memory pressure holds up; the latter is undone if what it did made
 //! things worse.
 //!
@@ -40,8 +40,8 @@ const NOISE: f64 = 0.02;
 const ERRORS: f64 = 2.0;
 /// Intervals between the end of the last move, or the plan, and a verdict: the first holds moves itself.
 const SETTLE_INTERVALS: u32 = 2;
-/// Intervals after which a plan that made things worse is not waited for any more.
-const PATIENCE_INTERVALS: u32 = 3;
+/// The interval in which a plan that made things worse goes though its last page has only just moved.
+const LAST_INTERVAL: u32 = 3;
 
 /// Time after which at least half of what is known of accesses is of after a plan.
 pub const KNOWN_NS: u64 = AffinityConfig::DEFAULT_HALF_LIFE_NS;
@@ -239,7 +239,7 @@ impl Trial {
         let now_ns = seen.after.map(|after| after.latency_ns);
         let after_ns = if go_on { seen.once_moved_ns } else { now_ns };
         match self.undoing(after_ns, seen) {
-            Some(undo) if is_settled || go_on || self.intervals >= PATIENCE_INTERVALS => undo,
+            Some(undo) if is_settled || go_on || self.intervals == LAST_INTERVAL => undo,
             // Neither was carried out, so they say nothing of what plans bring.
             _ if moves == Moves::Overdue => Verdict::Superseded(Superseding::TookLong),
             _ if is_settled && moves == Moves::HeldUp => Verdict::Superseded(Superseding::MemoryPressure),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::first_touch::{Bimodal, MATTERS, Remedy};
-use crate::launch::Limit;
+use crate::launch::{End, Limit};
 use crate::places::Places;
 use crate::search::{self, Reading};
 use crate::seat::CpuSet;
@@ -95,15 +95,19 @@ impl Session<'_> {
     /// A run with the main thread alone bound, from the store or else of the program.
     fn main_bound(&self, name: &str, node: u32, attempt: usize, usual_s: f64) -> Result<Option<Row>> {
         let limit_s = self.settings.limit_s(usual_s);
-        if let Some(row) = self.store.run(name, attempt)?.filter(|row| row.is_known_until(Some(limit_s))) {
+        // What was missing may be there now, as for the program as it is.
+        let says_enough = |row: &Row| row.is_known_until(Some(limit_s)) && !matches!(row.reading, Reading::Failed(_));
+        if let Some(row) = self.store.run(name, attempt)?.filter(says_enough) {
             return Ok(Some(row));
         }
         if self.stop.wished() {
             return Ok(None);
         }
         let places = Places { main: main_cpus(self.topology, node), ..Places::default() };
-        let limit = Limit { time: Some(Duration::from_secs_f64(limit_s)), entries: self.first_entries };
-        match (self.run)(None, &places, limit)? {
+        let cut = self.cut(Some(limit_s));
+        let time = cut.unwrap_or(Duration::from_secs_f64(limit_s));
+        match (self.run)(None, &places, Limit { time: Some(time), entries: self.first_entries })? {
+            Ok(trial) if cut.is_some() && trial.seen.end == End::TooLong => Ok(None),
             Ok(trial) => self.keep(name, attempt, Some(limit_s), trial, ""),
             Err(why) => {
                 (self.say)(&format!("{name}: it could not be run: {why}"));

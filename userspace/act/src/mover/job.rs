@@ -12,8 +12,8 @@ pub(super) const BATCH_PAGES: u64 = BLOCK_PAGES;
 /// Pages in one call of a retry: the kernel ends a call early at pages that stay busy. A huge page is tried whole.
 const RETRY_BATCH_PAGES: usize = 16;
 
-/// What found no room rests for so many cooldowns.
-const NO_ROOM_COOLDOWNS: u64 = 6;
+/// What cannot move because memory is in pieces where it should go rests for so many cooldowns.
+const IN_PIECES_COOLDOWNS: u64 = 6;
 
 /// How often what goes back to a node without room is tried again, and after how long.
 pub(super) const ROOM_RETRIES: usize = 4;
@@ -219,12 +219,14 @@ impl Job {
         })
     }
 
-    /// Lets what moved rest, and for longer what did not because there was no room, or only in pieces: that does not change soon, and
-    /// policies do not see it.
+    /// Lets what moved rest, and what did not because the node is full, which policies may not see; for longer what did not because
+    /// memory is in pieces there: that does not change soon.
     pub(super) fn start_cooldown(&self, how: Ended, now_ns: u64, cooldowns: &mut Cooldowns) {
         let times = match how {
-            Ended::TargetFull | Ended::TargetFragmented => NO_ROOM_COOLDOWNS,
-            _ if self.outcome.moved_pages > 0 => 1,
+            // Where a plan is undone it rests for as long as that is remembered.
+            Ended::TargetFragmented if !self.is_way_back() => IN_PIECES_COOLDOWNS,
+            Ended::TargetFull if !self.is_way_back() => 1,
+            _ if self.outcome.moved_pages > 0 || how == Ended::TargetFragmented => 1,
             _ => return,
         };
         cooldowns.start_group(self.range().0, self.outcome.bytes, now_ns, times * self.cooldown_ns);

@@ -147,7 +147,7 @@ fn a_node_below_its_watermark_gets_nothing_and_is_not_asked_for() {
     assert_eq!((mover.system.lock().unwrap().calls, mover.queued_groups()), (0, 0));
     // The next plan would meet the same.
     let again = |mover: &mut Mover<_>, now_ns| mover.enqueue(wanted(0, 4, 1, 2), now_ns, &cooldowns);
-    assert_eq!((again(&mut mover, 59 * S), again(&mut mover, 60 * S)), (Err(Refused::Cooldown), Ok(())));
+    assert_eq!((again(&mut mover, 9 * S), again(&mut mover, 10 * S)), (Err(Refused::Cooldown), Ok(())));
 }
 
 #[test]

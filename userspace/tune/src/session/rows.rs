@@ -66,7 +66,8 @@ impl Session<'_> {
             Some(None) => return Ok(None),
         };
         let limit_s = self.longest_s(limit_s);
-        let cut = self.cut(one, attempt, limit_s);
+        // Without the first run of the program as it is nothing is known.
+        let cut = self.cut(limit_s).filter(|_| one.is_some() || attempt > 0);
         let time = cut.or(limit_s.map(Duration::from_secs_f64));
         let ran = (self.run)(one, &places, Limit { time, entries: self.entries_of(one) })?;
         if cut.is_some() && ran.as_ref().is_ok_and(|trial| trial.seen.end == End::TooLong) {
@@ -76,12 +77,10 @@ impl Session<'_> {
         self.take(one, attempt, limit_s, ran)
     }
 
-    /// The time left, if a run that the search stops after `limit_s` would take more of it. The first run of the program as it is goes
-    /// on all the same, for without it nothing is known.
-    fn cut(&self, one: Option<&Plan>, attempt: usize, limit_s: Option<f64>) -> Option<Duration> {
-        let left = self.left().filter(|_| one.is_some() || attempt > 0);
+    /// The time left, if a run that is stopped after `limit_s` may take longer.
+    pub(crate) fn cut(&self, limit_s: Option<f64>) -> Option<Duration> {
         // A limit may be what was left a moment ago.
-        left.filter(|left| limit_s.is_none_or(|limit_s| limit_s > left.as_secs_f64() * 1.001))
+        self.left().filter(|left| limit_s.is_none_or(|limit_s| limit_s > left.as_secs_f64() * 1.001))
     }
 
     /// When a run is stopped, in s, if the search says `limit_s`: one that does not come as far as its entries this time would run

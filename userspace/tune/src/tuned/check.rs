@@ -55,8 +55,8 @@ fn within(what: &str, number: usize, most: usize, why: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether the program or one of its libraries has a function of this name.
+/// Whether the program, one of its libraries or its other code has a function of this name.
 fn is_of(here: &Subject, name: &str) -> bool {
-    let libraries = here.libraries.iter().flatten().map(|library| name_of(library));
-    libraries.chain([here.program.as_str()]).any(|file| has_function(Path::new(file), name))
+    let others = here.libraries.iter().chain(&here.code).flatten().map(|one| name_of(one));
+    others.chain([here.program.as_str()]).any(|file| has_function(Path::new(file), name))
 }
