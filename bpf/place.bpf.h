@@ -34,6 +34,11 @@ static __always_inline u64 claim_word(u32 queue, u32 load)
 }
 
 #define NO_CLAIM ((u64)TANDEM_NO_QUEUE)
+/*
+ * None either, while it waits for its group's next period. A word of its own, so that whoever
+ * moves it from there sees whether it went on meanwhile, though it sleeps or ended by then.
+ */
+#define THROTTLED_CLAIM (1ULL << 32 | TANDEM_NO_QUEUE)
 
 static __always_inline u32 claimed_queue(u64 word)
 {
@@ -69,19 +74,22 @@ static void claim(struct task_ctx *tctx, u32 queue)
 		count_claim(__sync_lock_test_and_set(&tctx->claimed, word), word);
 }
 
-/* What a task that claims @from claims of the queue @to: as much, or its due if it claims none. */
-static u64 claim_elsewhere(const struct task_ctx *tctx, u64 from, u32 to)
+static void claim_nothing_while_throttled(struct task_ctx *tctx)
 {
-	return claim_word(to, from == NO_CLAIM ? rules_load(tctx->weight) : claimed_load(from));
+	count_claim(__sync_lock_test_and_set(&tctx->claimed, THROTTLED_CLAIM), THROTTLED_CLAIM);
 }
 
-/* Lets a task claim @to that claims @from, unless it went on meanwhile; whether it did not. */
-static bool change_claim(struct task_ctx *tctx, u64 from, u64 to)
+/*
+ * Lets a task that was moved while it claimed @from claim the queue @to as much, or what is its
+ * due if it claimed none, unless it went on meanwhile.
+ */
+static void move_claim(struct task_ctx *tctx, u64 from, u32 to)
 {
-	if (!__sync_bool_compare_and_swap(&tctx->claimed, from, to))
-		return false;
-	count_claim(from, to);
-	return true;
+	bool none = claimed_queue(from) == TANDEM_NO_QUEUE;
+	u64 word = claim_word(to, none ? rules_load(tctx->weight) : claimed_load(from));
+
+	if (__sync_bool_compare_and_swap(&tctx->claimed, from, word))
+		count_claim(from, word);
 }
 
 /*

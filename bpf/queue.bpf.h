@@ -323,22 +323,15 @@ static bool take_nearby(u32 node, u32 queue)
 static bool move_to(struct bpf_iter_scx_dsq *it, struct task_struct *p, struct task_ctx *tctx,
 		    u32 queue)
 {
-	u64 from = tctx->claimed, to = claim_elsewhere(tctx, from, queue);
+	u64 from = tctx->claimed;
 	u32 dsq = dsq_of(p, scx_bpf_task_cpu(p), queue);
-	/*
-	 * Before it is there: then it may go on, sleep or end at once, and what it claims none of
-	 * after that is not told from what it claims none of now.
-	 */
-	bool claims = change_claim(tctx, from, to);
 
 	scx_bpf_dsq_move_set_vtime(it, vtime_entering(p, tctx, dsq));
-	if (!scx_bpf_dsq_move_vtime(it, p, dsq, 0)) {
-		if (claims)
-			change_claim(tctx, to, from);
+	if (!scx_bpf_dsq_move_vtime(it, p, dsq, 0))
 		return false;
-	}
 	tctx->vtime_dsq = dsq;
 	tctx->waits = true;
+	move_claim(tctx, from, queue);
 	return true;
 }
 
@@ -380,7 +373,7 @@ static bool throttle(struct task_struct *p, struct task_ctx *tctx, u64 enq_flags
 
 	if (!until || is_killed(p) || !cpu_is_online[cpu_at(scx_bpf_task_cpu(p))])
 		return false;
-	claim(tctx, TANDEM_NO_QUEUE);
+	claim_nothing_while_throttled(tctx);
 	note_waiting(tctx, bpf_ktime_get_ns());
 	if (until < release_at_ns)
 		release_at_ns = until;
