@@ -29,7 +29,7 @@ impl Tuned {
         let had = |region: &str| self.regions.iter().any(|known| known.name == region);
         for (region, &seats) in &self.seats {
             check_seats(&format!("seats.\"{region}\""), seats, topology)?;
-            if !(is_the_same && had(region)) && !is_of(here, region) {
+            if !(is_of(here, region) || is_the_same && had(region)) {
                 bail!("seats.\"{region}\": neither {} nor its libraries have a function of this name", here.program);
             }
         }
