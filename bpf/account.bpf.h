@@ -126,8 +126,7 @@ static u64 compare_own(s32 cpu, u64 first, u64 shared, bool contended)
 {
 	u64 *offset = &own_offsets[cpu_at(cpu)];
 
-	/* One that waited for too long goes first: the others of its queue are not behind for that.
-	 */
+	/* One that waited for too long goes first; the others of its queue are not behind. */
 	if (rules_is_first(first, vtime_of(cpu_dsq(cpu)), slice_ns))
 		return *offset;
 	*offset = rules_own_offset(*offset, first, shared, contended, slice_ns);

@@ -55,8 +55,7 @@ s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 	if (cpu < 0 && waker)
 		cpu = waker_cpu(p, home, waker);
 	if (cpu < 0) {
-		/* Taken from it where it runs: see tandem_enqueue. One that is new did not wake up.
-		 */
+		/* Taken from it where it runs: see tandem_enqueue. Not by one that is new. */
 		if (!(wake_flags & SCX_WAKE_FORK))
 			cpu = find_visitor(p, tctx, home, queue, prev_cpu);
 		if (cpu >= 0)

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::first_touch::{Bimodal, MATTERS, Remedy};
-use crate::launch::{End, Limit};
 use crate::places::Places;
 use crate::search::{self, Reading};
 use crate::seat::CpuSet;
@@ -104,12 +103,10 @@ impl Session<'_> {
             return Ok(None);
         }
         let places = Places { main: main_cpus(self.topology, node), ..Places::default() };
-        let cut = self.cut(Some(limit_s));
-        let time = cut.unwrap_or(Duration::from_secs_f64(limit_s));
-        match (self.run)(None, &places, Limit { time: Some(time), entries: self.first_entries })? {
-            Ok(trial) if cut.is_some() && trial.seen.end == End::TooLong => Ok(None),
-            Ok(trial) => self.keep(name, attempt, Some(limit_s), trial, ""),
-            Err(why) => {
+        match self.run_within(self.left(), name, None, &places, Some(limit_s))? {
+            None => Ok(None),
+            Some(Ok(trial)) => self.keep(name, attempt, Some(limit_s), trial, ""),
+            Some(Err(why)) => {
                 (self.say)(&format!("{name}: it could not be run: {why}"));
                 Ok(None)
             }

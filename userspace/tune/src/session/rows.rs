@@ -67,20 +67,32 @@ impl Session<'_> {
         };
         let limit_s = self.longest_s(limit_s);
         // Without the first run of the program as it is nothing is known.
-        let cut = self.cut(limit_s).filter(|_| one.is_some() || attempt > 0);
-        let time = cut.or(limit_s.map(Duration::from_secs_f64));
-        let ran = (self.run)(one, &places, Limit { time, entries: self.entries_of(one) })?;
-        if cut.is_some() && ran.as_ref().is_ok_and(|trial| trial.seen.end == End::TooLong) {
-            (self.say)(&format!("{}: stopped, as the time is over", self.key(one)));
-            return Ok(None);
+        let left = self.left().filter(|_| one.is_some() || attempt > 0);
+        match self.run_within(left, &self.key(one), one, &places, limit_s)? {
+            Some(ran) => self.take(one, attempt, limit_s, ran),
+            None => Ok(None),
         }
-        self.take(one, attempt, limit_s, ran)
     }
 
-    /// The time left, if a run that is stopped after `limit_s` may take longer.
-    pub(crate) fn cut(&self, limit_s: Option<f64>) -> Option<Duration> {
+    /// Runs the program until it ends or is stopped after `limit_s`. Where it would still run when no time is `left` it is stopped then,
+    /// and `None`: that says nothing.
+    pub(crate) fn run_within(
+        &self,
+        left: Option<Duration>,
+        name: &str,
+        one: Option<&Plan>,
+        places: &Places,
+        limit_s: Option<f64>,
+    ) -> Result<Option<Ran>> {
         // A limit may be what was left a moment ago.
-        self.left().filter(|left| limit_s.is_none_or(|limit_s| limit_s > left.as_secs_f64() * 1.001))
+        let cut = left.filter(|left| limit_s.is_none_or(|limit_s| limit_s > left.as_secs_f64() * 1.001));
+        let time = cut.or(limit_s.map(Duration::from_secs_f64));
+        let ran = (self.run)(one, places, Limit { time, entries: self.entries_of(one) })?;
+        if cut.is_some() && ran.as_ref().is_ok_and(|trial| trial.seen.end == End::TooLong) {
+            (self.say)(&format!("{name}: stopped, as the time is over"));
+            return Ok(None);
+        }
+        Ok(Some(ran))
     }
 
     /// When a run is stopped, in s, if the search says `limit_s`: one that does not come as far as its entries this time would run

@@ -129,47 +129,37 @@ fn those_who_open_a_new_or_an_older_store_at_the_same_moment_all_go_on_with_it()
     }
 }
 
-#[test]
-fn a_store_of_version_3_is_gone_on_with() {
+/// A store with one run, opened again after this change.
+fn reopened_after(change: &str) -> (tempfile::TempDir, Store) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("old");
     let store = Store::open(&path, &"one").unwrap();
     store.keep("8", 0, &ended(1.0)).unwrap();
-    store
-        .connection
-        .execute_batch("ALTER TABLE run DROP COLUMN host; DROP TABLE written; PRAGMA user_version = 3")
-        .unwrap();
+    store.connection.execute_batch(change).unwrap();
     drop(store);
     let store = Store::open(&path, &"one").unwrap();
+    (directory, store)
+}
+
+#[test]
+fn a_store_of_version_3_is_gone_on_with() {
+    let older = "ALTER TABLE run DROP COLUMN host; DROP TABLE written; PRAGMA user_version = 3";
+    let (_directory, store) = reopened_after(older);
     assert_eq!((store.run("8", 0).unwrap(), store.written(&"p").unwrap()), (Some(nowhere(1.0)), BTreeSet::new()));
 }
 
 #[test]
 fn a_store_of_version_4_is_gone_on_with() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("old");
-    let store = Store::open(&path, &"one").unwrap();
-    store.keep("8", 0, &ended(1.0)).unwrap();
-    store
-        .connection
-        .execute_batch("ALTER TABLE run DROP COLUMN host; DROP TABLE code; PRAGMA user_version = 4")
-        .unwrap();
-    drop(store);
-    let store = Store::open(&path, &"one").unwrap();
+    let older = "ALTER TABLE run DROP COLUMN host; DROP TABLE code; PRAGMA user_version = 4";
+    let (_directory, store) = reopened_after(older);
     assert_eq!((store.run("8", 0).unwrap(), store.code(&"p").unwrap()), (Some(nowhere(1.0)), BTreeMap::new()));
 }
 
 #[test]
 fn a_store_of_version_6_is_gone_on_with_but_for_files_that_one_of_its_programs_writes() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("old");
-    let store = Store::open(&path, &"one").unwrap();
-    store.keep("8", 0, &ended(1.0)).unwrap();
     let older = "DROP TABLE written; CREATE TABLE written (file TEXT PRIMARY KEY) STRICT; \
         INSERT INTO written VALUES ('out'); PRAGMA user_version = 6";
-    store.connection.execute_batch(older).unwrap();
-    drop(store);
-    let store = Store::open(&path, &"one").unwrap();
+    let (_directory, store) = reopened_after(older);
     assert_eq!((store.run("8", 0).unwrap(), store.written(&"p").unwrap()), (Some(ended(1.0)), BTreeSet::new()));
 }
 
