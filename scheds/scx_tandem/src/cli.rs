@@ -46,7 +46,7 @@ pub fn agent_config(
         lease: options.lease(),
         cooldown: Duration::from_secs(options.cooldown_s),
         policies,
-        managed: ManagedSet { include: options.manage.clone(), exclude: options.exclude.clone() },
+        managed: ManagedSet::new(options.manage.clone(), options.exclude.clone()),
         sampler_budget: sampler_budget(options, cpus),
         mover: match options.mover {
             MoverName::MovePages => MoverKind::MovePages,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use scx_utils::UserExitInfo;
-use tandem_agent::{Agent, Ended, Order, Report};
+use tandem_agent::{Agent, Ended, Handover, Order, Report};
 use tandem_bpf::{Pins, Scheduler};
 use tandem_config::{Cli, Options};
 use tandem_machine::Calibration;
@@ -66,9 +66,10 @@ pub fn run(cli: &Cli, recorder: Option<Recorder>, orders: &Receiver<Order>, repo
     // An agent that was killed may have left its scheduler behind.
     let mut begun = begin(&cli, &pins).map_err(|error| give_up(&pins, error))?;
     service::ready(&mode(&cli));
-    let mut failed: Option<Instant> = None;
+    let mut before = Before::default();
     loop {
-        let ended = serve(begun, &mut cli, Sinks { recorder: recorder.clone(), board: &board, report }, orders);
+        let sinks = Sinks { recorder: recorder.clone(), board: &board, report };
+        let ended = serve(begun, &mut cli, sinks, orders, &mut before);
         match ended {
             Ok(Left::Stopped) => {
                 service::stopping();
@@ -90,9 +91,9 @@ pub fn run(cli: &Cli, recorder: Option<Recorder>, orders: &Receiver<Order>, repo
                 info!("a CPU came that this machine did not have: starting again");
             }
             // What could not be read once is no reason to take the scheduler away from the machine.
-            Err(error) if failed.is_none_or(|at| at.elapsed() >= FORGOTTEN_AFTER) => {
+            Err(error) if before.may_fail() => {
                 warn!("the agent begins anew: {error:#}");
-                failed = Some(Instant::now());
+                before.failed = Some(Instant::now());
             }
             Err(error) => return Err(give_up(&pins, error)),
         }
@@ -171,6 +172,22 @@ enum Left {
     Scheduler(UserExitInfo),
 }
 
+/// What is left of agents before.
+#[derive(Default)]
+struct Before {
+    /// What the next one goes on with.
+    handover: Option<Handover>,
+    /// When one failed last.
+    failed: Option<Instant>,
+}
+
+impl Before {
+    /// Whether an agent that fails now is begun anew.
+    fn may_fail(&self) -> bool {
+        self.failed.is_none_or(|at| at.elapsed() >= FORGOTTEN_AFTER)
+    }
+}
+
 /// Where an agent says what it does.
 struct Sinks<'a> {
     recorder: Option<Recorder>,
@@ -179,37 +196,43 @@ struct Sinks<'a> {
 }
 
 /// Runs an agent. When there is a new configuration, it is in `cli` afterwards.
-fn serve(begun: Begun, cli: &mut Cli, sinks: Sinks<'_>, orders: &Receiver<Order>) -> Result<Left> {
+fn serve(begun: Begun, cli: &mut Cli, sinks: Sinks<'_>, orders: &Receiver<Order>, before: &mut Before) -> Result<Left> {
     let Begun { scheduler, topology, calibration, sensor } = begun;
     let Sinks { recorder, board, report } = sinks;
     let cpus = topology.nodes.values().map(|node| node.cpus.len()).sum();
-    let mut agent =
-        Agent::new(cli::agent_config(cli, &calibration, cpus, recorder, board)?, topology, scheduler, sensor);
+    let config = cli::agent_config(cli, &calibration, cpus, recorder, board)?;
+    let mut agent = Agent::new(config, topology, scheduler, sensor, before.handover.take());
     loop {
         let ended = match agent.run(orders, report) {
             Ok(ended) => ended,
             Err(error) => {
-                agent.make_room(report);
-                return match load::exit_info(agent.scheduler()) {
-                    Ok(Some(exit)) => Ok(Left::Scheduler(exit)),
-                    Ok(None) | Err(_) => Err(error),
-                };
+                let exit = load::exit_info(agent.scheduler()).ok().flatten();
+                let goes_on = exit.as_ref().map_or(before.may_fail(), UserExitInfo::should_restart);
+                before.handover = agent.end(goes_on, report);
+                return exit.map(Left::Scheduler).ok_or(error);
             }
         };
         match ended {
             Ended::Stopped => return Ok(Left::Stopped),
-            Ended::MachineChanged => return Ok(Left::MachineChanged),
+            Ended::MachineChanged => {
+                before.handover = agent.end(true, report);
+                return Ok(Left::MachineChanged);
+            }
             Ended::Reload => match reread(cli) {
                 Ok(new) => {
+                    // Who only observes brings nothing back.
+                    let moves_on = new.options.mover == cli.options.mover && !new.options.dry_run;
+                    before.handover = agent.end(moves_on, report);
                     *cli = new;
-                    agent.make_room(report);
                     return Ok(Left::Reconfigured);
                 }
                 Err(error) => warn!("the configuration stays as it is: {error:#}"),
             },
             Ended::SchedulerLeft => {
                 let exit = load::exit_info(agent.scheduler())?;
-                return Ok(Left::Scheduler(exit.context("the scheduler left without a reason")?));
+                let exit = exit.context("the scheduler left without a reason")?;
+                before.handover = agent.end(exit.should_restart(), report);
+                return Ok(Left::Scheduler(exit));
             }
         }
     }

@@ -34,6 +34,7 @@ pub fn tests() -> Vec<Trial> {
         trial("page_moves_that_did_not_pay_are_undone", page_moves_that_did_not_pay_are_undone),
         trial("what_slowed_one_process_down_goes_back_alone", what_slowed_one_process_down_goes_back_alone),
         trial("pages_go_where_threads_turn", pages_go_where_threads_turn),
+        trial("what_is_undone_goes_on_with_a_new_configuration", what_is_undone_goes_on_with_a_new_configuration),
         trial(
             "a_plan_that_was_kept_is_undone_once_it_shows_that_it_did_not_pay",
             a_plan_that_was_kept_is_undone_once_it_shows_that_it_did_not_pay,
@@ -43,11 +44,13 @@ pub fn tests() -> Vec<Trial> {
     ]
 }
 
-/// When a program turns a plan to its harm.
+/// When a program turns a plan to its harm, and what happens then.
 #[derive(PartialEq)]
 enum Turns {
     /// Once it has been carried out.
     OnceMoved,
+    /// The same; scx_tandem is to read its configuration again when it undoes the plan.
+    OnceMovedAndReloads,
     /// Once it has been judged.
     OnceKept,
 }
@@ -100,6 +103,13 @@ fn page_moves_that_did_not_pay_are_undone() {
     let report = pages_come_and_go(&LONG_INTERVALS, Turns::OnceMoved, &["--policy", "none+locality"], None);
     assert_pages_went_back(&report, MOST_PAGES, IN_TIME_NS);
     assert_judged_in_time(&report);
+}
+
+/// Pages go back so slowly that the agent which began it ends before it is done.
+fn what_is_undone_goes_on_with_a_new_configuration() {
+    let options = ["--policy", "none+locality", "--page-rate", "1"];
+    let report = pages_come_and_go(&LONG_INTERVALS, Turns::OnceMovedAndReloads, &options, None);
+    assert_pages_went_back(&report, MOST_PAGES, 2 * IN_TIME_NS);
 }
 
 /// The program turns only when the plan has been kept, which is before anything is known of that.
@@ -174,6 +184,12 @@ fn pages_come_and_go(intervals: &[&str], turns: Turns, options: &[&str], mut oth
         wait_until("those of the other process come too", || other.near() >= MOST_PAGES);
     }
     turned.store(true, Ordering::Relaxed);
+    if turns == Turns::OnceMovedAndReloads {
+        wait_until("the plan is undone", || scx.log().contains("undoing it"));
+        scx.reload();
+        wait_until("another agent begins", || scx.log().contains("took over"));
+        assert!(disputed.pages_on(home.id.0) < MOST_PAGES, "they are on their way still");
+    }
     wait_until("the disputed pages are back", || disputed.pages_on(home.id.0) >= MOST_PAGES);
     scx.stop_and_report(report)
 }

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use tandem_bpf::{Lending, Loans};
-use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES, ProcessId};
+use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES, ProcessId, Topology};
 
 use crate::programs::Told;
 use crate::{
@@ -109,7 +109,7 @@ impl<S: MovePages, A: Attention> KernelMover<S, A> {
         Self {
             system,
             attention,
-            most_groups: config.queue_groups.min(MOST_GROUPS),
+            most_groups: most_groups(config),
             groups: BTreeMap::new(),
             log: UndoLog::new(config.undo_entries),
             programs: Told::default(),
@@ -183,6 +183,11 @@ impl<S: MovePages, A: Attention> KernelMover<S, A> {
     }
 }
 
+/// Groups that may be queued.
+fn most_groups(config: MoverConfig) -> usize {
+    config.queue_groups.min(MOST_GROUPS)
+}
+
 /// Why a process is not drawn attention to.
 fn why(failed: io::Result<Lending>) -> Ended {
     match failed.map_err(|error| error.raw_os_error()) {
@@ -194,6 +199,12 @@ fn why(failed: io::Result<Lending>) -> Ended {
 }
 
 impl<S: MovePages, A: Attention> PageMover for KernelMover<S, A> {
+    fn adapt(&mut self, topology: &Topology, config: MoverConfig) {
+        self.system.see_machine(topology);
+        self.most_groups = most_groups(config);
+        self.paused = false;
+    }
+
     fn follow(&mut self, programs: &Programs) -> Vec<Outcome> {
         let Some(gone) = self.programs.replace(programs, &mut self.log) else { return Vec::new() };
         let stopped = self.take(|job| gone.has(job.outcome.group.process));
@@ -266,6 +277,8 @@ impl<S: MovePages, A: Attention> PageMover for KernelMover<S, A> {
     }
 
     fn stop_plans(&mut self, now_ns: u64, cooldowns: &mut Cooldowns) -> Vec<Outcome> {
+        // Who goes on with the rest may not come soon.
+        self.attention.end(u64::MAX);
         let jobs = self.take(|job| !job.is_way_back());
         jobs.into_iter().map(|job| self.end(job, Ended::Cancelled, now_ns, cooldowns)).collect()
     }

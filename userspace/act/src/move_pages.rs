@@ -104,6 +104,9 @@ pub trait MovePages: Sync {
     /// Takes the calling thread, which is there for this alone, to CPUs from which `node` is near.
     fn go_near(&self, _node: NodeId) {}
 
+    /// Takes in that CPUs or nodes came or went.
+    fn see_machine(&mut self, _topology: &Topology) {}
+
     /// Which program the process runs; `None` if it has ended.
     fn program(&self, process: ProcessId) -> Option<ProgramId>;
 
@@ -128,6 +131,10 @@ impl LinuxMovePages {
 }
 
 impl MovePages for LinuxMovePages {
+    fn see_machine(&mut self, topology: &Topology) {
+        *self = Self::new(topology);
+    }
+
     fn go_near(&self, node: NodeId) {
         // SAFETY: an all-zero set is an empty set.
         let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };

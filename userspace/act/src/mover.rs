@@ -25,7 +25,7 @@ use bucket::Bucket;
 use job::{BATCH_PAGES, Job};
 use lane::Lane;
 use price::Price;
-use tandem_policies::model::{GroupId, NodeId, ProcessId};
+use tandem_policies::model::{GroupId, NodeId, ProcessId, Topology};
 
 /// Pages that tell what one costs, and full calls of which the price is.
 const PRICED_PAGES: u64 = 64;
@@ -119,6 +119,14 @@ struct Taken {
 }
 
 impl<S: MovePages> PageMover for Mover<S> {
+    fn adapt(&mut self, topology: &Topology, config: MoverConfig) {
+        self.system.see_machine(topology);
+        self.pages.change(config.pages_per_s, most_pages(config));
+        self.call_ns.change(config.call_ns_per_s, most_call_ns(config));
+        self.config = config;
+        (self.paused, self.room) = (false, None);
+    }
+
     fn follow(&mut self, programs: &Programs) -> Vec<Outcome> {
         let Some(gone) = self.programs.replace(programs, &mut self.log) else { return Vec::new() };
         let stopped = self.take(|job| gone.has(job.outcome.group.process));
@@ -270,6 +278,16 @@ impl<S: MovePages> PageMover for Mover<S> {
     }
 }
 
+/// How many pages may move at once when none did for a while.
+fn most_pages(config: MoverConfig) -> u64 {
+    config.pages_per_s.max(BATCH_PAGES)
+}
+
+/// How much call time may be saved.
+fn most_call_ns(config: MoverConfig) -> u64 {
+    config.call_ns_per_s.saturating_mul(SAVED_S).max(1)
+}
+
 /// Whether a job cannot begin before another one with pages in common, which has `begun`, has ended.
 fn must_wait(job: &Job, begun: &Ranges<()>) -> bool {
     let (start, end) = job.range();
@@ -293,8 +311,8 @@ impl<S: MovePages> Mover<S> {
             lanes: BTreeMap::new(),
             queued: 0,
             begun: Ranges::default(),
-            pages: Bucket::new(config.pages_per_s, config.pages_per_s.max(BATCH_PAGES)),
-            call_ns: Bucket::new(config.call_ns_per_s, config.call_ns_per_s.saturating_mul(SAVED_S).max(1)),
+            pages: Bucket::new(config.pages_per_s, most_pages(config)),
+            call_ns: Bucket::new(config.call_ns_per_s, most_call_ns(config)),
             last_run_ns: None,
             page_price: Price::new(PRICED_PAGES, PRICED_CALLS * BATCH_PAGES),
             huge_page_price: Price::new(1, PRICED_CALLS),

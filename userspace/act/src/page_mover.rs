@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What is asked of whoever moves page groups: [`crate::Mover`], or the kernel by [`crate::KernelMover`].
 
-use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES, ProcessId};
+use tandem_policies::model::{GroupId, NodeId, PAGE_BYTES, ProcessId, Topology};
 use thiserror::Error;
 
-use crate::{Cooldowns, Generation, Outcome, Programs, Room};
+use crate::{Cooldowns, Generation, MoverConfig, Outcome, Programs, Room};
 
 /// A group to be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +58,10 @@ pub enum Refused {
 
 /// Has page-group moves executed. All times are CLOCK_MONOTONIC in ns, given by the caller.
 pub trait PageMover {
+    /// Goes on with other budgets on a machine that may have changed, with all that is queued, held and known of prices. Whether
+    /// there is pressure or room is to be said anew.
+    fn adapt(&mut self, topology: &Topology, config: MoverConfig);
+
     /// Says which programs the processes run whose pages may move: no others from now on. Of those that are gone from there, or
     /// run another program than before, all moves that are queued end (returned), and nothing can be undone or is held any more.
     fn follow(&mut self, programs: &Programs) -> Vec<Outcome>;

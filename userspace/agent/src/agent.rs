@@ -3,6 +3,7 @@
 
 mod acting;
 mod contesting;
+mod handover;
 mod moving;
 mod observing;
 mod sampling;
@@ -14,19 +15,16 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use anyhow::Result;
-use tandem_act::{
-    Assignments, Contested, Cooldowns, Generation, KernelMover, LinuxMovePages, MemoryWatch, Migrations, Mover,
-    MoverConfig, PageMover, Stuck,
-};
-use tandem_bpf::{Loans, Purpose, Scheduler};
+use tandem_act::{Assignments, Contested, Cooldowns, Generation, MemoryWatch, Migrations, PageMover, Stuck};
+use tandem_bpf::Scheduler;
 use tandem_policies::decider::{Decider, PolicyChoice};
-use tandem_policies::model::{PAGE_BYTES, Snapshot, ThreadId, Topology, Unmovable};
+use tandem_policies::model::{Snapshot, ThreadId, Topology, Unmovable};
 use tandem_sense::{Sensor, monotonic_ns, thread_cpu_ns};
 use tandem_trace::{Answer, Decision};
 use tandem_view::Superseding;
 use tracing::debug;
 
-use crate::config::{AgentConfig, MoverKind};
+use crate::config::AgentConfig;
 use crate::contests::ContestTalk;
 use crate::cost::Work;
 use crate::leases::{self, busy, just_began, wander};
@@ -41,6 +39,8 @@ use crate::rest::Rest;
 use crate::steps::Steps;
 use crate::talk::Talk;
 use crate::trials::{Actuators, Trials};
+
+pub use handover::Handover;
 
 /// Threads and groups whose cooldowns are remembered.
 const COOLDOWNS: usize = 65_536;
@@ -63,21 +63,12 @@ pub enum Order {
 pub enum Ended {
     /// It was told to stop.
     Stopped,
-    /// It was told to make room. It may be run again.
+    /// It was told to make room for another one. It may be run again.
     Reload,
     /// CPUs or nodes came or went: what it knows of the machine is not true any more.
     MachineChanged,
     /// The kernel ejected the scheduler.
     SchedulerLeft,
-}
-
-/// Who moves pages.
-fn mover(kind: MoverKind, topology: &Topology, config: MoverConfig) -> Box<dyn PageMover> {
-    let system = LinuxMovePages::new(topology);
-    match kind {
-        MoverKind::MovePages => Box::new(Mover::new(system, config)),
-        MoverKind::Kernel => Box::new(KernelMover::new(system, Loans::new(Purpose::Pages), config)),
-    }
 }
 
 /// An agent of a loaded scheduler.
@@ -139,13 +130,17 @@ pub struct Agent {
 
 impl Agent {
     /// An agent of the machine that `sensor` was opened for, which has decided nothing yet. Assignments of an agent before
-    /// it go on until their leases end.
-    pub fn new(config: AgentConfig, topology: Topology, scheduler: Scheduler, sensor: Sensor) -> Self {
-        let mover_config = MoverConfig {
-            pages_per_s: config.page_rate_bytes_per_s / PAGE_BYTES,
-            call_ns_per_s: (config.mover_budget * 1e9) as u64,
-            ..MoverConfig::default()
-        };
+    /// it go on until their leases end, and so does what that one handed over.
+    pub fn new(
+        config: AgentConfig,
+        topology: Topology,
+        scheduler: Scheduler,
+        sensor: Sensor,
+        before: Option<Handover>,
+    ) -> Self {
+        let mover_config = config.mover_config();
+        let Handover { mover, cooldowns, programs, trials, .. } =
+            Handover::adapted(before, config.mover, &topology, mover_config);
         // Later than anything an agent before this one decided: its generations count from the clock too.
         let generation = Generation(monotonic_ns());
         let decider = Decider::new(config.policies.clone());
@@ -156,9 +151,9 @@ impl Agent {
         }
         Self {
             assignments: Assignments::new(config.lease.as_nanos() as u64),
-            mover: mover(config.mover, &topology, mover_config),
+            mover,
             memory: MemoryWatch::new(Path::new("/proc"), mover_config),
-            cooldowns: Cooldowns::new(COOLDOWNS),
+            cooldowns,
             stuck: Stuck::new(COOLDOWNS, config.cooldown.as_nanos() as u64 * HOLD_COOLDOWNS),
             contested: Contested::new(COOLDOWNS, config.cooldown.as_nanos() as u64 * HOLD_COOLDOWNS),
             migrations: Migrations::new(Path::new("/proc")),
@@ -169,8 +164,8 @@ impl Agent {
             tasks_made: 0,
             control_groups: ControlGroups::default(),
             process_memories: ProcessMemories::new(Path::new("/proc")),
-            programs: ProgramWatch::new(Path::new("/proc")),
-            trials: Trials::default(),
+            programs,
+            trials,
             talk: Talk::new(monotonic_ns()),
             pace: Pace::new(config.interval, is_quick, cpus),
             rest: Rest::new(config.cooldown, is_quick, COOLDOWNS),
@@ -201,8 +196,8 @@ impl Agent {
         &self.scheduler
     }
 
-    /// Gives up the moves that are queued and the plan on trial: this agent is about to end, and another one may take over.
-    pub fn make_room(&mut self, report: &mut Report) {
+    /// Gives up all moves that are queued, ways back too, and the plan on trial.
+    pub fn give_up(&mut self, report: &mut Report) {
         let cancelled = self.mover.cancel_all(monotonic_ns(), &mut self.cooldowns);
         self.note_outcomes(cancelled, report);
         self.trials.give_up(Superseding::BeganAnew, report);
@@ -225,8 +220,7 @@ impl Agent {
         };
         match ended {
             Ended::Stopped => self.finish(report)?,
-            Ended::Reload => {}
-            Ended::MachineChanged | Ended::SchedulerLeft => self.make_room(report),
+            Ended::Reload | Ended::MachineChanged | Ended::SchedulerLeft => {}
         }
         Ok(ended)
     }
@@ -386,7 +380,7 @@ impl Agent {
 
     /// Withdraws everything, so that the scheduler is as it was before this agent.
     fn finish(&mut self, report: &mut Report) -> Result<()> {
-        self.make_room(report);
+        self.give_up(report);
         let generation = self.generation.advance();
         self.assignments.withdraw_all(generation);
         self.renew_leases(report)

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
+use tandem_act::MoverConfig;
 use tandem_policies::decider::PolicyChoice;
+use tandem_policies::model::PAGE_BYTES;
 use tandem_trace::Recorder;
 use tandem_view::Board;
 
@@ -51,4 +53,15 @@ pub struct AgentConfig {
     pub board: Option<Board>,
     /// Takes down what is seen and decided.
     pub recorder: Option<Recorder>,
+}
+
+impl AgentConfig {
+    /// What of it is about moving pages.
+    pub(crate) fn mover_config(&self) -> MoverConfig {
+        MoverConfig {
+            pages_per_s: self.page_rate_bytes_per_s / PAGE_BYTES,
+            call_ns_per_s: (self.mover_budget * 1e9) as u64,
+            ..MoverConfig::default()
+        }
+    }
 }

@@ -27,7 +27,7 @@ mod testing;
 mod trials;
 mod verify;
 
-pub use agent::{Agent, Ended, Order};
+pub use agent::{Agent, Ended, Handover, Order};
 pub use allocator::give_back_large_blocks;
 pub use config::{AgentConfig, MoverKind};
 pub use cost::CostReport;

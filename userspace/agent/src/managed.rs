@@ -6,7 +6,7 @@ mod process_memory;
 mod processes;
 mod programs;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tandem_bpf::TaskRecord;
 use tandem_config::Selector;
@@ -20,22 +20,50 @@ pub use programs::ProgramWatch;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagedSet {
     /// A process is managed if any of these chooses it,
-    pub include: Vec<Selector>,
+    include: Vec<Selector>,
     /// and none of these does.
-    pub exclude: Vec<Selector>,
+    exclude: Vec<Selector>,
+    /// When the process at the root of each tree began that is chosen by its number, since it was there first: when it has ended,
+    /// its number may be that of another one, which nobody chose.
+    roots: BTreeMap<u32, u64>,
 }
 
 impl ManagedSet {
+    /// What `include` chooses, without what `exclude` does.
+    pub fn new(include: Vec<Selector>, exclude: Vec<Selector>) -> Self {
+        Self { include, exclude, roots: BTreeMap::new() }
+    }
+
     /// The processes it chooses among `tasks`. Never the kernel's threads, nor the process `own`.
-    pub fn select(&self, tasks: &[TaskRecord], own: u32) -> BTreeSet<u32> {
-        let mut processes = Processes::default();
+    pub fn select(&mut self, tasks: &[TaskRecord], own: u32) -> BTreeSet<u32> {
+        self.select_by(Processes::default(), tasks, own)
+    }
+
+    fn select_by(&mut self, mut processes: Processes, tasks: &[TaskRecord], own: u32) -> BTreeSet<u32> {
+        let gone = self.roots_gone(&mut processes);
+        let is_gone = |selector: &Selector| matches!(selector, Selector::Tree(root) if gone.contains(root));
         let candidates = || tasks.iter().filter(|task| !task.kernel_thread && task.process != own);
         let mut chosen = |selectors: &[Selector]| -> BTreeSet<u32> {
-            let chosen = candidates().filter(|task| selectors.iter().any(|s| processes.matches(s, task)));
+            let chosen =
+                candidates().filter(|task| selectors.iter().any(|s| !is_gone(s) && processes.matches(s, task)));
             chosen.map(|task| task.process).collect()
         };
         let (included, excluded) = (chosen(&self.include), chosen(&self.exclude));
         &included - &excluded
+    }
+
+    /// The roots of trees whose numbers are other processes' by now.
+    fn roots_gone(&mut self, processes: &mut Processes) -> BTreeSet<u32> {
+        let mut gone = BTreeSet::new();
+        for selector in self.include.iter().chain(&self.exclude) {
+            if let &Selector::Tree(root) = selector
+                && let Some(start_ticks) = processes.start_ticks(root)
+                && *self.roots.entry(root).or_insert(start_ticks) != start_ticks
+            {
+                gone.insert(root);
+            }
+        }
+        gone
     }
 }
 
@@ -66,7 +94,22 @@ mod tests {
 
     fn set(include: &[&str], exclude: &[&str]) -> ManagedSet {
         let selectors = |words: &[&str]| words.iter().map(|word| word.parse().unwrap()).collect();
-        ManagedSet { include: selectors(include), exclude: selectors(exclude) }
+        ManagedSet::new(selectors(include), selectors(exclude))
+    }
+
+    #[test]
+    fn a_number_that_another_process_has_by_now_chooses_nothing() {
+        let tasks = [task(10, "root", false), task(11, "child", false), task(12, "other", false)];
+        for (words, chosen, without_root) in
+            [((&["pid=10"][..], &[][..]), vec![10, 11], vec![]), ((&["all"], &["pid=10"]), vec![12], vec![10, 11, 12])]
+        {
+            let mut set = set(words.0, words.1);
+            let mut select = |root_start: u64| {
+                let starts = [(10, (1, root_start)), (11, (10, 5)), (12, (1, 5))];
+                Vec::from_iter(set.select_by(Processes::with_parents_and_starts(&starts), &tasks, 1))
+            };
+            assert_eq!([select(4), select(4), select(7)], [chosen.clone(), chosen, without_root], "{words:?}");
+        }
     }
 
     #[test]

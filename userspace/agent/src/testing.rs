@@ -66,7 +66,7 @@ pub fn config() -> AgentConfig {
         lease: Default::default(),
         cooldown: Default::default(),
         policies: PolicyChoice::of_both("sma+none").unwrap(),
-        managed: ManagedSet { include: vec![], exclude: vec![] },
+        managed: ManagedSet::new(vec![], vec![]),
         sampler_budget: 0.01,
         mover: MoverKind::MovePages,
         page_rate_bytes_per_s: 1,

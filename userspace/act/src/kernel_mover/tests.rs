@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use tandem_machine::ProgramId;
+use tandem_policies::example::crossed;
 use tandem_policies::model::NodeId;
 
 use super::*;
@@ -364,4 +365,28 @@ fn of_a_process_that_is_gone_or_left_alone_nothing_is_kept() {
         let said = mover.enqueue(wanted(), 2 * ROUND_NS, &fresh);
         assert_eq!(said, if program == 2 { Ok(()) } else { Err(Refused::ProcessGone) });
     }
+}
+
+#[test]
+fn what_is_on_its_way_back_goes_on_for_another_agent_and_no_thread_is_lent_until_that_begins() {
+    let (kernel, mut cooldowns) = (kernel(), Cooldowns::new(16));
+    let mut mover = mover(&kernel);
+    mover.enqueue(wanted(), 0, &cooldowns).unwrap();
+    run_all(&mut mover, &mut cooldowns);
+    kernel.0.lock().unwrap().users_on = vec![0; PAGES as usize];
+    mover.undo(Generation(1), 0, 10);
+    mover.run(10 * ROUND_NS, &mut cooldowns);
+    assert!(kernel.0.lock().unwrap().drawn);
+    assert_eq!(mover.stop_plans(10 * ROUND_NS, &mut cooldowns), []);
+    assert!(!kernel.0.lock().unwrap().drawn);
+    mover.set_paused(true);
+    mover.adapt(&crossed().topology, MoverConfig { queue_groups: 0, ..MoverConfig::default() });
+    assert!(mover.is_returning());
+    assert_eq!(mover.enqueue(wanted(), 0, &cooldowns), Err(Refused::QueueFull), "of the new configuration");
+    let (mut ended, mut now_ns) = (Vec::new(), 11 * ROUND_NS);
+    while mover.is_returning() && now_ns < 100 * ROUND_NS {
+        ended.extend(mover.run(now_ns, &mut cooldowns));
+        now_ns += ROUND_NS;
+    }
+    assert_eq!((ended.len(), ended[0].moved_pages), (1, PAGES));
 }

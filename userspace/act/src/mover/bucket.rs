@@ -19,6 +19,11 @@ impl Bucket {
         Self { per_s, capacity, tokens: capacity, remainder: 0 }
     }
 
+    /// Tokens come at another rate from now on. Those that are there stay, as far as there is room for them, and so does a debt.
+    pub(super) fn change(&mut self, per_s: u64, capacity: u64) {
+        *self = Self { tokens: self.tokens.min(Self::new(per_s, capacity).capacity), ..Self::new(per_s, capacity) };
+    }
+
     /// Time passes.
     pub(super) fn refill(&mut self, elapsed_ns: u64) {
         let due = u128::from(self.per_s) * u128::from(elapsed_ns) + self.remainder;

@@ -3,9 +3,10 @@
 
 use std::sync::Mutex;
 
+use tandem_policies::example::crossed;
 use tandem_policies::model::PAGE_BYTES;
 
-use super::tests::{S, Script, mover, resident, wanted};
+use super::tests::{S, Script, group, mover, resident, wanted};
 use super::*;
 
 const MS: u64 = S / 1000;
@@ -111,4 +112,19 @@ fn what_waits_for_room_when_all_is_cancelled_is_counted() {
     let outcome = mover.cancel_all(MS, &mut cooldowns).remove(0);
     assert_eq!((outcome.ended, outcome.moved_pages, outcome.not_tried_pages), (Ended::Cancelled, 3, 5));
     assert_eq!(outcome.counted_pages() + outcome.not_tried_pages, outcome.requested_pages);
+}
+
+#[test]
+fn what_is_on_its_way_back_goes_on_with_other_budgets_and_so_does_what_is_known() {
+    let (mut mover, mut cooldowns) = back_to_full_node(3 * BATCH_PAGES, usize::MAX);
+    let price = mover.cost_ns_per_page();
+    assert_eq!(mover.stop_plans(0, &mut cooldowns), []);
+    mover.set_paused(true);
+    mover.adapt(&crossed().topology, MoverConfig { pages_per_s: BATCH_PAGES, ..MoverConfig::default() });
+    assert!(mover.is_returning() && !mover.is_paused());
+    assert!(price.is_some() && mover.cost_ns_per_page() == price);
+    assert!(mover.is_held(group(0), PAGE_BYTES, 0));
+    let moved = |outcomes: Vec<Outcome>| outcomes.iter().map(|one| one.moved_pages).sum::<u64>();
+    let back: Vec<u64> = (0..4).map(|s| moved(mover.run(s * S, &mut cooldowns))).collect();
+    assert_eq!(back, [BATCH_PAGES, BATCH_PAGES, BATCH_PAGES, 0], "a second's worth is saved at most");
 }

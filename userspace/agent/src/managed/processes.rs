@@ -12,7 +12,7 @@ use std::path::Path;
 
 use tandem_bpf::TaskRecord;
 use tandem_config::{Named, Selector};
-use tandem_machine::{parent_of, process_text};
+use tandem_machine::{ProgramId, parent_of, process_text};
 
 /// What a descriptor of a virtual machine of KVM links to.
 const KVM: &str = "anon_inode:kvm-vm";
@@ -28,6 +28,7 @@ pub struct Processes(BTreeMap<u32, Process>);
 #[derive(Default)]
 struct Process {
     parent: Option<Option<u32>>,
+    start_ticks: Option<Option<u64>>,
     user: Option<Option<u32>>,
     control_group: Option<Option<String>>,
     pid_namespace: Option<Option<u64>>,
@@ -72,6 +73,12 @@ impl Processes {
     fn parent(&mut self, process: u32) -> Option<u32> {
         let read = || parent_of(&told(process, "stat")?);
         *self.0.entry(process).or_default().parent.get_or_insert_with(read)
+    }
+
+    /// When it began, on CLOCK_BOOTTIME, in ticks of 10 ms.
+    pub fn start_ticks(&mut self, process: u32) -> Option<u64> {
+        let read = || ProgramId::read(Path::new("/proc"), process).map(|program| program.start_ticks);
+        *self.0.entry(process).or_default().start_ticks.get_or_insert_with(read)
     }
 
     /// The number of its pid namespace.
@@ -164,6 +171,17 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+
+    impl Processes {
+        /// Processes of which the parent is known and when they began.
+        pub fn with_parents_and_starts(known: &[(u32, (u32, u64))]) -> Self {
+            let of = |&(process, (parent, start_ticks)): &(u32, (u32, u64))| {
+                let (parent, start_ticks) = (Some(Some(parent)), Some(Some(start_ticks)));
+                (process, Process { parent, start_ticks, ..Process::default() })
+            };
+            Self(known.iter().map(of).chain([(1, Process { parent: Some(None), ..Process::default() })]).collect())
+        }
+    }
 
     #[test]
     fn a_tree_holds_descendants_and_nobody_else() {
