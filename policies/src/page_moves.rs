@@ -108,12 +108,18 @@ impl<'a> PageMoves<'a> {
         is_away.then(|| resident - there)
     }
 
+    /// Whether a group that may move is away from `to`, and its process may use that.
+    pub fn may_follow(&self, weighed: &Weighed, to: NodeIndex) -> bool {
+        let is_away = self.elsewhere(weighed.resident, weighed.pages_on(to)).is_some();
+        is_away && self.snapshot.may_use(weighed.process, to)
+    }
+
     /// Takes the room on `to` for a group that may move, if it is away from there and there is room; whether it did. The
     /// move is still to be [written](Self::write).
     pub fn grant(&mut self, weighed: &Weighed, to: NodeIndex) -> bool {
-        let pages = self.elsewhere(weighed.resident, weighed.pages_on(to)).filter(|&pages| pages <= self.free[to.0]);
-        let may_go = !self.is_full() && self.snapshot.may_use(weighed.process, to);
-        let pages = pages.filter(|_| may_go);
+        let pages = weighed.resident - weighed.pages_on(to);
+        let may_go = !self.is_full() && pages <= self.free[to.0] && self.may_follow(weighed, to);
+        let pages = may_go.then_some(pages);
         self.free[to.0] -= pages.unwrap_or(0);
         self.granted += usize::from(pages.is_some());
         pages.is_some()

@@ -136,7 +136,7 @@ fn may_move(group: &PageGroup) -> bool {
 
 fn is_cold(group: &PageGroup) -> bool {
     let pages: u64 = group.resident_pages.values().sum();
-    pages > 0 && group.unmovable.is_none() && load(group) < COLD_PER_PAGE_S * pages as f64
+    pages > 0 && load(group) < COLD_PER_PAGE_S * pages as f64
 }
 
 /// By node, pages that must go until it is not short of room any more.

@@ -18,7 +18,8 @@ use crate::stay::Stay;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Mover {
     Thread(ThreadId),
-    Pages(ProcessId, NodeIndex),
+    /// From one node to another.
+    Pages(ProcessId, NodeIndex, NodeIndex),
 }
 
 /// Threads that turn within this time do so together.
@@ -36,7 +37,7 @@ pub struct History {
     lasting: BTreeMap<ProcessId, Lasting>,
     /// Up to when threads that turned were looked at.
     looked_ns: u64,
-    /// Where movers came from (pages: where they went), and when.
+    /// Where movers came from, and when.
     moved: BTreeMap<Mover, (NodeIndex, u64)>,
 }
 
@@ -114,10 +115,9 @@ impl History {
         let mut moves: BTreeMap<ProcessId, Moved> = BTreeMap::new();
         let mut moved: BTreeMap<Mover, (NodeIndex, u64)> = BTreeMap::new();
         for (process, mover, from, to) in movers(snapshot, plan) {
-            // Pages are told apart by where they come from, so that those that come back meet those that left.
             let earlier = match mover {
                 Mover::Thread(_) => self.moved.get(&mover).filter(|earlier| earlier.0 == to),
-                Mover::Pages(process, _) => self.moved.get(&Mover::Pages(process, to)).filter(|gone| gone.0 == from),
+                Mover::Pages(process, ..) => self.moved.get(&Mover::Pages(process, to, from)),
             };
             let its = moves.entry(process).or_default();
             its.all += 1;
@@ -125,8 +125,7 @@ impl History {
                 its.back += 1;
                 its.lasted_ns = its.lasted_ns.max(now_ns.saturating_sub(when_ns));
             }
-            let kept = if matches!(mover, Mover::Thread(_)) { from } else { to };
-            moved.insert(mover, (kept, now_ns));
+            moved.insert(mover, (from, now_ns));
         }
         let limits = (parameters.get("least_horizon_s"), parameters.get("most_horizon_s"));
         for (process, Moved { all, back, lasted_ns }) in moves {
@@ -158,7 +157,7 @@ impl Lasting {
 /// What a plan moves, with its process, from where and where to.
 fn movers(snapshot: &Snapshot, plan: &Plan) -> Vec<(ProcessId, Mover, NodeIndex, NodeIndex)> {
     let mut found = Vec::new();
-    let mut homes: BTreeMap<(ProcessId, NodeIndex), NodeIndex> = BTreeMap::new();
+    let mut pages: BTreeSet<(ProcessId, NodeIndex, NodeIndex)> = BTreeSet::new();
     let mut add_thread = |thread: ThreadId, from: NodeIndex, to: NodeIndex| {
         let process = snapshot.thread(thread).map(|known| known.process);
         found.extend(process.map(|process| (process, Mover::Thread(thread), from, to)));
@@ -173,11 +172,12 @@ fn movers(snapshot: &Snapshot, plan: &Plan) -> Vec<(ProcessId, Mover, NodeIndex,
             Action::MovePages { group, to, .. } => {
                 let at = snapshot.groups.binary_search_by_key(&group, |known| known.id);
                 if let Some(home) = at.ok().and_then(|at| snapshot.groups[at].home()) {
-                    homes.insert((group.process, home), to);
+                    pages.insert((group.process, home, to));
                 }
             }
         }
     }
-    found.extend(homes.into_iter().map(|((process, from), to)| (process, Mover::Pages(process, from), from, to)));
+    let mover = |(process, from, to)| (process, Mover::Pages(process, from, to), from, to);
+    found.extend(pages.into_iter().map(mover));
     found
 }

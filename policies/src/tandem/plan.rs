@@ -8,7 +8,7 @@
 //! ```
 //!
 //! and go if that exceeds what the move costs over the horizon and the least share of the stall. A group of a process is
-//! judged by its own accesses as well, if threads stay: a team of more threads than have names may use it. Gains of thread
+//! judged by its own accesses as well, if its threads stay: a team of more threads than have names may use it. Gains of thread
 //! moves count memory where it is, those of page moves count threads where they go, so that all add up.
 
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ use super::problem::Problem;
 use super::search::{Found, State};
 use super::stays;
 use crate::cost::thread_gain_ns_per_s;
-use crate::model::{Action, NodeIndex, Plan, ProcessId, Snapshot, Thread};
+use crate::model::{Action, NodeIndex, Plan, ProcessId, Thread};
 use crate::page_moves::{Granted, PageMoves};
 use crate::relocation::{self, pulled_out};
 use crate::stall::is_worth_a_trial;
@@ -140,25 +140,28 @@ impl<'a> Planner<'a> {
         let reason = |thread: &Thread, to: NodeIndex| self.thread_reason(thread, to.0);
         let mut plan = relocation::plan(snapshot, &threads, self.place, reason);
         for planned in &mut plan.moves {
-            let more = match planned.action {
-                Action::MoveThread { thread, .. } => self.other_gain(snapshot, thread, true),
-                Action::Interchange { first, second, .. } => {
-                    self.other_gain(snapshot, first, false) + self.other_gain(snapshot, second, false)
-                }
-                Action::MovePages { .. } => 0.0,
+            let going = match planned.action {
+                Action::MoveThread { thread, .. } => [Some(thread), None],
+                Action::Interchange { first, second, .. } => [Some(first), Some(second)],
+                Action::MovePages { .. } => [None; 2],
             };
+            let seat = |id| snapshot.threads.binary_search_by_key(&id, |known| known.id).ok();
+            let more = self.other_gain(going.map(|id| id.and_then(seat)));
             planned.gain_ns_per_s = Some(planned.gain_ns_per_s.unwrap_or(0.0) + more).filter(|gain| gain.is_finite());
         }
         plan
     }
 
-    /// What the move of a thread saves besides its own accesses, the others being where they go.
-    fn other_gain(&self, snapshot: &Snapshot, thread: crate::model::ThreadId, alone: bool) -> f64 {
-        let Ok(at) = snapshot.threads.binary_search_by_key(&thread, |known| known.id) else { return 0.0 };
-        let (from, to) = (snapshot.threads[at].node.0, self.place[at]);
-        let crowd = if alone { self.crowd_gain(at, from, to) } else { 0.0 };
-        let assumed = self.assumed_each / self.problem.threads[at].scale.max(LEAST_SCALE);
-        self.lines_gain(at, from, to) + crowd + assumed
+    /// What the move of a thread, or of two that change places, saves besides their own accesses, the others being where they go.
+    fn other_gain(&self, [first, second]: [Option<usize>; 2]) -> f64 {
+        let threads = &self.problem.threads;
+        let scale = |at: usize| threads[at].scale.max(LEAST_SCALE);
+        let of = |at: usize| (self.gain_of_lines(at) + self.assumed_each) / scale(at);
+        let Some(at) = first else { return 0.0 };
+        let (from, to) = (self.facts.snapshot.threads[at].node.0, self.place[at]);
+        let more = threads[at].demand - second.map_or(0.0, |other| threads[other].demand);
+        let crowd = self.crowd_gain(more, from, to) / scale(at).max(second.map_or(0.0, scale));
+        of(at) + second.map_or(0.0, of) + crowd
     }
 
     /// What a thread saves of waits that are assumed by its own memory, which it takes along.
@@ -176,15 +179,9 @@ impl<'a> Planner<'a> {
         of.sum::<f64>() / thread.scale.max(LEAST_SCALE)
     }
 
-    fn lines_gain(&self, at: usize, from: usize, to: usize) -> f64 {
-        let of = |&(other, per_s): &(usize, f64)| {
-            per_s * (self.problem.between_ns(from, self.place[other]) - self.problem.between_ns(to, self.place[other]))
-        };
-        self.problem.threads[at].partners.iter().map(of).sum()
-    }
-
-    fn crowd_gain(&self, at: usize, from: usize, to: usize) -> f64 {
-        let (problem, demand) = (self.problem, self.problem.threads[at].demand);
+    /// What it saves that this demand went from one node to another.
+    fn crowd_gain(&self, demand: f64, from: usize, to: usize) -> f64 {
+        let problem = self.problem;
         let (old, new) = (self.wanted[from], self.wanted[to]);
         problem.crowd(from, old + demand) - problem.crowd(from, old) + problem.crowd(to, new - demand)
             - problem.crowd(to, new)
@@ -206,7 +203,7 @@ impl<'a> Planner<'a> {
         let from = thread.node.0;
         let scale = self.problem.threads[at].scale;
         let memory = thread_gain_ns_per_s(&snapshot.topology, thread, NodeIndex(to)).unwrap_or(0.0) * scale;
-        let (lines, crowd) = (self.lines_gain(at, from, to), self.crowd_gain(at, from, to));
+        let (lines, crowd) = (self.gain_of_lines(at), self.crowd_gain(self.problem.threads[at].demand, from, to));
         if crowd > 0.0 && crowd >= lines && crowd >= memory && self.is_crowded(from) {
             return format!("node {} has more to run than CPUs", id(from));
         }
@@ -271,8 +268,7 @@ impl<'a> Planner<'a> {
             let of_sample = part.users.first().map_or(0.0, |user| per_sample(user.0));
             let samples = if of_sample > 0.0 { from.iter().sum::<f64>() / of_sample } else { 0.0 };
             let process = part.users.first().map(|user| self.facts.snapshot.threads[user.0].process);
-            let horizon_s = self.facts.horizons.of_s(process);
-            self.source(from, samples, if all > 0.0 { waited / all } else { 1.0 }, horizon_s)
+            self.source(from, samples, if all > 0.0 { waited / all } else { 1.0 }, process)
         });
         let parts = parts.collect();
         let mut common: Vec<Option<Source>> = vec![None; owners.common.len()];
@@ -290,20 +286,22 @@ impl<'a> Planner<'a> {
             }
             let all: f64 = from.iter().sum();
             let scale = if all > 0.0 { scaled / all } else { 1.0 };
-            let horizon_s = self.facts.horizons.of_s(Some(process));
-            common[number] = Some(self.source(from, owners.common[number].samples, scale, horizon_s));
+            common[number] = Some(self.source(from, owners.common[number].samples, scale, Some(process)));
         }
         (parts, common)
     }
 
-    fn source(&self, from: Vec<f64>, samples: f64, scale: f64, horizon_s: f64) -> Source {
+    /// Of a process that makes so many accesses by node.
+    fn source(&self, from: Vec<f64>, samples: f64, scale: f64, process: Option<ProcessId>) -> Source {
         let all: f64 = from.iter().sum();
         let share = |per_s: f64| if all > 0.0 { per_s / all } else { 0.0 };
         let from: Vec<f64> = from.into_iter().map(share).collect();
         let accessing = from.iter().copied().enumerate().filter(|entry| entry.1 > 0.0);
         let latency_ns = self.problem.latencies.costs_to(accessing);
-        let memories = self.facts.memory_of.iter().flatten().copied();
+        let may_use = |memory: &usize| process.is_none_or(|id| self.facts.snapshot.may_use(id, NodeIndex(*memory)));
+        let memories = self.facts.memory_of.iter().flatten().copied().filter(may_use);
         let nearest = memories.min_by(|&a, &b| latency_ns[a].total_cmp(&latency_ns[b]).then(a.cmp(&b)));
+        let horizon_s = self.facts.horizons.of_s(process);
         Source { latency_ns, from, samples, scale, horizon_s, nearest: nearest.filter(|_| all > 0.0) }
     }
 
@@ -330,7 +328,9 @@ impl<'a> Planner<'a> {
         };
         let order = ledger.heaviest_first(is_meant);
         let mut loads = Loads::of(self.problem);
-        let all_stay = self.place.iter().zip(&self.facts.snapshot.threads).all(|(&at, thread)| at == thread.node.0);
+        let threads = self.place.iter().zip(&self.facts.snapshot.threads);
+        let go: BTreeSet<ProcessId> =
+            threads.filter(|(at, thread)| **at != thread.node.0).map(|(_, thread)| thread.process).collect();
         let (mut granted, mut denied) = (Vec::new(), 0.0);
         let mut goes = vec![false; owners.len()];
         let passes: &[bool] = if loads.is_felt() { &[false, true] } else { &[false] };
@@ -341,6 +341,7 @@ impl<'a> Planner<'a> {
                 }
                 let Some(owner) = owners[at].filter(|_| !goes[at]) else { continue };
                 let weighed = ledger.weighed(at);
+                let all_stay = !go.contains(&weighed.process);
                 let mut verdict = self.verdict(&weighed, owner, &sources, &mut loads, for_relief);
                 // What seems to be in common for want of samples may be one thread's: then these say whose.
                 if matches!(owner, Owner::Common(_)) && all_stay && !for_relief {
@@ -353,7 +354,9 @@ impl<'a> Planner<'a> {
                 {
                     verdict = sources.1[number].as_ref().and_then(|of| self.judge_alone(&weighed, of, &loads));
                 }
-                let Some(verdict) = verdict else { continue };
+                // What may not go there, or is there but for a few pages, lacks no room.
+                let is_meant = |verdict: &Verdict| moves.may_follow(&weighed, NodeIndex(verdict.to));
+                let Some(verdict) = verdict.filter(is_meant) else { continue };
                 if moves.grant(&weighed, NodeIndex(verdict.to)) {
                     goes[at] = true;
                     loads.go(&weighed, verdict.scale, verdict.to);
@@ -404,7 +407,7 @@ impl<'a> Planner<'a> {
         }
         let mut from = vec![0.0; self.problem.nodes];
         weighed.accesses.iter().for_each(|&(node, per_s)| from[node.0] = crate::signals::sound(per_s));
-        let own = self.source(from, weighed.samples, of.scale, of.horizon_s);
+        let own = self.source(from, weighed.samples, of.scale, Some(weighed.process));
         let error_ns = |home: usize, to: usize| {
             [&own, of]
                 .map(|source| ALONE_ERRORS * self.error_ns(source, home, to, weighed.samples))

@@ -120,22 +120,28 @@ fn the_pages_that_ten_threads_of_a_full_node_share_come_to_them() {
 
 #[test]
 fn memory_in_common_goes_nowhere_against_the_few_that_were_seen_to_use_it() {
-    let last_seen_from = |tid: u32| {
+    let last_seen_from = |tid: u32, other_goes: bool| {
         let threads = (0..8).fold(SnapshotBuilder::new(two_nodes(8)), |all, tid| {
             // Threads cannot go to the memory.
             let node = usize::from(tid > 0);
             let stays = |thread: &mut Thread| thread.allowed = PerNode::from_fn(2, |at| at.0 == node);
             all.thread(tid, node, Some(&[1e6, 0.0])).with_thread(stays)
         });
+        let memory = usize::from(other_goes);
+        let other = |thread: &mut Thread| thread.process = ProcessId(2);
+        let threads = threads.thread_with_memory_on(8, 0, memory).with_thread(other);
         let users: Vec<(u32, f64)> = (0..8).map(|tid| (tid, 2.5e5)).collect();
         let common = (0..31).fold(threads, |all, _| all.group_used_by(&[ALL, 0], &users));
         let last = common.group_used_by(&[ALL, 0], &[(tid, 2.5e5)]);
         let snapshot = last.with_group(|group| group.samples = 2.0).build();
         let (threads, groups) = moves(&snapshot, &planned(&snapshot));
-        assert!(threads.is_empty() && groups[..31].iter().copied().eq((0..31).map(|at| (at, 1))), "{groups:?}");
+        assert_eq!(threads.len(), memory);
+        assert!(groups[..31].iter().copied().eq((0..31).map(|at| (at, 1))), "{groups:?}");
         groups.len() == 32
     };
-    assert_eq!([last_seen_from(0), last_seen_from(7)], [false, true]);
+    for other_goes in [false, true] {
+        assert_eq!([last_seen_from(0, other_goes), last_seen_from(7, other_goes)], [false, true], "{other_goes}");
+    }
 }
 
 #[test]
@@ -417,6 +423,7 @@ mod cold;
 mod crossed;
 mod crowds;
 mod doubt;
+mod gains;
 mod horizons;
 mod many;
 mod owners;

@@ -192,7 +192,7 @@ impl Planner<'_> {
     }
 
     /// What a thread that goes saves of lines, half of what it and its partner do.
-    fn gain_of_lines(&self, at: usize) -> f64 {
+    pub(super) fn gain_of_lines(&self, at: usize) -> f64 {
         let problem = self.problem;
         let (from, to) = (problem.threads[at].present, self.place[at]);
         let of = |&(other, per_s): &(usize, f64)| {

@@ -81,6 +81,24 @@ fn a_group_that_is_used_again_is_not_cold_any_more() {
 }
 
 #[test]
+fn a_group_that_may_not_move_for_a_moment_is_as_cold_as_before_then() {
+    let snapshot = hot_and_cold(1000);
+    let parameters = POLICY.parameters(&BTreeMap::from([("cold_to_memory_only".to_owned(), 1.0)])).unwrap();
+    for stays in [Unmovable::MemoryPressure, Unmovable::Cooldown] {
+        let mut cold = Cold::default();
+        let mut at = |after_s: u64, stays: Option<Unmovable>| {
+            let mut now = snapshot.clone();
+            now.time_ns += after_s * 1_000_000_000;
+            now.groups[1].unmovable = stays;
+            cold.watch(&now);
+            moves(&now, &cold.plan(&now, &parameters)).1
+        };
+        assert_eq!([at(0, None), at(9, Some(stays))], [vec![], vec![]]);
+        assert_eq!([at(10, Some(stays)), at(11, None)], [vec![(2, 2)], vec![(1, 2), (2, 2)]]);
+    }
+}
+
+#[test]
 fn a_group_that_is_seen_no_more_is_cold_until_something_else_is_known_there() {
     let parameters = POLICY.parameters(&BTreeMap::from([("cold_to_memory_only".to_owned(), 1.0)])).unwrap();
     let snapshot = hot_and_cold(1000);

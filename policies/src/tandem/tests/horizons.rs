@@ -66,6 +66,29 @@ fn each_process_has_the_horizon_of_its_own_placements_and_phases() {
 }
 
 #[test]
+fn pages_that_come_back_from_several_nodes_were_there_for_as_long_as_that_took() {
+    let thread = SnapshotBuilder::new(ring_of_four(1)).thread_with_memory_on(1, 0, 0);
+    let mut snapshot = (0..3).fold(thread, |all, _| all.group_used_by(&[ALL, 0, 0, 0], &[(1, 3e5)])).build();
+    let (parameters, mut history) = (POLICY.defaults(), History::default());
+    let mut move_at = |at_s: u64, to: [usize; 3]| {
+        snapshot.time_ns = at_s * 1_000_000_000;
+        let active: Vec<&Thread> = snapshot.threads.iter().collect();
+        let horizon_s = history.horizons(&snapshot, &active, &parameters).of_s(Some(ProcessId(1)));
+        let groups = snapshot.groups.iter().zip(to);
+        let go = |(group, to): (&crate::model::PageGroup, usize)| {
+            let action = Action::MovePages { group: group.id, bytes: group.bytes, to: NodeIndex(to) };
+            Move { action, gain_ns_per_s: None, reason: "test".to_owned() }
+        };
+        history.note(&snapshot, &Plan { moves: groups.map(go).collect() }, &parameters);
+        snapshot.groups.iter_mut().zip(to).for_each(|(group, to)| {
+            group.resident_pages = PerNode::from_fn(4, |node| if node.0 == to { ALL } else { 0 });
+        });
+        horizon_s
+    };
+    assert_eq!([move_at(100, [1, 2, 3]), move_at(104, [0; 3]), move_at(105, [0; 3])], [10.0, 10.0, 4.0]);
+}
+
+#[test]
 fn the_horizon_is_as_long_as_the_phases_of_the_program() {
     let second = 1_000_000_000;
     let mut snapshot =
