@@ -57,8 +57,6 @@ pub struct Window {
     pub time_ns: u64,
     /// Instructions it covers.
     pub instructions: u32,
-    /// Accesses in it that are in the batch.
-    pub accesses: u32,
 }
 
 /// What hardware counted of a thread.

@@ -68,9 +68,10 @@ impl Measures {
         let Some(measured) = access.measured else { return };
         let weight = measured.period.max(1) as f64;
         let of_thread = self.threads.entry(thread).or_default();
-        let sampled = of_thread.sampled.get_or_insert_default();
-        if measured.source.level == Level::PeerCache {
-            match measured.source.remote {
+        // A page fault is told with its frame, as if measured, and says nothing of what answered.
+        if measured.source.level != Level::Unknown {
+            let sampled = of_thread.sampled.get_or_insert_default();
+            match measured.source.remote.filter(|_| measured.source.level == Level::PeerCache) {
                 Some(true) => sampled.across_nodes += weight,
                 Some(false) => sampled.within_node += weight,
                 None => {}
@@ -135,8 +136,8 @@ impl Measures {
         Some((per_s(operations as f64, interval_ns), per_s(cycles as f64, interval_ns)))
     }
 
-    /// Lines from other cores' caches, per second of an interval: as counted, else as samples say; `None` if nothing of
-    /// the thread was measured or counted.
+    /// Lines from other cores' caches, per second of an interval: as counted, else as samples say; `None` if none of the
+    /// thread was counted and no sample told what answered.
     pub(crate) fn transfers_per_s(&self, thread: ThreadId, interval_ns: u64) -> Option<Transfers> {
         let of_thread = self.threads.get(&thread)?;
         let Transfers { within_node, across_nodes } = of_thread.counted_lines.or(of_thread.sampled)?;
@@ -260,6 +261,15 @@ mod tests {
         assert_eq!(measures.transfers_per_s(THREAD, 500_000_000), Some(transfers));
         assert_eq!(measures.node_latency_ns(NodeIndex(1)), None);
         assert_eq!(measures.thread_latency_ns(THREAD), Some(150.0), "it waited for them all the same");
+    }
+
+    #[test]
+    fn samples_of_which_nobody_tells_what_answered_are_not_none_from_caches() {
+        let unknown = measures(99, &access(Level::Unknown, true, Some(150), 1));
+        assert_eq!(unknown.transfers_per_s(THREAD, 1_000_000_000), None);
+        assert_eq!(unknown.thread_latency_ns(THREAD), Some(150.0));
+        let none = measures(1, &access(Level::Memory, true, None, 1));
+        assert_eq!(none.transfers_per_s(THREAD, 1_000_000_000), Some(Transfers::default()));
     }
 
     #[test]

@@ -119,7 +119,7 @@ mod tests {
         let mut pending = Pending::default();
         let each = |page: u64| access(1, 5, page * PAGE_BYTES);
         let accesses = (0..MAX_ENTRIES as u64 + 3).map(each).chain([each(MAX_ENTRIES as u64 - 1)]).collect();
-        let windows = vec![Window { process: ProcessId(1), tid: 1, time_ns: 5, instructions: 9, accesses: 3 }];
+        let windows = vec![Window { process: ProcessId(1), tid: 1, time_ns: 5, instructions: 9 }];
         let batch = Batch { accesses, windows, ..Batch::default() };
         assert_eq!(pending.add(&batch), 3, "the last page has an entry already");
         assert_eq!((pending.add(&batch) > 0, pending.windows.len()), (true, 1));

@@ -42,6 +42,11 @@ impl PerformanceMemory {
         })
     }
 
+    /// Forgets threads that are gone.
+    pub fn retain(&mut self, alive: impl Fn(ThreadId) -> bool) {
+        self.seen.retain(|(thread, _), _| alive(*thread));
+    }
+
     /// Forgets what has faded and the threads that are gone.
     pub fn prune(&mut self, now_ns: u64, alive: impl Fn(ThreadId) -> bool) {
         self.seen.retain(|(thread, _), (_, seen_ns)| {

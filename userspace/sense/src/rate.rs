@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! An estimate of how many memory accesses a thread makes per second.
 //!
-//! A sampler sees accesses in stretches of code, not in time. Estimate: accesses per instruction in the sampled
-//! stretches, times an assumed [`INSTRUCTIONS_PER_CPU_S`], times the share of a CPU the thread used. The shares
+//! A sampler sees accesses in stretches of code, not in time. Estimate: accesses to page groups per instruction in the
+//! sampled stretches, times an assumed [`INSTRUCTIONS_PER_CPU_S`], times the share of a CPU the thread used. The shares
 //! within a thread, and of equally dense threads, do not depend on the assumption; absolute rates do.
 //!
 //! Hardware tells how many accesses a sample stands for: of threads that are watched by it, those are counted in time.
@@ -57,7 +57,7 @@ impl RateTable {
         });
     }
 
-    /// A stretch of `instructions` with `accesses` in it.
+    /// A stretch of `instructions` with so many `accesses` to page groups in it.
     pub fn add(&mut self, thread: ThreadId, instructions: u32, accesses: u32) {
         let density = self.threads.entry(thread).or_default();
         density.instructions += f64::from(instructions);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The sensing half of the loop: samples often, makes a snapshot once an interval.
 
+mod forget;
+mod successor;
 mod watch;
 
 use std::cmp::Reverse;
@@ -32,6 +34,7 @@ use crate::snapshot::{MIN_ACCESSES, MIN_LOOKS, Parts, TaskAccount};
 use crate::source::Level;
 use crate::thread_policies::ThreadPolicies;
 use crate::touches::{MOST_PAGES, Seen};
+use successor::Successor;
 use watch::Watch;
 
 /// How to sense.
@@ -97,9 +100,6 @@ pub struct SensorCounters {
     pub replaced_samplers: u64,
 }
 
-/// Opens the sampler that is to follow one that failed.
-type Successor = Box<dyn Fn(&'static str) -> Result<Box<dyn Sampler>, SamplerError>>;
-
 /// Sampler, tables and memory of the sensing side.
 pub struct Sensor {
     config: SensorConfig,
@@ -113,6 +113,8 @@ pub struct Sensor {
     /// The sampler measures.
     measuring: bool,
     managed: BTreeSet<ProcessId>,
+    /// The process of each thread of the last snapshot.
+    processes: BTreeMap<ThreadId, ProcessId>,
     pending: Pending,
     /// What came last.
     fresh: Vec<Access>,
@@ -166,6 +168,7 @@ impl Sensor {
             share: 1.0,
             measuring: false,
             managed: BTreeSet::new(),
+            processes: BTreeMap::new(),
             pending: Pending::default(),
             fresh: Vec::new(),
             table: AffinityTable::new(config.affinity),
@@ -216,15 +219,6 @@ impl Sensor {
         self.sampler.take_share(of_budget);
     }
 
-    /// Drops what was seen of the memory of processes that have ended or run another program since. What is known of their threads,
-    /// as how often they access memory, goes when these end.
-    pub fn forget(&mut self, gone: &BTreeSet<ProcessId>) {
-        let stays = |process| !gone.contains(&process);
-        self.drop_pending(stays);
-        self.table.retain(stays, |_| true);
-        self.regions.retain(stays);
-    }
-
     /// Takes in what the sampler saw. Call every 10 to 50 ms with CLOCK_MONOTONIC. If the sampler was left to us and cannot go
     /// on, the next best takes its place.
     ///
@@ -240,21 +234,6 @@ impl Sensor {
         };
         self.counters.dropped += self.pending.add(&batch);
         self.fresh = batch.accesses;
-        Ok(())
-    }
-
-    /// Opens the next best sampler. What was seen so far stays.
-    fn replace_sampler(&mut self, error: SamplerError) -> Result<(), SamplerError> {
-        let failed = self.name();
-        let Some(successor) = &self.successor else { return Err(error) };
-        tracing::warn!("the sampler {failed} cannot go on: {error}; another one takes its place");
-        self.sampler = successor(failed)?;
-        self.sampler.set_managed(&self.managed);
-        self.sampler.take_share(self.share);
-        self.frames = frames_for(&*self.sampler, &self.config);
-        self.measuring = false;
-        self.rates = RateTable::new(self.config.affinity.half_life_ns);
-        self.counters.replaced_samplers += 1;
         Ok(())
     }
 
@@ -296,15 +275,16 @@ impl Sensor {
         now_ns: u64,
         kept: impl Fn(GroupId, u64) -> Option<Unmovable>,
     ) -> Snapshot {
-        let alive: BTreeSet<ThreadId> = accounts.iter().map(|account| account.id).collect();
-        self.table.retain(|process| self.managed.contains(&process), |thread| alive.contains(&thread));
-        self.rates.retain(|thread| alive.contains(&thread));
-        self.thread_policies.retain(|thread| alive.contains(&thread));
-        self.performance.prune(now_ns, |thread| alive.contains(&thread));
+        self.processes = accounts.iter().map(|account| (account.id, account.process)).collect();
+        let alive = |thread| self.processes.contains_key(&thread);
+        self.table.retain(|process| self.managed.contains(&process), alive);
+        self.rates.retain(alive);
+        self.thread_policies.retain(alive);
+        self.performance.prune(now_ns, alive);
         self.table.age(now_ns);
         self.rates.age(now_ns);
         if let Some(frames) = &mut self.frames {
-            frames.retain(|thread| alive.contains(&thread));
+            frames.retain(alive);
             frames.age(now_ns);
         }
         self.adapt_groups();
@@ -372,15 +352,8 @@ impl Sensor {
         }
     }
 
-    /// Puts the accesses into the table, and returns what was measured of them.
-    fn take_in(
-        &mut self,
-        batch: &Pending,
-        threads: &BTreeMap<u32, ThreadId>,
-        topology: &Topology,
-        start_ns: u64,
-        now_ns: u64,
-    ) -> Measures {
+    /// Reads the regions of the processes whose accesses these are, and the policies of the threads.
+    fn read_regions(&mut self, batch: &Pending, threads: &BTreeMap<u32, ThreadId>, now_ns: u64) {
         for process in batch.accesses.iter().map(|seen| seen.access.process).collect::<BTreeSet<_>>() {
             self.regions.refresh(process, now_ns);
         }
@@ -391,10 +364,23 @@ impl Sensor {
                 self.thread_policies.look(process, thread, self.regions.first(process), now_ns);
             }
         }
+    }
+
+    /// Puts the accesses into the table, and returns what was measured of them.
+    fn take_in(
+        &mut self,
+        batch: &Pending,
+        threads: &BTreeMap<u32, ThreadId>,
+        topology: &Topology,
+        start_ns: u64,
+        now_ns: u64,
+    ) -> Measures {
+        self.read_regions(batch, threads, now_ns);
         self.measuring |= !self.sampler.sees_faults()
             && (!batch.counts.is_empty() || batch.accesses.iter().any(|seen| seen.access.measured.is_some()));
         let mut measures = Measures::default();
         let mut measured: BTreeMap<ThreadId, f64> = BTreeMap::new();
+        let mut grouped: BTreeMap<ThreadId, u32> = BTreeMap::new();
         for PageAccess { access, times } in &batch.accesses {
             let Some(&thread) = threads.get(&access.tid) else {
                 self.counters.unknown_threads += u64::from(*times);
@@ -403,6 +389,7 @@ impl Sensor {
             let region = self.regions.find(access.process, access.address);
             let seen = Seen { time_ns: access.time_ns, weight: *times as f32 };
             let group = self.table.add(access.process, thread, seen, access.address, region);
+            *grouped.entry(thread).or_default() += group.map_or(0, |_| *times);
             let home = group.and_then(|group| self.known_homes.get(group)).and_then(Home::only_node);
             measures.access(thread, group, access, home, topology);
             let physical = access.measured.filter(|_| group.is_some()).and_then(|measured| measured.physical);
@@ -415,7 +402,8 @@ impl Sensor {
         }
         for window in &batch.windows {
             if let Some(&thread) = threads.get(&window.tid) {
-                self.rates.add(thread, window.instructions, window.accesses);
+                // The rate is spread over a thread's groups: what belongs to none, as its stack, has no part in it.
+                self.rates.add(thread, window.instructions, grouped.remove(&thread).unwrap_or(0));
             }
         }
         for counts in &batch.counts {

@@ -6,7 +6,7 @@ use std::fs::File;
 use tandem_policies::model::{MemoryLines, NodeId, NodeIndex, PerNode, Transfers};
 
 use super::*;
-use crate::access::{Access, Counts, Measured, SamplerTraits};
+use crate::access::{Access, Counts, Measured, SamplerTraits, Window};
 use crate::affinity::GROUP_BYTES;
 use crate::device::DeviceCounters;
 use crate::fresh_pages::FreshPages;
@@ -43,7 +43,7 @@ pub(super) fn process() -> ProcessId {
 const FRESH_NS: u64 = 1 << 40;
 
 /// 30 accesses to `address` that stand for 100 each: two of three from memory, one from a cache of another node.
-fn batch(address: u64) -> Batch {
+pub(super) fn batch(address: u64) -> Batch {
     let access = |at: usize| {
         let level = if at < 20 { Level::Memory } else { Level::PeerCache };
         let source = DataSource { level, remote: Some(true), ..DataSource::UNKNOWN };
@@ -166,6 +166,22 @@ fn who_only_infers_leaves_them_open() {
     assert_eq!((thread.latency_ns, thread.operations_per_s, thread.cycles_per_s), (None, None, None));
     assert_eq!((thread.transfers_per_s, snapshot.groups[0].latency_ns), (None, None));
     assert_eq!(snapshot.access_rates, Some(AccessRates::Inferred));
+}
+
+/// Of ten accesses in each look nine are to text.
+#[test]
+fn accesses_that_belong_to_no_group_make_the_rates_of_groups_no_larger() {
+    let memory = vec![1_u8; 1 << 21];
+    let text = accesses_that_belong_to_no_group_make_the_rates_of_groups_no_larger as fn() as usize as u64;
+    let mut seen = batch_on(memory.as_ptr() as u64 + 4096, None);
+    seen.counts.clear();
+    seen.accesses.iter_mut().for_each(|access| access.measured = None);
+    let window = |of: &Access| Window { process: of.process, tid: TID, time_ns: of.time_ns, instructions: 250 };
+    seen.windows = seen.accesses.iter().map(window).collect();
+    let beside = seen.accesses.iter().flat_map(|access| [Access { address: text, ..*access }; 9]);
+    seen.accesses = beside.chain(seen.accesses.iter().copied()).collect();
+    let per_s = snapshot(seen).groups[0].accesses_per_s[NodeIndex(0)];
+    assert!((per_s - 4e6).abs() < 1.0, "one in 250 instructions: {per_s}");
 }
 
 /// Thirty accesses of one look to one page.
@@ -318,7 +334,7 @@ fn a_thread_that_is_seldom_looked_at_is_seen_to_turn_over_several_intervals() {
 }
 
 /// A fault sampler whose batch is what it is told.
-struct Faults(Batch);
+pub(super) struct Faults(pub(super) Batch);
 
 impl Sampler for Faults {
     fn traits(&self) -> SamplerTraits {
@@ -369,7 +385,12 @@ fn faults_tell_sharing_by_frame_and_not_by_address() {
     let accounts = vec![account(5), account(6)];
     sensor.snapshot(&machine, accounts.clone(), 0, SECOND, |_, _| None);
     sensor.sample(SECOND).unwrap();
-    sensor.snapshot(&machine, accounts.clone(), SECOND, 2 * SECOND, |_, _| None);
+    let faulted = sensor.snapshot(&machine, accounts.clone(), SECOND, 2 * SECOND, |_, _| None);
+    assert_eq!(
+        (faulted.threads[0].latency_ns, faulted.threads[0].transfers_per_s),
+        (None, None),
+        "no cache is told of"
+    );
     let seen = sensor.snapshot(&machine, accounts, 2 * SECOND, 3 * SECOND, |_, _| None);
     let of = |at: usize| seen.threads[at].sharing.clone();
     let [(other, per_s)] = of(0)[..] else { panic!("{:?}", of(0)) };
@@ -379,55 +400,6 @@ fn faults_tell_sharing_by_frame_and_not_by_address() {
     let (homes, frames) = (sensor.known_homes.bytes(), sensor.frames.as_ref().map_or(0, FrameTable::bytes));
     assert!(homes > 0 && frames > 0);
     assert_eq!(sensor.group_bytes(), sensor.table.bytes() + homes + frames, "all that grows with memory is told");
-    assert!(seen.threads[0].latency_ns.is_none());
-}
-
-/// A sampler that works no more.
-struct Broken;
-
-impl Sampler for Broken {
-    fn traits(&self) -> SamplerTraits {
-        crate::lookahead::TRAITS
-    }
-
-    fn set_managed(&mut self, _managed: &BTreeSet<ProcessId>) {}
-
-    fn drain(&mut self, _now_ns: u64) -> Result<Batch, SamplerError> {
-        Err(crate::LookaheadError::NoCpu.into())
-    }
-
-    fn counters(&self) -> SamplerCounters {
-        SamplerCounters::default()
-    }
-}
-
-#[test]
-fn a_sampler_that_fails_while_it_runs_is_followed_by_the_next_best() {
-    let (machine, memory) = (topology(2), vec![1_u8; 1 << 21]);
-    let seen = batch(memory.as_ptr() as u64 + 4096);
-    let mut sensor = Sensor::over(Box::new(Broken), SensorConfig::default(), &machine);
-    sensor.set_managed([process()].into());
-    let next = seen.clone();
-    sensor.successor = Some(Box::new(move |failed| {
-        assert_eq!(failed, "lookahead");
-        Ok(Box::new(Faults(next.clone())))
-    }));
-    sensor.sample(SECOND).unwrap();
-    assert_eq!((sensor.name(), sensor.table_counters().replaced_samplers), ("fault", 1));
-    assert!(sensor.frames.is_some() && sensor.fresh().is_empty());
-    sensor.sample(SECOND).unwrap();
-    assert_eq!(sensor.fresh(), seen.accesses);
-}
-
-#[test]
-fn where_nothing_can_take_its_place_a_sampler_that_fails_ends_the_sampling() {
-    let machine = topology(2);
-    let mut sensor = Sensor::over(Box::new(Broken), SensorConfig::default(), &machine);
-    let named = sensor.sample(SECOND).unwrap_err().to_string();
-    assert!(named.starts_with("lookahead sampling needs at least one online CPU"), "{named}");
-    sensor.successor = Some(Box::new(|_| Err(SamplerError::All("none".to_owned()))));
-    let left = sensor.sample(SECOND).unwrap_err().to_string();
-    assert_eq!(left, "no sampler can be used: none");
 }
 
 #[test]

@@ -91,7 +91,7 @@ impl ManyGroups {
                 let address = self.start + group * GROUP_BYTES + look * PAGE_BYTES;
                 let (bytes, store, cpu, measured) = (8, false, CpuId(0), None);
                 batch.accesses.push(Access { process, tid, address, bytes, store, time_ns, cpu, measured });
-                batch.windows.push(Window { process, tid, time_ns, instructions: 256, accesses: 1 });
+                batch.windows.push(Window { process, tid, time_ns, instructions: 256 });
             }
         }
         batch

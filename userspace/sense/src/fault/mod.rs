@@ -273,7 +273,6 @@ impl Sampler for Fault {
             tid: access.tid,
             time_ns: access.time_ns,
             instructions: INSTRUCTIONS,
-            accesses: 1,
         };
         let windows = accesses.iter().map(window).collect();
         let (own_ns, threads_ns) = (crate::thread_cpu_ns() - start_ns, accesses.len() as u64 * self.counters.fault_ns);

@@ -4,10 +4,12 @@
 //! Four rules: lines within [`STACK_BYTES`] of the stack pointer; a line touched before in the same sample;
 //! a line that occurs in at least 3 of 4 recent samples of its thread (after 8 samples; counts halve every
 //! 64 samples); a line seen before while the thread stays within a first-level cache, which is so when hardly any line of
-//! its samples is new among the last 512, unless another thread uses it too: what is written elsewhere has to come anew.
+//! its samples is new among the last 512, unless another thread of its process uses it too: what is written elsewhere has to come anew.
+//! Processes that have memory in common see it at addresses that tell nothing, so each is taken to be alone with it.
 
 use hashbrown::{HashMap, HashSet};
 use tandem_machine::LINE_BYTES;
+use tandem_policies::model::ProcessId;
 
 use super::counters::LookaheadCounters;
 use super::emulator::Touch;
@@ -83,6 +85,9 @@ impl Recent {
     }
 }
 
+/// A line, by number, in the memory of a process.
+type Line = (ProcessId, u64);
+
 /// Who uses a line.
 #[derive(Clone, Copy, PartialEq)]
 enum Users {
@@ -94,15 +99,15 @@ enum Users {
 #[derive(Default)]
 pub(super) struct CacheFilter {
     threads: HashMap<u32, Recent>,
-    used: HashMap<u64, Users>,
+    used: HashMap<Line, Users>,
     seen: HashSet<u64>,
 }
 
 impl CacheFilter {
-    /// The touches of one sample of thread `tid` that count as memory accesses.
+    /// The touches of one sample of a thread of this process that count as memory accesses.
     pub(super) fn keep(
         &mut self,
-        tid: u32,
+        (process, tid): (ProcessId, u32),
         stack_pointer: u64,
         touches: &[Touch],
         counters: &mut LookaheadCounters,
@@ -128,7 +133,7 @@ impl CacheFilter {
             }
             let hits = recent.hit(line);
             new += u32::from(hits == HIT);
-            let alone = note_user(&mut self.used, line, tid) == Users::One(tid);
+            let alone = note_user(&mut self.used, (process, line), tid) == Users::One(tid);
             if recent.recurs(hits) || stays_in_cache && alone && hits > HIT {
                 counters.cached_accesses += 1;
             } else {
@@ -141,7 +146,7 @@ impl CacheFilter {
 }
 
 /// Notes that `tid` uses `line`; who does now.
-fn note_user(used: &mut HashMap<u64, Users>, line: u64, tid: u32) -> Users {
+fn note_user(used: &mut HashMap<Line, Users>, line: Line, tid: u32) -> Users {
     if used.len() >= MAX_USED_LINES {
         used.clear();
     }
@@ -166,7 +171,7 @@ mod tests {
         let mut kept = 0;
         for sample in 0..20_u64 {
             let touches = [touch(0x7fff_0010), touch(0x1000), touch(0x1008), touch(0x10_0000 + sample * 4096)];
-            kept = filter.keep(1, 0x7fff_0000, &touches, &mut counters).len();
+            kept = filter.keep((ProcessId(1), 1), 0x7fff_0000, &touches, &mut counters).len();
         }
         assert_eq!(kept, 1, "only the line that is new in each sample is left");
         assert_eq!((counters.stack_accesses, counters.repeated_accesses, counters.cached_accesses), (20, 20, 13));
@@ -178,13 +183,15 @@ mod tests {
             .map(move |sample| (0..11).map(|at| touch(0x10_0000 + (sample * 11 + at) % lines * LINE_BYTES)).collect())
     }
 
-    /// How many of 64 more samples of each thread are kept, after 128 of the same kind.
-    fn kept_of_walks(lines: u64, tids: &[u32]) -> usize {
+    /// How many of 64 more samples of each thread, by process and tid, are kept, after 128 of the same kind.
+    fn kept_of_walks(lines: u64, threads: &[(u32, u32)]) -> usize {
         let (mut filter, mut counters) = (CacheFilter::default(), LookaheadCounters::default());
         let mut keep = |samples| -> usize {
             walk(samples, lines)
-                .flat_map(|touches| tids.iter().map(move |&tid| (tid, touches.clone())))
-                .map(|(tid, touches)| filter.keep(tid, 0x7fff_0000, &touches, &mut counters).len())
+                .flat_map(|touches| threads.iter().map(move |&thread| (thread, touches.clone())))
+                .map(|((process, tid), touches)| {
+                    filter.keep((ProcessId(process), tid), 0x7fff_0000, &touches, &mut counters).len()
+                })
                 .sum()
         };
         keep(0..128);
@@ -194,13 +201,18 @@ mod tests {
     /// Spec of the thesis, section 3: the known answer for its DRAM-only filter.
     #[test]
     fn a_loop_within_the_first_level_cache_is_no_memory_traffic() {
-        assert_eq!(kept_of_walks(128, &[1]), 0, "8 KiB");
-        assert_eq!(kept_of_walks(480, &[1]), 0, "30 KiB");
-        assert_eq!(kept_of_walks(1 << 16, &[1]), 64 * 11, "4 MiB: every line comes from memory");
+        assert_eq!(kept_of_walks(128, &[(1, 1)]), 0, "8 KiB");
+        assert_eq!(kept_of_walks(480, &[(1, 1)]), 0, "30 KiB");
+        assert_eq!(kept_of_walks(1 << 16, &[(1, 1)]), 64 * 11, "4 MiB: every line comes from memory");
     }
 
     #[test]
     fn small_memory_that_several_threads_use_is_traffic() {
-        assert_eq!(kept_of_walks(128, &[1, 2]), 2 * 64 * 11);
+        assert_eq!(kept_of_walks(128, &[(1, 1), (1, 2)]), 2 * 64 * 11);
+    }
+
+    #[test]
+    fn small_memory_of_processes_at_the_same_addresses_is_none() {
+        assert_eq!(kept_of_walks(128, &[(1, 1), (2, 2)]), 0, "as workers have it that were forked of one process");
     }
 }

@@ -18,6 +18,7 @@ mod execute;
 mod filter;
 mod intake;
 pub mod memory;
+mod pace;
 pub mod perf;
 mod queue;
 mod tls;
@@ -42,6 +43,7 @@ use crate::samplers::{SamplerCounters, SamplerError};
 use budget::Budget;
 use emulator::{Emulator, Reach, STACK_POINTER, Touch};
 use filter::CacheFilter;
+use pace::Pace;
 use perf::CpuClock;
 use queue::{FairQueue, Sample};
 use tls::ThreadLocalBases;
@@ -126,9 +128,7 @@ pub struct Lookahead {
     bases: ThreadLocalBases,
     counters: LookaheadCounters,
     scratch: Vec<u8>,
-    period_ns: u64,
-    /// Time, samples and superseded samples then.
-    last_adapted: Option<(u64, u64, u64)>,
+    pace: Pace,
 }
 
 impl Lookahead {
@@ -160,8 +160,7 @@ impl Lookahead {
             bases: ThreadLocalBases::default(),
             counters: LookaheadCounters::default(),
             scratch: Vec::new(),
-            period_ns,
-            last_adapted: None,
+            pace: Pace::new(period_ns, config.period_ns),
         })
     }
 
@@ -172,7 +171,7 @@ impl Lookahead {
 
     /// Time between samples of a CPU at present.
     pub fn period_ns(&self) -> u64 {
-        self.period_ns
+        self.pace.period_ns()
     }
 
     /// Events stop when a filter is taken from them.
@@ -211,7 +210,7 @@ impl Lookahead {
         let stack_pointer = registers.general[STACK_POINTER];
         let touches = self.emulator.touches();
         let kept: Vec<Touch> = if self.config.cache_filter {
-            self.filter.keep(sample.tid, stack_pointer, touches, counters)
+            self.filter.keep((sample.process, sample.tid), stack_pointer, touches, counters)
         } else {
             touches.to_vec()
         };
@@ -225,14 +224,12 @@ impl Lookahead {
             cpu: sample.cpu,
             measured: None,
         }));
-        let accesses = (batch.accesses.len() - before) as u32;
-        counters.accesses += u64::from(accesses);
+        counters.accesses += (batch.accesses.len() - before) as u64;
         batch.windows.push(Window {
             process: sample.process,
             tid: sample.tid,
             time_ns: sample.time_ns,
             instructions: run.instructions,
-            accesses,
         });
     }
 
@@ -244,26 +241,12 @@ impl Lookahead {
         now_ns
     }
 
-    /// Every 100 ms or later: a period that brings as many samples as can be used.
     fn adapt(&mut self, now_ns: u64) {
-        let seen = (now_ns, self.counters.samples, self.counters.superseded);
-        let (last_ns, samples, superseded) = *self.last_adapted.get_or_insert(seen);
-        let elapsed_ns = now_ns.saturating_sub(last_ns);
-        if elapsed_ns < 100_000_000 {
-            return;
-        }
-        self.last_adapted = Some(seen);
-        let came = self.counters.samples - samples;
-        let usable = came - (self.counters.superseded - superseded);
-        let affordable = self.budget.affordable(elapsed_ns, self.counters.mean_cost_ns().unwrap_or(0));
-        let period_ns = budget::next_period_ns(self.period_ns, came, affordable.min(usable), self.config.period_ns);
-        if period_ns.abs_diff(self.period_ns) * 10 > self.period_ns {
-            self.period_ns = period_ns;
-            for clock in &self.clocks {
-                // An event whose CPU went offline keeps its period; it brings no samples.
-                if let Err(error) = clock.set_period(period_ns) {
-                    tracing::debug!(%error, "sampling period not changed");
-                }
+        let Some(period_ns) = self.pace.adapt(now_ns, &self.counters, &self.budget) else { return };
+        for clock in &self.clocks {
+            // An event whose CPU went offline keeps its period; it brings no samples.
+            if let Err(error) = clock.set_period(period_ns) {
+                tracing::debug!(%error, "sampling period not changed");
             }
         }
     }

@@ -238,22 +238,54 @@ impl Sampled {
 
     /// How the timer's ticks convert to perf's clock; `None` if the kernel does not say.
     pub fn tick_clock(&self) -> Option<TickClock> {
-        // SAFETY: the control page; the kernel writes these words under a sequence count, so they are read volatile.
-        let (before, known, clock, after) = unsafe {
-            let control = self.control();
-            let lock = &raw const (*control).lock;
-            let before = lock.read_volatile();
-            let bits = (&raw const (*control).__bindgen_anon_1.capabilities).read_volatile();
-            let clock = TickClock {
-                zero_ns: (&raw const (*control).time_zero).read_volatile(),
-                multiplier: (&raw const (*control).time_mult).read_volatile(),
-                shift: (&raw const (*control).time_shift).read_volatile(),
-            };
-            (before, bits & CAP_USER_TIME_ZERO != 0, clock, lock.read_volatile())
-        };
-        (known && before == after && before & 1 == 0).then_some(clock)
+        let (known, clock) = steady(|| {
+            // SAFETY: the control page; the kernel writes these words under a sequence count, so they are read volatile.
+            unsafe {
+                let control = self.control();
+                let lock = &raw const (*control).lock;
+                let before = lock.read_volatile();
+                let bits = (&raw const (*control).__bindgen_anon_1.capabilities).read_volatile();
+                let clock = TickClock {
+                    zero_ns: (&raw const (*control).time_zero).read_volatile(),
+                    multiplier: (&raw const (*control).time_mult).read_volatile(),
+                    shift: (&raw const (*control).time_shift).read_volatile(),
+                };
+                (before, (bits & CAP_USER_TIME_ZERO != 0, clock), lock.read_volatile())
+            }
+        })?;
+        known.then_some(clock)
     }
+}
+
+/// Times that words are read which the kernel is writing: it mostly takes less than a microsecond, but in a guest that CPU may have to
+/// wait. So many take some milliseconds.
+const TRIES: usize = 1 << 16;
+
+/// What `read` finds between two equal, even sequence counts; `None` if it is being written each time.
+fn steady<T>(mut read: impl FnMut() -> (u32, T, u32)) -> Option<T> {
+    let unwritten = |(before, found, after)| (before == after && before & 1 == 0).then_some(found);
+    (0..TRIES).find_map(|_| {
+        std::hint::spin_loop();
+        unwritten(read())
+    })
 }
 
 /// Bit of the control page's capabilities: `time_zero` is valid.
 const CAP_USER_TIME_ZERO: u64 = 1 << 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_being_written_is_read_again_but_not_for_ever() {
+        let mut reads = [(3, 'a', 3), (3, 'b', 4), (4, 'c', 6), (6, 'd', 6)].into_iter();
+        assert_eq!(steady(|| reads.next().expect("one was good")), Some('d'));
+        let mut count = 0;
+        let never = steady(|| {
+            count += 1;
+            (1, (), 1)
+        });
+        assert_eq!((never, count), (None, TRIES));
+    }
+}

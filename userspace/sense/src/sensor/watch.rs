@@ -122,6 +122,15 @@ impl Watch {
         });
     }
 
+    /// Forgets these processes and their threads.
+    pub(super) fn forget(&mut self, gone: &BTreeSet<ProcessId>, threads: &BTreeSet<ThreadId>) {
+        self.windows.retain(|thread, _| !threads.contains(thread));
+        self.latest.retain(|thread, _| !threads.contains(thread));
+        self.before.retain(|thread, _| !threads.contains(thread));
+        self.turning.retain(|process, _| !gone.contains(process));
+        self.homes.retain(|(process, _), _| !gone.contains(process));
+    }
+
     /// Of `threads`, each with its process, those of which too few looks since a turn in it tell what they do now.
     fn hardly_seen(
         &self,
@@ -173,11 +182,13 @@ impl Sensor {
         turned
     }
 
-    /// Drops accesses of other processes that are pending, also of those that were looked at.
+    /// Drops what is pending of other processes, also accesses that were looked at.
     pub(super) fn drop_pending(&mut self, stays: impl Fn(ProcessId) -> bool) {
         let is_kept = |seen: &PageAccess| stays(seen.access.process);
         self.watch.from = self.pending.accesses[..self.watch.from].iter().filter(|seen| is_kept(seen)).count();
         self.pending.accesses.retain(is_kept);
+        self.pending.windows.retain(|window| stays(window.process));
+        self.pending.counts.retain(|counts| stays(counts.process));
     }
 
     /// Whether a thread of this one's process turned in the interval of the last snapshot, and too few looks at this one since tell
