@@ -115,10 +115,8 @@ impl History {
         let mut moves: BTreeMap<ProcessId, Moved> = BTreeMap::new();
         let mut moved: BTreeMap<Mover, (NodeIndex, u64)> = BTreeMap::new();
         for (process, mover, from, to) in movers(snapshot, plan) {
-            let earlier = match mover {
-                Mover::Thread(_) => self.moved.get(&mover).filter(|earlier| earlier.0 == to),
-                Mover::Pages(process, ..) => self.moved.get(&Mover::Pages(process, to, from)),
-            };
+            let left = if let Mover::Pages(process, ..) = mover { Mover::Pages(process, to, from) } else { mover };
+            let earlier = self.moved.get(&left).filter(|earlier| earlier.0 == to);
             let its = moves.entry(process).or_default();
             its.all += 1;
             if let Some(&(_, when_ns)) = earlier {

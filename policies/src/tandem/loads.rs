@@ -78,10 +78,10 @@ impl<'p> Loads<'p> {
         }
     }
 
-    /// The memory with the least latency and wait.
-    pub fn best_for(&self, source: &Source, memory_of: &[Option<usize>]) -> Option<usize> {
+    /// The one of `memories` with the least latency and wait.
+    pub fn best_for(&self, source: &Source, memories: impl Iterator<Item = usize>) -> Option<usize> {
         let price = |node: usize| source.latency_ns[node] + self.marginal_ns[node];
-        memory_of.iter().flatten().copied().min_by(|&a, &b| price(a).total_cmp(&price(b)).then(a.cmp(&b)))
+        memories.min_by(|&a, &b| price(a).total_cmp(&price(b)).then(a.cmp(&b)))
     }
 
     /// Waiting that is saved when a group whose accesses have so long a latency now goes to a memory, in ns per second; `None` if

@@ -156,7 +156,7 @@ impl<'a> Planner<'a> {
     fn other_gain(&self, [first, second]: [Option<usize>; 2]) -> f64 {
         let threads = &self.problem.threads;
         let scale = |at: usize| threads[at].scale.max(LEAST_SCALE);
-        let of = |at: usize| (self.gain_of_lines(at) + self.assumed_each) / scale(at);
+        let of = |at: usize| (self.lines_gain(at) + self.assumed_each) / scale(at);
         let Some(at) = first else { return 0.0 };
         let (from, to) = (self.facts.snapshot.threads[at].node.0, self.place[at]);
         let more = threads[at].demand - second.map_or(0.0, |other| threads[other].demand);
@@ -177,6 +177,12 @@ impl<'a> Planner<'a> {
             if before == after { 0.0 } else { saved(before, follower.load, -1.0) + saved(after, follower.load, 1.0) }
         });
         of.sum::<f64>() / thread.scale.max(LEAST_SCALE)
+    }
+
+    /// What a thread saves of lines, half of what it and its partner do if that one moves as well.
+    fn lines_gain(&self, at: usize) -> f64 {
+        let now = |at: usize| self.facts.snapshot.threads[at].node.0;
+        self.gain_of_lines(at, now, |other| now(other) != self.place[other])
     }
 
     /// What it saves that this demand went from one node to another.
@@ -203,7 +209,7 @@ impl<'a> Planner<'a> {
         let from = thread.node.0;
         let scale = self.problem.threads[at].scale;
         let memory = thread_gain_ns_per_s(&snapshot.topology, thread, NodeIndex(to)).unwrap_or(0.0) * scale;
-        let (lines, crowd) = (self.gain_of_lines(at), self.crowd_gain(self.problem.threads[at].demand, from, to));
+        let (lines, crowd) = (self.lines_gain(at), self.crowd_gain(self.problem.threads[at].demand, from, to));
         if crowd > 0.0 && crowd >= lines && crowd >= memory && self.is_crowded(from) {
             return format!("node {} has more to run than CPUs", id(from));
         }
@@ -298,11 +304,17 @@ impl<'a> Planner<'a> {
         let from: Vec<f64> = from.into_iter().map(share).collect();
         let accessing = from.iter().copied().enumerate().filter(|entry| entry.1 > 0.0);
         let latency_ns = self.problem.latencies.costs_to(accessing);
-        let may_use = |memory: &usize| process.is_none_or(|id| self.facts.snapshot.may_use(id, NodeIndex(*memory)));
-        let memories = self.facts.memory_of.iter().flatten().copied().filter(may_use);
-        let nearest = memories.min_by(|&a, &b| latency_ns[a].total_cmp(&latency_ns[b]).then(a.cmp(&b)));
+        let nearer = |&a: &usize, &b: &usize| latency_ns[a].total_cmp(&latency_ns[b]).then(a.cmp(&b));
+        let nearest = self.memories_for(process).min_by(nearer);
         let horizon_s = self.facts.horizons.of_s(process);
         Source { latency_ns, from, samples, scale, horizon_s, nearest: nearest.filter(|_| all > 0.0) }
+    }
+
+    /// Memories to which pages of a process may follow its threads.
+    fn memories_for(&self, process: Option<ProcessId>) -> impl Iterator<Item = usize> {
+        let snapshot = self.facts.snapshot;
+        let may_use = move |memory: &usize| process.is_none_or(|id| snapshot.may_use(id, NodeIndex(*memory)));
+        self.facts.memory_of.iter().flatten().copied().filter(may_use)
     }
 
     /// Standard error of the difference of the mean latencies of two memories in so many samples.
@@ -389,7 +401,7 @@ impl<'a> Planner<'a> {
                 Owner::Part(part) => part,
                 Owner::Common(number) => parts.len() + number,
             };
-            loads.best_of(number, |loads| loads.best_for(source, self.facts.memory_of))?
+            loads.best_of(number, |loads| loads.best_for(source, self.memories_for(Some(weighed.process))))?
         } else {
             source.nearest?
         };

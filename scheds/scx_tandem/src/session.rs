@@ -91,7 +91,7 @@ pub fn run(cli: &Cli, recorder: Option<Recorder>, orders: &Receiver<Order>, repo
                 info!("a CPU came that this machine did not have: starting again");
             }
             // What could not be read once is no reason to take the scheduler away from the machine.
-            Err(error) if before.may_fail() => {
+            Err(error) if before.handover.is_some() => {
                 warn!("the agent begins anew: {error:#}");
                 before.failed = Some(Instant::now());
             }
@@ -182,9 +182,18 @@ struct Before {
 }
 
 impl Before {
-    /// Whether an agent that fails now is begun anew.
-    fn may_fail(&self) -> bool {
-        self.failed.is_none_or(|at| at.elapsed() >= FORGOTTEN_AFTER)
+    /// Takes over from an agent whose scheduler left, or that failed, if another one is to go on.
+    fn leave(&mut self, mut agent: Agent, exit: Result<UserExitInfo>, report: &mut Report) -> Result<Left> {
+        let goes_on = match &exit {
+            Ok(exit) => exit.should_restart(),
+            Err(_) => self.failed.is_none_or(|at| at.elapsed() >= FORGOTTEN_AFTER),
+        };
+        if goes_on {
+            self.handover = Some(agent.hand_over(true, report));
+        } else {
+            agent.give_up(report);
+        }
+        exit.map(Left::Scheduler)
     }
 }
 
@@ -200,39 +209,37 @@ fn serve(begun: Begun, cli: &mut Cli, sinks: Sinks<'_>, orders: &Receiver<Order>
     let Begun { scheduler, topology, calibration, sensor } = begun;
     let Sinks { recorder, board, report } = sinks;
     let cpus = topology.nodes.values().map(|node| node.cpus.len()).sum();
+    let handover = before.handover.take();
     let config = cli::agent_config(cli, &calibration, cpus, recorder, board)?;
-    let mut agent = Agent::new(config, topology, scheduler, sensor, before.handover.take());
+    let mut agent = Agent::new(config, topology, scheduler, sensor, handover);
     loop {
         let ended = match agent.run(orders, report) {
             Ok(ended) => ended,
             Err(error) => {
                 let exit = load::exit_info(agent.scheduler()).ok().flatten();
-                let goes_on = exit.as_ref().map_or(before.may_fail(), UserExitInfo::should_restart);
-                before.handover = agent.end(goes_on, report);
-                return exit.map(Left::Scheduler).ok_or(error);
+                return before.leave(agent, exit.ok_or(error), report);
             }
         };
         match ended {
             Ended::Stopped => return Ok(Left::Stopped),
             Ended::MachineChanged => {
-                before.handover = agent.end(true, report);
+                before.handover = Some(agent.hand_over(true, report));
                 return Ok(Left::MachineChanged);
             }
             Ended::Reload => match reread(cli) {
                 Ok(new) => {
                     // Who only observes brings nothing back.
                     let moves_on = new.options.mover == cli.options.mover && !new.options.dry_run;
-                    before.handover = agent.end(moves_on, report);
+                    before.handover = Some(agent.hand_over(moves_on, report));
                     *cli = new;
                     return Ok(Left::Reconfigured);
                 }
                 Err(error) => warn!("the configuration stays as it is: {error:#}"),
             },
             Ended::SchedulerLeft => {
-                let exit = load::exit_info(agent.scheduler())?;
-                let exit = exit.context("the scheduler left without a reason")?;
-                before.handover = agent.end(exit.should_restart(), report);
-                return Ok(Left::Scheduler(exit));
+                let exit = load::exit_info(agent.scheduler());
+                let exit = exit.and_then(|exit| exit.context("the scheduler left without a reason"));
+                return before.leave(agent, exit, report);
             }
         }
     }

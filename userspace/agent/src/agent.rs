@@ -21,7 +21,6 @@ use tandem_policies::decider::{Decider, PolicyChoice};
 use tandem_policies::model::{Snapshot, ThreadId, Topology, Unmovable};
 use tandem_sense::{Sensor, monotonic_ns, thread_cpu_ns};
 use tandem_trace::{Answer, Decision};
-use tandem_view::Superseding;
 use tracing::debug;
 
 use crate::config::AgentConfig;
@@ -130,15 +129,18 @@ pub struct Agent {
 
 impl Agent {
     /// An agent of the machine that `sensor` was opened for, which has decided nothing yet. Assignments of an agent before
-    /// it go on until their leases end, and so does what that one handed over.
+    /// it go on until their leases end; it goes on with what that one handed over.
     pub fn new(
-        config: AgentConfig,
+        mut config: AgentConfig,
         topology: Topology,
         scheduler: Scheduler,
         sensor: Sensor,
         before: Option<Handover>,
     ) -> Self {
         let mover_config = config.mover_config();
+        if let Some(before) = &before {
+            config.managed = config.managed.after(&before.managed);
+        }
         let Handover { mover, cooldowns, programs, trials, .. } =
             Handover::adapted(before, config.mover, &topology, mover_config);
         // Later than anything an agent before this one decided: its generations count from the clock too.
@@ -194,13 +196,6 @@ impl Agent {
     /// The scheduler it works with.
     pub fn scheduler(&self) -> &Scheduler {
         &self.scheduler
-    }
-
-    /// Gives up all moves that are queued, ways back too, and the plan on trial.
-    pub fn give_up(&mut self, report: &mut Report) {
-        let cancelled = self.mover.cancel_all(monotonic_ns(), &mut self.cooldowns);
-        self.note_outcomes(cancelled, report);
-        self.trials.give_up(Superseding::BeganAnew, report);
     }
 
     /// Works until it gets an order or the scheduler leaves.

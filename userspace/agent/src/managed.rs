@@ -34,6 +34,11 @@ impl ManagedSet {
         Self { include, exclude, roots: BTreeMap::new() }
     }
 
+    /// The same, where `before` has chosen until now: a number that both name is that of the process that it knows.
+    pub fn after(self, before: &Self) -> Self {
+        Self { roots: before.roots.clone(), ..self }
+    }
+
     /// The processes it chooses among `tasks`. Never the kernel's threads, nor the process `own`.
     pub fn select(&mut self, tasks: &[TaskRecord], own: u32) -> BTreeSet<u32> {
         self.select_by(Processes::default(), tasks, own)
@@ -108,7 +113,11 @@ mod tests {
                 let starts = [(10, (1, root_start)), (11, (10, 5)), (12, (1, 5))];
                 Vec::from_iter(set.select_by(Processes::with_parents_and_starts(&starts), &tasks, 1))
             };
-            assert_eq!([select(4), select(4), select(7)], [chosen.clone(), chosen, without_root], "{words:?}");
+            assert_eq!([select(4), select(4), select(7)], [chosen.clone(), chosen, without_root.clone()], "{words:?}");
+            let mut next = self::set(words.0, words.1).after(&set);
+            let starts = [(10, (1, 7)), (11, (10, 5)), (12, (1, 5))];
+            let chosen = next.select_by(Processes::with_parents_and_starts(&starts), &tasks, 1);
+            assert_eq!(Vec::from_iter(chosen), without_root, "nor by another agent");
         }
     }
 

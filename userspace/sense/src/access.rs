@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use tandem_policies::model::{CpuId, MemoryLines, NodeId, ProcessId, Transfers};
+use tandem_policies::model::{CpuId, MemoryLines, NodeId, ProcessId, ThreadId, Transfers};
 
 use crate::samplers::{SamplerCounters, SamplerError};
 use crate::source::DataSource;
@@ -149,6 +149,9 @@ pub trait Sampler {
 
     /// Takes this share of its budget from now on. What has none, as hardware that samples, goes on.
     fn take_share(&mut self, _of_budget: f64) {}
+
+    /// Processes that have ended or run another program since, and their threads: what is known of their memory is not true any more.
+    fn forget(&mut self, _gone: &BTreeSet<ProcessId>, _threads: &BTreeSet<ThreadId>) {}
 
     /// What it did so far.
     fn counters(&self) -> SamplerCounters;

@@ -213,6 +213,11 @@ impl KnownHomes {
         self.retain(self.nodes, |id| !gone.contains(&id));
     }
 
+    /// Forgets all groups of other processes than those that stay.
+    pub(crate) fn retain_processes(&mut self, stays: impl Fn(ProcessId) -> bool) {
+        self.retain(self.nodes, |id| stays(id.process));
+    }
+
     /// Bytes of memory that they take.
     pub(crate) fn bytes(&self) -> usize {
         // Of a B-tree two thirds of the room are used, or more.

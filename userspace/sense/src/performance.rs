@@ -49,9 +49,8 @@ impl PerformanceMemory {
 
     /// Forgets what has faded and the threads that are gone.
     pub fn prune(&mut self, now_ns: u64, alive: impl Fn(ThreadId) -> bool) {
-        self.seen.retain(|(thread, _), (_, seen_ns)| {
-            alive(*thread) && fading(now_ns.saturating_sub(*seen_ns) as f64 * 1e-9) >= FAINTEST
-        });
+        self.retain(alive);
+        self.seen.retain(|_, (_, seen_ns)| fading(now_ns.saturating_sub(*seen_ns) as f64 * 1e-9) >= FAINTEST);
     }
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 use crate::knee::{Knee, Load};
-use crate::model::{NodeIndex, NodeLoad, Snapshot};
+use crate::model::{NodeIndex, NodeLoad, ProcessId, ProcessMemory, Snapshot, Thread};
 use crate::tandem::tests::{ALL, moves, planned};
-use crate::testing::{SnapshotBuilder, two_nodes};
+use crate::testing::{SnapshotBuilder, machine, two_nodes};
 
 /// Eight threads, four a node, which read 32 groups alike, all on node 0; nobody knows how long they wait there.
 fn readers() -> Snapshot {
@@ -108,4 +108,23 @@ fn memory_leaves_its_users_for_measured_waits_only() {
     };
     assert_eq!(near(None), (vec![], vec![]));
     assert_ne!(near(Some(1000.0)), (vec![], vec![]));
+}
+
+#[test]
+fn memory_that_is_waited_for_is_spread_over_nodes_that_its_process_may_use() {
+    let topology = machine(&[4, 4, 4], &[&[10, 21, 15], &[21, 10, 21], &[15, 21, 10]]);
+    let goes = |allowed: [bool; 3]| {
+        let bound = |thread: &mut Thread| thread.allowed = vec![true, false, false].into();
+        let threads = (0..4).fold(SnapshotBuilder::new(topology.clone()), |all, tid| {
+            all.thread(tid, 0, Some(&[6.4e7, 0.0, 0.0])).with_thread(bound)
+        });
+        let users: Vec<(u32, f64)> = (0..4).map(|tid| (tid, 2e6)).collect();
+        let mut snapshot = (0..32).fold(threads, |all, _| all.group_used_by(&[ALL, 0, 0], &users)).build();
+        snapshot.nodes[NodeIndex(0)].served_latency_ns = Some(1000.0);
+        snapshot.process_memory.insert(ProcessId(1), ProcessMemory { allowed: allowed.to_vec().into() });
+        moves(&snapshot, &planned(&snapshot)).1
+    };
+    assert!(goes([true; 3]).iter().any(|&(_, to)| to == 2), "it is the nearest");
+    let to_the_other = goes([true, true, false]);
+    assert!(!to_the_other.is_empty() && to_the_other.iter().all(|&(_, to)| to == 1), "{to_the_other:?}");
 }

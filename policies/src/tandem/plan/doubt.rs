@@ -148,7 +148,7 @@ impl Planner<'_> {
             let of_rest = rests.get(&at).into_iter().flatten().enumerate();
             let its = of_rest
                 .map(|(memory, &per_s)| Brought::by_accesses(per_s, per_sample, scale * (from[memory] - to[memory])))
-                .fold(Brought { besides: each + self.gain_of_lines(at), ..Brought::default() }, Brought::plus);
+                .fold(Brought { besides: each + self.lines_gain_by_choice(at), ..Brought::default() }, Brought::plus);
             add(&mut brought, process, its);
         }
         brought
@@ -191,14 +191,18 @@ impl Planner<'_> {
         rests
     }
 
-    /// What a thread that goes saves of lines, half of what it and its partner do.
-    pub(super) fn gain_of_lines(&self, at: usize) -> f64 {
+    /// What a thread that goes by choice saves of lines.
+    fn lines_gain_by_choice(&self, at: usize) -> f64 {
+        self.gain_of_lines(at, |at| self.problem.threads[at].present, |other| self.chooses_to_go(other))
+    }
+
+    /// What a thread saves of lines, given where all are `now`: half of what it and a partner save that `goes` as well.
+    pub(super) fn gain_of_lines(&self, at: usize, now: impl Fn(usize) -> usize, goes: impl Fn(usize) -> bool) -> f64 {
         let problem = self.problem;
-        let (from, to) = (problem.threads[at].present, self.place[at]);
+        let (from, to) = (now(at), self.place[at]);
         let of = |&(other, per_s): &(usize, f64)| {
-            let saved =
-                problem.between_ns(from, problem.threads[other].present) - problem.between_ns(to, self.place[other]);
-            per_s * saved * if self.chooses_to_go(other) { 0.5 } else { 1.0 }
+            let saved = problem.between_ns(from, now(other)) - problem.between_ns(to, self.place[other]);
+            per_s * saved * if goes(other) { 0.5 } else { 1.0 }
         };
         problem.threads[at].partners.iter().map(of).sum()
     }

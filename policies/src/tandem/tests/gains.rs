@@ -85,3 +85,22 @@ fn memory_goes_to_the_nearest_node_that_its_process_may_use() {
     snapshot.process_memory.insert(ProcessId(1), ProcessMemory { allowed: vec![false, true, true].into() });
     assert_eq!(moves(&snapshot, &planned(&snapshot)).1, (0..4).map(|group| (group, 1)).collect::<Vec<_>>());
 }
+
+/// What two threads of the first two of three nodes gain, who exchange so many lines, where both go to the third, by choice or not.
+fn gain_of_meeting(may_stay: bool, lines_per_s: f64) -> f64 {
+    let topology = machine(&[2, 2, 2], &[&[10, 21, 21], &[21, 10, 21], &[21, 21, 10]]);
+    let threads = [(1, 0), (2, 1)].into_iter().fold(SnapshotBuilder::new(topology), |all, (tid, node)| {
+        let may_run = |thread: &mut Thread| thread.allowed = PerNode::from_fn(3, |at| may_stay || at.0 == 2);
+        all.thread_with_memory_on(tid, node, 2).with_thread(may_run).with_thread(lines(lines_per_s, lines_per_s))
+    });
+    let snapshot = threads.shared(0, 1, 1000.0).build();
+    let plan = planned(&snapshot);
+    assert_eq!(moves(&snapshot, &plan).0, [(1, 2), (2, 2)]);
+    gain(&plan)
+}
+
+#[test]
+fn lines_of_threads_that_meet_count_once_whether_they_choose_to_or_may_not_stay() {
+    let [choose, must] = [true, false].map(|may_stay| gain_of_meeting(may_stay, 1e5) - gain_of_meeting(may_stay, 0.0));
+    assert!(choose > 0.0 && (choose - must).abs() < 1.0, "{choose} and {must}");
+}

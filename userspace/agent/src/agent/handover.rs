@@ -4,12 +4,13 @@
 //! Problem: with a new configuration, when CPUs come or go and after an error another agent begins. If it knew nothing of the
 //! one before, what was on its way back of a plan that made things worse would stay where it was by then, and what was undone a
 //! moment ago would be tried again. Mechanism: whoever moves pages goes on, with what is on its way back, what is held and what
-//! a page costs, and those who rest go on resting. The plan on trial and what is queued of it are given up: they count on a
-//! configuration and on a machine that may be others now.
+//! a page costs, and what moved goes on resting. The plan on trial and what is queued of it are given up: they count on a
+//! configuration and on a machine that may be others now. So may what the kernel refused to move, and who else moves pages: that is
+//! found out anew.
 
 use std::path::Path;
 
-use tandem_act::{Cooldowns, KernelMover, LinuxMovePages, Mover, MoverConfig, PageMover};
+use tandem_act::{Cooldowns, KernelMover, LinuxMovePages, Mover, MoverConfig, Outcome, PageMover};
 use tandem_bpf::{Loans, Purpose};
 use tandem_policies::model::Topology;
 use tandem_sense::monotonic_ns;
@@ -17,7 +18,7 @@ use tandem_view::Superseding;
 
 use super::{Agent, COOLDOWNS};
 use crate::config::MoverKind;
-use crate::managed::ProgramWatch;
+use crate::managed::{ManagedSet, ProgramWatch};
 use crate::report::Report;
 use crate::trials::Trials;
 
@@ -29,45 +30,58 @@ pub struct Handover {
     /// So that what has ended or runs another program by then is noticed.
     pub(super) programs: ProgramWatch,
     pub(super) trials: Trials,
+    pub(super) managed: ManagedSet,
 }
 
 impl Handover {
-    /// For an agent that has pages moved by `kind`: of the one before as far as that did too, or else nothing.
+    /// For an agent that has pages moved by `kind`, as the one `before` may have or not.
     pub(super) fn adapted(before: Option<Self>, kind: MoverKind, topology: &Topology, config: MoverConfig) -> Self {
-        let Some(mut before) = before.filter(|before| before.kind == kind) else {
-            return Self::nothing(kind, topology, config);
-        };
+        let Some(mut before) = before else { return Self::nothing(kind, topology, config) };
+        if before.kind != kind {
+            return Self { kind, mover: mover(kind, topology, config), ..before };
+        }
         before.mover.adapt(topology, config);
         before
     }
 
     fn nothing(kind: MoverKind, topology: &Topology, config: MoverConfig) -> Self {
-        let system = LinuxMovePages::new(topology);
-        let mover: Box<dyn PageMover> = match kind {
-            MoverKind::MovePages => Box::new(Mover::new(system, config)),
-            MoverKind::Kernel => Box::new(KernelMover::new(system, Loans::new(Purpose::Pages), config)),
-        };
         let (cooldowns, programs) = (Cooldowns::new(COOLDOWNS), ProgramWatch::new(Path::new("/proc")));
-        Self { kind, mover, cooldowns, programs, trials: Trials::default() }
+        let (trials, managed) = (Trials::default(), ManagedSet::new(vec![], vec![]));
+        Self { kind, mover: mover(kind, topology, config), cooldowns, programs, trials, managed }
+    }
+}
+
+/// Who moves pages, and has nothing to do yet.
+fn mover(kind: MoverKind, topology: &Topology, config: MoverConfig) -> Box<dyn PageMover> {
+    let system = LinuxMovePages::new(topology);
+    match kind {
+        MoverKind::MovePages => Box::new(Mover::new(system, config)),
+        MoverKind::Kernel => Box::new(KernelMover::new(system, Loans::new(Purpose::Pages), config)),
     }
 }
 
 impl Agent {
-    /// Ends; leaves to another agent what that can go on with, if one `goes_on`.
-    pub fn end(mut self, goes_on: bool, report: &mut Report) -> Option<Handover> {
-        if goes_on {
-            return Some(self.hand_over(report));
-        }
-        self.give_up(report);
-        None
+    /// Ends, and leaves what another agent goes on with; what is on its way back as well if that one `moves_on`.
+    pub fn hand_over(mut self, moves_on: bool, report: &mut Report) -> Handover {
+        let now_ns = monotonic_ns();
+        let cancelled = match moves_on {
+            true => self.mover.stop_plans(now_ns, &mut self.cooldowns),
+            false => self.mover.cancel_all(now_ns, &mut self.cooldowns),
+        };
+        self.end(cancelled, report);
+        let Self { mover, cooldowns, programs, trials, config, .. } = self;
+        Handover { kind: config.mover, mover, cooldowns, programs, trials, managed: config.managed }
     }
 
-    fn hand_over(mut self, report: &mut Report) -> Handover {
-        let cancelled = self.mover.stop_plans(monotonic_ns(), &mut self.cooldowns);
+    /// Gives up all moves that are queued, ways back too, and the plan on trial: no other agent follows.
+    pub fn give_up(&mut self, report: &mut Report) {
+        let cancelled = self.mover.cancel_all(monotonic_ns(), &mut self.cooldowns);
+        self.end(cancelled, report);
+    }
+
+    fn end(&mut self, cancelled: Vec<Outcome>, report: &mut Report) {
         self.note_outcomes(cancelled, report);
         self.trials.give_up(Superseding::BeganAnew, report);
-        let Self { mover, cooldowns, programs, trials, config, .. } = self;
-        Handover { kind: config.mover, mover, cooldowns, programs, trials }
     }
 }
 
@@ -95,12 +109,14 @@ mod tests {
 
     #[test]
     fn an_agent_goes_on_with_what_the_one_before_had_begun_if_the_same_one_moves_pages() {
-        for kind in [MoverKind::MovePages, MoverKind::Kernel] {
-            let before = Handover::adapted(Some(left(kind)), kind, &machine(), MoverConfig::default());
-            assert_eq!((before.mover.queued_groups(), before.cooldowns.len()), (1, 1), "{kind:?}");
+        for (before, now) in [
+            (MoverKind::MovePages, MoverKind::MovePages),
+            (MoverKind::Kernel, MoverKind::Kernel),
+            (MoverKind::Kernel, MoverKind::MovePages),
+        ] {
+            let next = Handover::adapted(Some(left(before)), now, &machine(), MoverConfig::default());
+            let queued = usize::from(before == now);
+            assert_eq!((next.kind, next.mover.queued_groups(), next.cooldowns.len()), (now, queued, 1), "{before:?}");
         }
-        let other =
-            Handover::adapted(Some(left(MoverKind::Kernel)), MoverKind::MovePages, &machine(), MoverConfig::default());
-        assert_eq!((other.kind, other.mover.queued_groups()), (MoverKind::MovePages, 0));
     }
 }

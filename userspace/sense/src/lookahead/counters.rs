@@ -81,11 +81,6 @@ pub struct LookaheadCounters {
 }
 
 impl LookaheadCounters {
-    /// Mean CPU time of an emulated sample, with its part of what reading samples takes; `None` before the first.
-    pub fn mean_cost_ns(&self) -> Option<u64> {
-        self.cost_ns.checked_div(self.emulated)
-    }
-
     /// Mean CPU time of an emulated run alone; `None` before the first.
     pub fn mean_run_ns(&self) -> Option<u64> {
         self.emulation_ns.checked_div(self.emulated)

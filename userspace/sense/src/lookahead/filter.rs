@@ -7,9 +7,11 @@
 //! its samples is new among the last 512, unless another thread of its process uses it too: what is written elsewhere has to come anew.
 //! Processes that have memory in common see it at addresses that tell nothing, so each is taken to be alone with it.
 
+use std::collections::BTreeSet;
+
 use hashbrown::{HashMap, HashSet};
 use tandem_machine::LINE_BYTES;
-use tandem_policies::model::ProcessId;
+use tandem_policies::model::{ProcessId, ThreadId};
 
 use super::counters::LookaheadCounters;
 use super::emulator::Touch;
@@ -104,6 +106,12 @@ pub(super) struct CacheFilter {
 }
 
 impl CacheFilter {
+    /// Forgets these processes and their threads.
+    pub(super) fn forget(&mut self, gone: &BTreeSet<ProcessId>, threads: &BTreeSet<ThreadId>) {
+        self.used.retain(|(process, _), _| !gone.contains(process));
+        threads.iter().for_each(|thread| drop(self.threads.remove(&thread.tid)));
+    }
+
     /// The touches of one sample of a thread of this process that count as memory accesses.
     pub(super) fn keep(
         &mut self,
@@ -209,6 +217,22 @@ mod tests {
     #[test]
     fn small_memory_that_several_threads_use_is_traffic() {
         assert_eq!(kept_of_walks(128, &[(1, 1), (1, 2)]), 2 * 64 * 11);
+    }
+
+    #[test]
+    fn small_memory_that_threads_of_another_program_shared_is_none() {
+        let (mut filter, mut counters) = (CacheFilter::default(), LookaheadCounters::default());
+        let mut kept = |threads: &[u32], samples, filter: &mut CacheFilter| -> usize {
+            let of = |touches: Vec<Touch>| -> usize {
+                let mut keep = |tid| filter.keep((ProcessId(1), tid), 0x7fff_0000, &touches, &mut counters).len();
+                threads.iter().map(|&tid| keep(tid)).sum()
+            };
+            walk(samples, 128).map(of).sum()
+        };
+        kept(&[1, 2], 0..128, &mut filter);
+        filter.forget(&[ProcessId(1)].into(), &[1, 2].map(|tid| ThreadId { tid, start_boottime_ns: 1 }).into());
+        kept(&[1], 128..256, &mut filter);
+        assert_eq!(kept(&[1], 256..320, &mut filter), 0);
     }
 
     #[test]

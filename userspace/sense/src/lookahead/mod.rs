@@ -32,7 +32,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 
 use tandem_bpf::SampleFilter;
-use tandem_policies::model::{CpuId, ProcessId};
+use tandem_policies::model::{CpuId, ProcessId, ThreadId};
 use thiserror::Error;
 
 pub use counters::{LookaheadCounters, StopReason};
@@ -292,6 +292,10 @@ impl Sampler for Lookahead {
                 self.enable_again();
             }
         }
+    }
+
+    fn forget(&mut self, gone: &BTreeSet<ProcessId>, threads: &BTreeSet<ThreadId>) {
+        self.filter.forget(gone, threads);
     }
 
     fn take_share(&mut self, of_budget: f64) {

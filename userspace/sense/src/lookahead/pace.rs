@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(pace.adapt(0, &counters, &budget), None);
         for at in 1..=36_000 {
             add(&mut counters, 0, 0, 200_000);
-            assert_eq!(pace.adapt(at * INTERVAL_NS, &counters, &budget), None, "no sample tells of no period");
+            assert_eq!(pace.adapt(at * INTERVAL_NS, &counters, &budget), None, "without samples the period stays");
         }
         add(&mut counters, 100, 100, 3_000_000);
         assert_eq!(

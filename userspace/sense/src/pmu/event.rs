@@ -257,8 +257,8 @@ impl Sampled {
     }
 }
 
-/// Times that words are read which the kernel is writing: it mostly takes less than a microsecond, but in a guest that CPU may have to
-/// wait. So many take some milliseconds.
+/// How often words are read again while the kernel writes them. That takes less than a microsecond, unless the CPU that writes is a
+/// guest's and does not run: so many tries take some milliseconds.
 const TRIES: usize = 1 << 16;
 
 /// What `read` finds between two equal, even sequence counts; `None` if it is being written each time.

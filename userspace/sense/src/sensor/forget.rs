@@ -15,6 +15,8 @@ impl Sensor {
         let of_gone = self.processes.iter().filter(|(_, process)| gone.contains(process));
         let threads: BTreeSet<ThreadId> = of_gone.map(|(thread, _)| *thread).collect();
         let others = |thread| !threads.contains(&thread);
+        self.sampler.forget(gone, &threads);
+        self.known_homes.retain_processes(stays);
         self.drop_pending(stays);
         self.watch.forget(gone, &threads);
         self.table.retain(stays, others);
