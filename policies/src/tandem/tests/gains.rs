@@ -102,5 +102,6 @@ fn gain_of_meeting(may_stay: bool, lines_per_s: f64) -> f64 {
 #[test]
 fn lines_of_threads_that_meet_count_once_whether_they_choose_to_or_may_not_stay() {
     let [choose, must] = [true, false].map(|may_stay| gain_of_meeting(may_stay, 1e5) - gain_of_meeting(may_stay, 0.0));
-    assert!(choose > 0.0 && (choose - must).abs() < 1.0, "{choose} and {must}");
+    // Each is said to exchange 2e5 a second, of which each takes 110 ns less.
+    assert!([choose, must].iter().all(|gain| (gain - 4e5 * 110.0).abs() < 1.0), "{choose} and {must}");
 }
