@@ -50,7 +50,7 @@ enum Turns {
     /// Once it has been carried out.
     OnceMoved,
     /// The same; scx_tandem is to read its configuration again when it undoes the plan.
-    OnceMovedAndReloads,
+    MovedThenReloads,
     /// Once it has been judged.
     OnceKept,
 }
@@ -108,7 +108,7 @@ fn page_moves_that_did_not_pay_are_undone() {
 /// Pages go back so slowly that the agent which began it ends before it is done.
 fn what_is_undone_goes_on_with_a_new_configuration() {
     let options = ["--policy", "none+locality", "--page-rate", "1"];
-    let report = pages_come_and_go(&LONG_INTERVALS, Turns::OnceMovedAndReloads, &options, None);
+    let report = pages_come_and_go(&LONG_INTERVALS, Turns::MovedThenReloads, &options, None);
     assert_pages_went_back(&report, MOST_PAGES, 2 * IN_TIME_NS);
 }
 
@@ -184,7 +184,7 @@ fn pages_come_and_go(intervals: &[&str], turns: Turns, options: &[&str], mut oth
         wait_until("those of the other process come too", || other.near() >= MOST_PAGES);
     }
     turned.store(true, Ordering::Relaxed);
-    if turns == Turns::OnceMovedAndReloads {
+    if turns == Turns::MovedThenReloads {
         wait_until("the plan is undone", || scx.log().contains("undoing it"));
         scx.reload();
         wait_until("another agent begins", || scx.log().contains("took over"));
