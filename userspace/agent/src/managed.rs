@@ -35,8 +35,15 @@ impl ManagedSet {
     }
 
     /// The same, where `before` has chosen until now: a number that both name is that of the process that it knows.
-    pub fn after(self, before: &Self) -> Self {
-        Self { roots: before.roots.clone(), ..self }
+    pub fn after(mut self, before: &Self) -> Self {
+        self.roots = self.named_roots().filter_map(|root| Some((root, *before.roots.get(&root)?))).collect();
+        self
+    }
+
+    /// The numbers at the roots of trees.
+    fn named_roots(&self) -> impl Iterator<Item = u32> {
+        let root = |selector: &Selector| if let Selector::Tree(root) = selector { Some(*root) } else { None };
+        self.include.iter().chain(&self.exclude).filter_map(root)
     }
 
     /// The processes it chooses among `tasks`. Never the kernel's threads, nor the process `own`.
@@ -59,16 +66,9 @@ impl ManagedSet {
 
     /// The roots of trees whose numbers are other processes' by now.
     fn roots_gone(&mut self, processes: &mut Processes) -> BTreeSet<u32> {
-        let mut gone = BTreeSet::new();
-        for selector in self.include.iter().chain(&self.exclude) {
-            if let &Selector::Tree(root) = selector
-                && let Some(start_ticks) = processes.start_ticks(root)
-                && *self.roots.entry(root).or_insert(start_ticks) != start_ticks
-            {
-                gone.insert(root);
-            }
-        }
-        gone
+        let starts: Vec<_> = self.named_roots().filter_map(|root| Some((root, processes.start_ticks(root)?))).collect();
+        let is_gone = |&(root, start): &(u32, u64)| *self.roots.entry(root).or_insert(start) != start;
+        starts.into_iter().filter(is_gone).map(|(root, _)| root).collect()
     }
 }
 
@@ -113,11 +113,15 @@ mod tests {
                 let starts = [(10, (1, root_start)), (11, (10, 5)), (12, (1, 5))];
                 Vec::from_iter(set.select_by(Processes::with_parents_and_starts(&starts), &tasks, 1))
             };
-            assert_eq!([select(4), select(4), select(7)], [chosen.clone(), chosen, without_root.clone()], "{words:?}");
-            let mut next = self::set(words.0, words.1).after(&set);
+            let selected = [select(4), select(4), select(7)];
+            assert_eq!(selected, [chosen.clone(), chosen.clone(), without_root.clone()], "{words:?}");
             let starts = [(10, (1, 7)), (11, (10, 5)), (12, (1, 5))];
-            let chosen = next.select_by(Processes::with_parents_and_starts(&starts), &tasks, 1);
-            assert_eq!(Vec::from_iter(chosen), without_root, "nor by another agent");
+            let now = || Processes::with_parents_and_starts(&starts);
+            let again = || self::set(words.0, words.1);
+            let next = again().after(&set).select_by(now(), &tasks, 1);
+            assert_eq!(Vec::from_iter(next), without_root, "nor by another agent");
+            let named_anew = again().after(&self::set(&["all"], &[]).after(&set)).select_by(now(), &tasks, 1);
+            assert_eq!(Vec::from_iter(named_anew), chosen, "unless it is named anew");
         }
     }
 

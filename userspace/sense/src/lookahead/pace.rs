@@ -23,15 +23,16 @@ pub(super) struct Pace {
     /// Shortest and longest period.
     bounds: (u64, u64),
     last: Option<Totals>,
-    /// Of a sample, at the last adaptation before which one was emulated: over all time it would count what looking for samples
-    /// took while there were none.
-    mean_cost_ns: u64,
+    /// Samples that were emulated, and what all took between the adaptations in which any was: what looking for samples takes while there
+    /// are none makes none dearer. Over all time, for a period that goes up and down is dear itself: each CPU is told.
+    emulated: u64,
+    cost_ns: u64,
 }
 
 impl Pace {
     /// Begins with this period.
     pub(super) fn new(period_ns: u64, bounds: (u64, u64)) -> Self {
-        Self { period_ns, bounds, last: None, mean_cost_ns: 0 }
+        Self { period_ns, bounds, last: None, emulated: 0, cost_ns: 0 }
     }
 
     /// Time between samples of a CPU at present.
@@ -49,10 +50,14 @@ impl Pace {
             return None;
         }
         self.last = Some(seen);
-        self.mean_cost_ns = (cost_ns - last.cost_ns).checked_div(emulated - last.emulated).unwrap_or(self.mean_cost_ns);
+        if emulated > last.emulated {
+            self.emulated += emulated - last.emulated;
+            self.cost_ns += cost_ns - last.cost_ns;
+        }
+        let mean_cost_ns = self.cost_ns.checked_div(self.emulated).unwrap_or(0);
         let came = samples - last.samples;
         let usable = came - (superseded - last.superseded);
-        let affordable = budget.affordable(elapsed_ns, self.mean_cost_ns);
+        let affordable = budget.affordable(elapsed_ns, mean_cost_ns);
         let period_ns = next_period_ns(self.period_ns, came, affordable.min(usable), self.bounds);
         if period_ns.abs_diff(self.period_ns) * 10 <= self.period_ns {
             return None;
@@ -98,8 +103,19 @@ mod tests {
         assert_eq!(pace.period_ns(), 7_500_000);
     }
 
+    /// Looking for samples may take long, and few be emulated, for want of budget.
     #[test]
-    fn where_none_was_emulated_a_sample_costs_what_it_did_last() {
+    fn a_moment_in_which_few_samples_were_dear_changes_the_period_little() {
+        let (mut pace, mut counters, budget) = (pace(), LookaheadCounters::default(), Budget::new(0.01));
+        pace.adapt(0, &counters, &budget);
+        add(&mut counters, 100, 100, 3_000_000);
+        assert_eq!(pace.adapt(INTERVAL_NS, &counters, &budget), Some(7_500_000));
+        add(&mut counters, 100, 1, 5_000_000);
+        assert_eq!(pace.adapt(2 * INTERVAL_NS, &counters, &budget), Some(5_625_000), "all of them are paid for still");
+    }
+
+    #[test]
+    fn where_none_was_emulated_a_sample_costs_what_it_did_before() {
         let (mut pace, mut counters, mut budget) = (pace(), LookaheadCounters::default(), Budget::new(0.01));
         pace.adapt(0, &counters, &budget);
         add(&mut counters, 50, 50, 5_000_000);
