@@ -335,16 +335,19 @@ static bool move_to(struct bpf_iter_scx_dsq *it, struct task_struct *p, struct t
 	return true;
 }
 
-/* Whether @p was killed: who waits for its memory or its locks waits for it. */
-static bool is_killed(const struct task_struct *p)
+/*
+ * Whether @p was killed or ends: who waits for its memory or its locks waits for it. The signal is
+ * taken off it before it ends, which takes several slices if it has much memory.
+ */
+static bool is_ending(const struct task_struct *p)
 {
-	return p->pending.signal.sig[0] & SIGKILL_BIT;
+	return (p->pending.signal.sig[0] & SIGKILL_BIT) | (p->flags & PF_EXITING);
 }
 
 /* Whether @p has to wait for its control group's next period. */
 static bool must_wait(const struct task_struct *p, const struct task_ctx *tctx)
 {
-	return is_throttled(tctx) && !is_killed(p);
+	return is_throttled(tctx) && !is_ending(p);
 }
 
 /*
@@ -371,7 +374,7 @@ static bool throttle(struct task_struct *p, struct task_ctx *tctx, u64 enq_flags
 {
 	u64 until = throttled_until(tctx);
 
-	if (!until || is_killed(p) || !cpu_is_online[cpu_at(scx_bpf_task_cpu(p))])
+	if (!until || is_ending(p) || !cpu_is_online[cpu_at(scx_bpf_task_cpu(p))])
 		return false;
 	claim_nothing_while_throttled(tctx);
 	note_waiting(tctx, bpf_ktime_get_ns());

@@ -197,7 +197,7 @@ static bool is_released(const struct task_struct *p, struct task_ctx *tctx)
 {
 	u64 until = throttled_until(tctx);
 
-	if (!until || is_killed(p) ||
+	if (!until || is_ending(p) ||
 	    bpf_ktime_get_ns() - tctx->waiting_since_ns >= MAX_THROTTLED_NS)
 		return true;
 	if (until < release_at_ns)
