@@ -101,7 +101,7 @@ pub fn memory_on(node: &Node, pages: usize) -> Arc<Memory> {
 
 fn page_moves_that_did_not_pay_are_undone() {
     let report = pages_come_and_go(&LONG_INTERVALS, Turns::OnceMoved, &["--policy", "none+locality"], None);
-    assert_pages_went_back(&report, MOST_PAGES, IN_TIME_NS);
+    assert_pages_went_back(&report, IN_TIME_NS);
     assert_judged_in_time(&report);
 }
 
@@ -109,22 +109,28 @@ fn page_moves_that_did_not_pay_are_undone() {
 fn what_is_undone_goes_on_with_a_new_configuration() {
     let options = ["--policy", "none+locality", "--page-rate", "1"];
     let report = pages_come_and_go(&LONG_INTERVALS, Turns::MovedThenReloads, &options, None);
-    assert_pages_went_back(&report, MOST_PAGES, 2 * IN_TIME_NS);
+    assert_pages_went_back(&report, 2 * IN_TIME_NS);
 }
 
 /// The program turns only when the plan has been kept, which is before anything is known of that.
 fn a_plan_that_was_kept_is_undone_once_it_shows_that_it_did_not_pay() {
     let report = pages_come_and_go(&SHORT_INTERVALS, Turns::OnceKept, &["--policy", "none+locality"], None);
-    // It is judged again 3 s after it was made. Two plans may have brought them, of which the last one alone is.
-    assert_pages_went_back(&report, 1, 2 * LONG_INTERVAL_NS);
+    // It is judged again 3 s after it was made.
+    assert_pages_went_back(&report, 2 * LONG_INTERVAL_NS);
 }
 
-/// So many of the disputed pages went back by undoing, in time.
-fn assert_pages_went_back(report: &Value, least_pages: usize, within_ns: u64) {
+/// Most of what undone plans moved went back by undoing, in time. Two plans may have brought the pages, of which the last one alone is
+/// undone.
+fn assert_pages_went_back(report: &Value, within_ns: u64) {
     let moves = report["page_moves"].as_array().expect("moves are listed");
-    let back: Vec<&Value> = moves.iter().filter(|one| one["outcome"]["purpose"].get("undo").is_some()).collect();
-    let pages: u64 = back.iter().filter_map(|one| one["moved_pages"].as_u64()).sum();
-    assert!(pages as usize >= least_pages, "{pages} pages went back by undoing: {}", report["plans"]);
+    let is_back = |one: &&Value| one["outcome"]["purpose"].get("undo").is_some();
+    let back: Vec<&Value> = moves.iter().filter(is_back).collect();
+    let plans: Vec<&Value> = back.iter().map(|one| &one["outcome"]["generation"]).collect();
+    let sent = moves.iter().filter(|one| !is_back(one) && plans.contains(&&one["outcome"]["generation"]));
+    let sum = |pages: u64, one: &Value| pages + one["moved_pages"].as_u64().expect("a number");
+    let (sent, returned) = (sent.fold(0, sum), back.iter().copied().fold(0, sum));
+    println!("{returned} of {sent} pages went back");
+    assert!(sent > 0 && 10 * returned >= 9 * sent, "{returned} of {sent} pages went back: {}", report["plans"]);
     assert_undone_in_time(report, &back, within_ns);
 }
 
