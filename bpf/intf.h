@@ -184,4 +184,14 @@ struct tandem_counts {
 	struct tandem_event_count events[TANDEM_MAX_EVENTS];
 };
 
+/* A region of a process that is not like most others (regions.bpf.c). */
+struct tandem_region {
+	/* First byte. */
+	u64 start;
+	/* It, or what it maps, has a memory policy that names nodes. */
+	u32 bound;
+	/* Its pages are huge ones of a pool. */
+	u32 hugetlb;
+};
+
 #endif /* __TANDEM_INTF_H */

@@ -17,7 +17,7 @@ fn main() {
     }
     let bpf = root.join("bpf");
     let path = |name: &str| bpf.join(name).to_str().expect("the checkout's path is UTF-8").to_owned();
-    for name in ["tandem", "counters", "sampled"] {
+    for name in ["tandem", "counters", "sampled", "regions"] {
         scx_cargo::BpfBuilder::new()
             .and_then(|mut builder| {
                 builder

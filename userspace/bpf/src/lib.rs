@@ -11,6 +11,7 @@ mod handle;
 mod loans;
 mod pins;
 mod records;
+mod regions;
 mod sampled;
 
 #[allow(missing_docs, dead_code, non_camel_case_types, non_upper_case_globals, non_snake_case, clippy::all)]
@@ -43,11 +44,18 @@ mod sampled_skeleton {
     include!(concat!(env!("OUT_DIR"), "/sampled_skel.rs"));
 }
 
+/// As [`skeleton`], of what looks at regions.
+#[allow(missing_docs, dead_code, clippy::all, clippy::undocumented_unsafe_blocks)]
+mod regions_skeleton {
+    include!(concat!(env!("OUT_DIR"), "/regions_skel.rs"));
+}
+
 pub use counters::{Counters, EventCount, ThreadCharges};
 pub use handle::{Error, Identity, Scheduler};
 pub use loans::{Lending, Loans, Purpose, rounds_of_a_scan};
 pub use pins::Pins;
 pub use records::{AssignOutcome, Assignment, Statistics, TaskRecord};
+pub use regions::{RegionPolicies, RegionPolicy};
 pub use sampled::SampleFilter;
 
 /// Nodes that the BPF side has room for.

@@ -47,6 +47,15 @@ impl Home<'_> {
         }
     }
 
+    /// Pages in all.
+    pub(crate) fn resident(self) -> u64 {
+        match self {
+            Home::One(_, pages) => u64::from(pages),
+            Home::Huge(_) => MOST_PAGES,
+            Home::Several(pages) => pages.iter().map(|&pages| u64::from(pages)).sum(),
+        }
+    }
+
     /// Whether it is one huge page.
     pub(crate) fn is_huge(self) -> bool {
         matches!(self, Home::Huge(_))

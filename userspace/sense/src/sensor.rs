@@ -2,17 +2,15 @@
 //! The sensing half of the loop: samples often, makes a snapshot once an interval.
 
 mod forget;
+mod homes;
 mod successor;
 mod watch;
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use serde::Serialize;
-use tandem_policies::model::{
-    AccessRates, CpuId, GroupId, PAGE_BYTES, PerNode, ProcessId, Snapshot, ThreadId, Topology, Unmovable,
-};
+use tandem_policies::model::{AccessRates, CpuId, GroupId, ProcessId, Snapshot, ThreadId, Topology, Unmovable};
 
 use crate::access::{Access, Batch, Counts, Measured, Sampler};
 use crate::affinity::{AffinityConfig, AffinityCounters, AffinityTable};
@@ -33,7 +31,7 @@ use crate::samplers::{self, SamplerChoice, SamplerCounters, SamplerError};
 use crate::snapshot::{MIN_ACCESSES, MIN_LOOKS, Parts, TaskAccount};
 use crate::source::Level;
 use crate::thread_policies::ThreadPolicies;
-use crate::touches::{MOST_PAGES, Seen};
+use crate::touches::Seen;
 use successor::Successor;
 use watch::Watch;
 
@@ -54,7 +52,7 @@ pub struct SensorConfig {
     pub affinity: AffinityConfig,
     /// Every how many pages of a group the kernel is asked for their home.
     pub home_stride_pages: u64,
-    /// Pages asked for per snapshot at most; groups whose homes are oldest come first.
+    /// Pages asked for per snapshot at most; of groups that are to be asked for those with the oldest answers come first.
     pub home_pages: u64,
 }
 
@@ -153,7 +151,7 @@ impl Sensor {
         let cpus = cpus.to_vec();
         let next = move |failed: &str| samplers::open_next(failed, lookahead, fault, &cpus);
         let successor = (config.sampler == SamplerChoice::Auto).then(|| Box::new(next) as Successor);
-        Ok(Self { counting, successor, ..Self::over(sampler, config, topology) })
+        Ok(Self { counting, successor, regions: Regions::open(), ..Self::over(sampler, config, topology) })
     }
 
     /// Samples with `sampler`, whoever made it.
@@ -418,59 +416,6 @@ impl Sensor {
             }
         }
         measures
-    }
-
-    /// Pages of this group were moved: where they are is asked before that of others.
-    pub fn note_moved(&mut self, group: GroupId) {
-        self.moved.insert(group);
-    }
-
-    /// Whether the snapshot made at `now_ns` tells where this group's pages were at or after `since_ns`.
-    pub fn knows_home_since(&self, group: GroupId, since_ns: u64, now_ns: u64) -> bool {
-        self.known_homes.is_asked_since(group, since_ns, now_ns)
-    }
-
-    /// Asks where the pages of groups are, those that moved and then those with the oldest answer first, as many as may be asked.
-    fn read_homes(&mut self, topology: &Topology, now_ns: u64) {
-        let known: Vec<_> = self.table.groups().into_iter().map(|(id, group)| (id, group.bytes())).collect();
-        let is_known = |id: GroupId| known.binary_search_by_key(&id, |group| group.0).is_ok();
-        self.known_homes.retain(topology.len(), is_known);
-        self.moved.retain(|&id| is_known(id));
-        let age = |id: &GroupId| Reverse((self.moved.contains(id), self.known_homes.age_ms(*id, now_ns)));
-        let mut by_age: Vec<_> = known.iter().map(|(id, bytes)| (age(id), *id, *bytes)).collect();
-        by_age.sort_unstable();
-        let mut left = self.config.home_pages;
-        let mut chosen: BTreeMap<ProcessId, Vec<(GroupId, u64)>> = BTreeMap::new();
-        for (_, id, bytes) in by_age {
-            let Some(after) = left.checked_sub(self.homes.cost_pages(bytes)) else { break };
-            left = after;
-            self.moved.remove(&id);
-            chosen.entry(id.process).or_default().push((id, bytes));
-        }
-        let nodes = topology.node_ids();
-        let (mut told, mut huge) = (Vec::new(), BTreeSet::new());
-        for (process, groups) in chosen {
-            let homes = self.homes.resident(process, &groups, &nodes);
-            let homes: Vec<_> =
-                groups.into_iter().zip(homes).filter_map(|((id, _), resident)| Some((id, resident?))).collect();
-            huge.append(&mut self.huge_of(process, &homes));
-            told.extend(homes);
-        }
-        self.known_homes.put(topology.len(), told, now_ns);
-        huge.into_iter().for_each(|id| self.known_homes.mark_huge(id));
-    }
-
-    /// Those of these groups of a process that are one huge page each.
-    fn huge_of(&mut self, process: ProcessId, homes: &[(GroupId, PerNode<u64>)]) -> BTreeSet<GroupId> {
-        let may_be = |id: GroupId, pages: &PerNode<u64>| {
-            id.start.is_multiple_of(MOST_PAGES * PAGE_BYTES) && pages.values().any(|&pages| pages == MOST_PAGES)
-        };
-        let candidates: Vec<_> = homes.iter().filter(|(id, pages)| may_be(*id, pages)).map(|(id, _)| *id).collect();
-        folios::huge_groups(process, &candidates).unwrap_or_else(|error| {
-            self.counters.unknown_units += 1;
-            tracing::debug!(%error, process = process.0, "huge pages are not told from others");
-            BTreeSet::new()
-        })
     }
 }
 

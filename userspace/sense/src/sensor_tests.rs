@@ -426,6 +426,31 @@ fn groups_that_moved_are_asked_for_before_older_answers() {
 }
 
 #[test]
+fn pages_that_are_all_there_and_did_not_move_are_not_asked_for_at_each_look() {
+    let memory = FreshPages::small(1536).unwrap();
+    let first = memory.start().next_multiple_of(GROUP_BYTES);
+    let groups = [first, first + GROUP_BYTES].map(|start| GroupId { process: process(), start });
+    // SAFETY: pages of this memory, of which nothing else knows.
+    (0..GROUP_BYTES).step_by(4096).for_each(|page| unsafe { ((first + page) as *mut u8).write(1) });
+    let machine = topology(2);
+    let mut sensor = Sensor::over(Box::new(Scripted(Batch::default())), SensorConfig::default(), &machine);
+    sensor.set_managed([process()].into());
+    for group in groups {
+        sensor.pending.add(&batch(group.start + 4096));
+    }
+    let mut asked = |at_s: u64, moved: Option<GroupId>| {
+        moved.into_iter().for_each(|group| sensor.note_moved(group));
+        sensor.snapshot(&machine, vec![account()], (at_s - 1) * SECOND, at_s * SECOND, |_, _| None);
+        groups.map(|group| sensor.known_homes.age_ms(group, at_s * SECOND) == 0)
+    };
+    assert_eq!(asked(10, None), [true, true]);
+    assert_eq!(asked(11, None), [false, true], "of the second one nothing is there yet");
+    assert_eq!(asked(12, Some(groups[0])), [true, true], "it has moved");
+    assert_eq!(asked(13, None), [false, true]);
+    assert_eq!(asked(16, None), [true, true], "others may have moved it");
+}
+
+#[test]
 fn of_the_memory_of_a_program_that_is_gone_nothing_is_known() {
     let memory = FreshPages::small(1024).unwrap();
     memory.touch();
