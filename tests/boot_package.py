@@ -40,9 +40,12 @@ STEPS = {
     "install": "dpkg --install /this.deb > /dev/null; systemctl is-enabled scx_tandem; systemctl is-active scx_tandem; state",
     "start": "systemctl enable --quiet --now scx_tandem; systemctl is-active scx_tandem; state; doing",
     "rights": "grep -E '^(CapBnd|NoNewPrivs|Seccomp):' /proc/$(agent)/status",
-    "wrong": """echo 'page_rat = 1' >> $config; systemctl reload scx_tandem
-        until_true 'journalctl --quiet --unit=scx_tandem | grep -q "configuration stays as it is"'
-        journalctl --quiet --unit=scx_tandem | grep -o 'tandem.toml:.*: there is no such option'; sed -i /page_rat/d $config; doing""",
+    "wrong": """echo 'page_rat = 1' >> $config; systemctl reload scx_tandem 2> /dev/null || echo not reloaded
+        until_true 'journalctl --quiet --unit=scx_tandem | grep -q "there is no such option"'
+        journalctl --quiet --unit=scx_tandem | grep -o 'tandem.toml:.*: there is no such option'; doing""",
+    "refused": """kill -HUP $(agent); until_true 'doing | grep -q refused'; sed -i /page_rat/d $config
+        doing | grep -o -e '^.*refused' -e 'there is no such option'; systemctl is-active scx_tandem; systemctl reload scx_tandem
+        until_true '[ "$(doing)" = "observing (dry run) all" ]'; doing""",
     "reload": """before=$(seq); sed -i 's/^dry_run = true/dry_run = false/' $config; systemctl reload scx_tandem
         until_true '[ "$(doing)" = "placing all" ]'; doing; [ $before = $(seq) ] && echo without a gap""",
     "upgrade": """old=$(agent); dpkg --install /newer.deb > /dev/null; dpkg-query --show --showformat='${Version}\\n' tandem
@@ -52,6 +55,7 @@ STEPS = {
         [ $old != $(agent) ] && echo restarted; systemctl is-active scx_tandem; state; grep ^dry_run $config""",
     "later": """echo 'option_of_a_later_version = 1' >> $config; systemctl restart scx_tandem 2> /dev/null; state
         journalctl --quiet --unit=scx_tandem | grep -o '"option_of_a_later_version": there is no such option' | sort -u
+        systemctl is-failed scx_tandem; property ExecMainStatus; property NRestarts
         sed -i /later_version/d $config; systemctl reset-failed scx_tandem; systemctl restart scx_tandem; state""",
     "hang": """before=$(seq); old=$(agent); kill -STOP $old
         until_true '[ $(agent) != 0 ] && [ $(agent) != '$old' ]'; until_true 'systemctl --quiet is-active scx_tandem'; [ $old != $(agent) ] && echo another agent
@@ -64,12 +68,13 @@ STEPS = {
 SAID = {
     "install": "disabled inactive disabled",
     "start": 'active enabled observing (dry run) all',
-    "wrong": 'there is no such option observing (dry run) all',
+    "wrong": 'not reloaded there is no such option observing (dry run) all',
+    "refused": 'observing (dry run) all; a new configuration was refused there is no such option active observing (dry run) all',
     "reload": 'placing all without a gap',
     "hang": "another agent without a gap Watchdog timeout took over the scheduler that is loaded",
     "upgrade": f"{NEWER} restarted active enabled dry_run = false",
     "downgrade": "1 restarted active enabled dry_run = false",
-    "later": 'disabled "option_of_a_later_version": there is no such option enabled',
+    "later": 'disabled "option_of_a_later_version": there is no such option failed 78 0 enabled',
     "remove": f"disabled inactive /{CONFIG} 1",
 }
 
@@ -124,9 +129,13 @@ class Service(unittest.TestCase):
         self.assertEqual((rights["NoNewPrivs"].strip(), rights["Seccomp"].strip()), ("1", "2"))
 
     def test_a_wrong_configuration_is_told_in_the_journal_and_changes_nothing(self):
-        self.assertTrue(self.said["wrong"].startswith("tandem.toml:"), self.said["wrong"])
-        self.said["wrong"] = self.said["wrong"].replace(self.said["wrong"].splitlines()[0], "there is no such option", 1)
+        line = self.said["wrong"].splitlines()[1]
+        self.assertTrue(line.startswith("tandem.toml:"), self.said["wrong"])
+        self.said["wrong"] = self.said["wrong"].replace(line, "there is no such option", 1)
         self.assert_said("wrong")
+
+    def test_what_the_running_one_refuses_is_its_status_until_a_reload_takes_effect(self):
+        self.assert_said("refused")
 
     def test_a_reload_takes_effect_while_the_scheduler_stays_loaded(self):
         self.assert_said("reload")
@@ -140,7 +149,7 @@ class Service(unittest.TestCase):
     def test_so_does_the_way_back(self):
         self.assert_said("downgrade")
 
-    def test_an_option_of_a_later_version_is_named_and_nothing_is_loaded(self):
+    def test_an_option_of_a_later_version_is_named_and_nothing_is_loaded_or_tried_again(self):
         self.assert_said("later")
 
     def test_removal_unloads_it_and_leaves_the_configuration_until_it_is_purged(self):

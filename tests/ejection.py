@@ -27,7 +27,8 @@ for server in /sys/kernel/debug/sched/*_server/cpu1/runtime; do
 done
 taskset 2 chrt -f 10 sh -c 'while :; do :; done' &
 hog=$!
-taskset 2 sh -c 'while :; do :; done' &
+# Its name is no text, as that of a thread may be; the kernel's dump has it.
+sh -c 'printf "caf\\303" > /proc/$$/comm; taskset -p 2 $$ > /dev/null; while :; do :; done' &
 # The hog must go before the rest: work that the kernel has for its CPU would wait for ever.
 until [ "$(cat /sys/kernel/sched_ext/state)" = disabled ]; do
 	sleep 0.1
@@ -36,6 +37,7 @@ kill -9 $hog
 wait $scheduler
 code=$?
 tail -n 1 /tmp/log
+grep -m 1 caf /tmp/log
 ls -d /sys/fs/bpf/scx_tandem
 echo "state $(cat /sys/kernel/sched_ext/state), exit code $code"
 """
@@ -50,10 +52,11 @@ class Ejection(unittest.TestCase):
                     ROOT / "vm/lab.py", "run", "--quiet", "--machine", ROOT / "vm/machines/2x4.toml", "--kernel", kernel,
                     "--timeout", "180", "--add", BIN_DIR / "scx_tandem", "--add", "/usr/bin/chrt", "--", "sh", "-c", STARVE,
                 ]
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
                 self.assertEqual(done.returncode, SCX_EXIT, done.stdout + done.stderr)
                 self.assertIn("runnable task stall", done.stderr)
                 self.assertIn("runnable task stall", done.stdout)
+                self.assertIn("caf\ufffd", done.stdout, "names in the dump are any bytes")
                 self.assertIn("state disabled, exit code 1", done.stdout)
                 self.assertIn("No such file", done.stdout, "nothing stays pinned")
 

@@ -15,10 +15,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use libbpf_rs::skel::OpenSkel;
 use libbpf_rs::{OpenObject, ProgramInput};
-use scx_utils::{UserExitInfo, compat, scx_ops_attach, scx_ops_load, scx_ops_open};
+use scx_utils::{compat, scx_ops_attach, scx_ops_load, scx_ops_open};
 use tandem_bpf::skeleton::{OpenTandemSkel, TandemSkel, TandemSkelBuilder};
 use tandem_bpf::{FLAGS, Identity, Pins, Scheduler};
+use tracing::info;
 
+use crate::exit::Exit;
 use crate::tables::Tables;
 
 const STATE: &str = "/sys/kernel/sched_ext/state";
@@ -169,17 +171,26 @@ pub fn unload(pins: &Pins) -> Result<()> {
     Ok(())
 }
 
+/// Unloads what a killed scx_tandem left behind, and says what there was.
+///
+/// # Errors
+/// It cannot be unloaded, or what is loaded is not ours.
+pub fn unload_what_was_left(pins: &Pins) -> Result<()> {
+    let found = loaded()?;
+    unload(pins)?;
+    match (found, loaded()?) {
+        (_, Loaded::Other(name)) => {
+            bail!(
+                "another sched_ext scheduler ({name}) is loaded, which is not scx_tandem's: stop it by what started it"
+            )
+        }
+        (Loaded::Nothing, _) => info!("nothing was loaded"),
+        (Loaded::Tandem | Loaded::Other(_), _) => info!("unloaded"),
+    }
+    Ok(())
+}
+
 /// Why the scheduler left, `None` while it is loaded.
-pub fn exit_info(scheduler: &Scheduler) -> Result<Option<UserExitInfo>> {
-    let info = scheduler.exit(|uei, dump| {
-        UserExitInfo::new(
-            &uei.kind,
-            &uei.exit_code,
-            &uei.exit_cpu,
-            uei.reason.as_ptr(),
-            uei.msg.as_ptr(),
-            dump.as_ptr().cast(),
-        )
-    })?;
-    Ok(info)
+pub fn exit_info(scheduler: &Scheduler) -> Result<Option<Exit>> {
+    Ok(scheduler.exit(Exit::read)?)
 }

@@ -2,18 +2,19 @@
 //! `scx_tandem`: loads the scheduler, runs the agent, unloads.
 
 mod cli;
+mod exit;
 mod load;
 mod log;
 mod metrics;
 mod monitor;
 mod preflight;
+mod refusal;
+mod report;
 mod service;
 mod session;
 mod tables;
 
-use std::fs;
 use std::io::Write as _;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -28,23 +29,19 @@ use tandem_trace::Recorder;
 
 use tandem_config::Cli;
 
+use crate::refusal::lasting;
+
 fn main() -> ExitCode {
     let cli = match cli::read() {
         Ok(cli) => cli,
         Err(tandem_config::Error::Arguments(error)) => error.exit(),
-        Err(error) => {
-            eprintln!("scx_tandem: {error}");
-            return ExitCode::FAILURE;
-        }
+        Err(error) => return refusal::told(&lasting(error)),
     };
     log::init(cli.options.log_format, cli.verbose);
     tandem_agent::give_back_large_blocks();
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("scx_tandem: {error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => refusal::told(&error),
     }
 }
 
@@ -56,23 +53,28 @@ fn run(cli: &Cli) -> Result<()> {
     if let Some(seconds) = cli.monitor {
         return monitor::run(Duration::from_secs(seconds), &orders()?);
     }
-    preflight::check_root()?;
-    preflight::check_kernel()?;
+    for sentence in tandem_config::unknown_variables() {
+        tracing::warn!("{sentence}");
+    }
+    preflight::check_root().map_err(lasting)?;
+    preflight::check_kernel().map_err(lasting)?;
     let _lock = session::lock()?;
     if let Err(error) = Loans::recover() {
         tracing::warn!(%error, "threads that a killed scx_tandem had lent cannot be taken back");
     }
     if cli.unload {
-        return load::unload(&Pins::default());
+        return load::unload_what_was_left(&Pins::default());
     }
 
     allow_many_files();
-    let recorder = cli::recorder(cli)?;
+    // What ends a run long after it began would be known too late.
+    cli.options.report.as_deref().map_or(Ok(()), report::check).map_err(lasting)?;
+    let recorder = cli::recorder(cli).map_err(lasting)?;
     let orders = orders()?;
     let mut report = Report::default();
     let ended = session::run(cli, recorder.clone(), &orders, &mut report);
     report.recording = recorder.as_ref().map(Recorder::finish);
-    let written = cli.options.report.as_ref().map_or(Ok(()), |path| write_report(&report, path));
+    let written = cli.options.report.as_ref().map_or(Ok(()), |path| report::write(&report, path));
     if let (Err(_), Err(error)) = (&ended, &written) {
         tracing::error!("{error:#}");
     }
@@ -92,11 +94,6 @@ fn allow_many_files() {
     if !raised {
         tracing::warn!("no more files can be opened than usual: {}", std::io::Error::last_os_error());
     }
-}
-
-fn write_report(report: &Report, path: &Path) -> Result<()> {
-    let json = serde_json::to_string_pretty(report)?;
-    fs::write(path, json + "\n").with_context(|| format!("the report {} cannot be written", path.display()))
 }
 
 /// What the signals of the service say: SIGHUP to read the configuration again, SIGINT and SIGTERM to stop.

@@ -67,23 +67,34 @@ impl Write for Until {
 fn answer(stream: TcpStream, board: &Board, fresh: Duration) -> std::io::Result<()> {
     let mut stream = Until { stream, end: Instant::now() + PATIENCE };
     let head = head(&mut stream)?;
-    let (status, body) = match (head.split_whitespace().next(), head.split_whitespace().nth(1), board.read()) {
-        (Some("GET"), Some("/metrics"), Some(_)) if board.age().is_some_and(|age| age > fresh) => {
-            ("503 Service Unavailable", "the agent does not go on\n".to_owned())
-        }
-        (Some("GET"), Some("/metrics"), Some(state)) => ("200 OK", prometheus(&state)),
-        (Some("GET"), Some("/metrics"), None) => {
-            ("503 Service Unavailable", "the first interval is under way\n".to_owned())
-        }
-        (Some("GET"), ..) => ("404 Not Found", "there is /metrics\n".to_owned()),
-        _ => ("405 Method Not Allowed", "only GET\n".to_owned()),
+    let mut words = head.split_whitespace();
+    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let (status, body) = match (method, path_of(target)) {
+        ("GET" | "HEAD", "/metrics") => metrics(board, fresh),
+        ("GET" | "HEAD", _) => ("404 Not Found", "there is /metrics\n".to_owned()),
+        _ => ("405 Method Not Allowed", "only GET and HEAD\n".to_owned()),
     };
-    let length = body.len();
+    // Who asks for the head alone learns how long the body would be.
+    let (length, body) = (body.len(), if method == "HEAD" { "" } else { &body });
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     write!(
         stream,
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
     )
+}
+
+/// What is asked for, without what follows a `?`: there is nothing to choose from.
+fn path_of(target: &str) -> &str {
+    target.split_once('?').map_or(target, |(path, _)| path)
+}
+
+fn metrics(board: &Board, fresh: Duration) -> (&'static str, String) {
+    let unavailable = |why: &str| ("503 Service Unavailable", why.to_owned());
+    match board.read() {
+        Some(_) if board.age().is_some_and(|age| age > fresh) => unavailable("the agent does not go on\n"),
+        Some(state) => ("200 OK", prometheus(&state)),
+        None => unavailable("the first interval is under way\n"),
+    }
 }
 
 /// The request up to the empty line.
@@ -128,6 +139,25 @@ mod tests {
         drop(TcpStream::connect(address).unwrap());
         assert!(ask(address, get).starts_with("HTTP/1.1 200 OK\r\n"), "who says nothing does no harm");
         assert!(start(address, board, PATIENCE).is_err(), "taken");
+    }
+
+    #[test]
+    fn a_query_changes_nothing_and_head_is_answered_with_the_head_alone() {
+        let board = Board::default();
+        board.publish(Status::default());
+        let address = start("127.0.0.1:0".parse().unwrap(), board, Duration::from_secs(3600)).unwrap();
+        let of = |request: &str| ask(address, &format!("{request} HTTP/1.1\r\nHost: x\r\n\r\n"));
+        let (head, body) = {
+            let whole = of("GET /metrics?name=tandem_info");
+            let (head, body) = whole.split_once("\r\n\r\n").unwrap();
+            (head.to_owned(), body.to_owned())
+        };
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && body.contains("tandem_"), "{head}");
+        assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", body.len())), "{head}");
+        let asked = of("HEAD /metrics");
+        assert!(asked.starts_with("HTTP/1.1 200 OK\r\n") && asked.ends_with("\r\n\r\n"), "{asked}");
+        assert!(of("HEAD /").starts_with("HTTP/1.1 404 ") && of("GET /metric?/metrics").starts_with("HTTP/1.1 404 "));
+        assert!(of("PUT /metrics?").starts_with("HTTP/1.1 405 "));
     }
 
     #[test]

@@ -15,6 +15,11 @@ pub fn ready(what: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(what)]);
 }
 
+/// What it is doing, or what was refused, in a line.
+pub fn status(what: &str) {
+    tell(&[NotifyState::Status(what)]);
+}
+
 /// The agent is alive.
 pub fn alive() {
     tell(&[NotifyState::Watchdog]);

@@ -11,21 +11,22 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use scx_utils::UserExitInfo;
 use tandem_agent::{Agent, Ended, Handover, Order, Report};
 use tandem_bpf::{Pins, Scheduler};
 use tandem_config::{Cli, Options};
 use tandem_machine::Calibration;
-use tandem_policies::model::Topology;
+use tandem_policies::model::{NodeId, Topology};
 use tandem_sense::Sensor;
 use tandem_trace::Recorder;
 use tandem_view::{Board, SOCKET, Server};
 use tracing::{info, warn};
 
 use crate::cli;
+use crate::exit::Exit;
 use crate::load::{self, LoadOptions, Loaded};
 use crate::metrics;
 use crate::preflight;
+use crate::refusal::lasting;
 use crate::service;
 use crate::tables::Tables;
 
@@ -54,7 +55,6 @@ pub fn lock() -> Result<File> {
 /// Runs until it is told to stop or the scheduler leaves for good. What was done goes into `report` in every case.
 pub fn run(cli: &Cli, recorder: Option<Recorder>, orders: &Receiver<Order>, report: &mut Report) -> Result<()> {
     let pins = Pins::default();
-    let mut cli = cli.clone();
     let board = Board::default();
     let _server = Server::start(Path::new(SOCKET), board.clone()).context("the socket of statistics cannot be made")?;
     if let Some(address) = cli.options.metrics {
@@ -64,12 +64,13 @@ pub fn run(cli: &Cli, recorder: Option<Recorder>, orders: &Receiver<Order>, repo
     preflight::check_mover(cli.options.mover)?;
     preflight::warn_of_rivals();
     // An agent that was killed may have left its scheduler behind.
-    let mut begun = begin(&cli, &pins).map_err(|error| give_up(&pins, error))?;
-    service::ready(&mode(&cli));
+    let begun = judged(cli.clone()).and_then(|told| Ok((begin(&told, &pins)?, told)));
+    let (mut begun, mut told) = begun.map_err(|error| give_up(&pins, error))?;
+    service::ready(&mode(cli));
     let mut before = Before::default();
     loop {
         let sinks = Sinks { recorder: recorder.clone(), board: &board, report };
-        let ended = serve(begun, &mut cli, sinks, orders, &mut before);
+        let ended = serve(begun, &mut told, sinks, orders, &mut before);
         match ended {
             Ok(Left::Stopped) => {
                 service::stopping();
@@ -80,12 +81,12 @@ pub fn run(cli: &Cli, recorder: Option<Recorder>, orders: &Receiver<Order>, repo
             Ok(Left::MachineChanged) => info!("CPUs or nodes came or went: going on with the machine as it is now"),
             Ok(Left::Reconfigured) => {
                 info!("going on with the new configuration");
-                service::ready(&mode(&cli));
+                service::ready(&mode(&told.cli));
             }
             Ok(Left::Scheduler(exit)) => {
                 let unloaded = load::unload(&pins);
                 if !exit.should_restart() {
-                    return exit.report().and(unloaded);
+                    return exit.report(std::io::stderr()).and(unloaded);
                 }
                 unloaded?;
                 info!("a CPU came that this machine did not have: starting again");
@@ -97,15 +98,15 @@ pub fn run(cli: &Cli, recorder: Option<Recorder>, orders: &Receiver<Order>, repo
             }
             Err(error) => return Err(give_up(&pins, error)),
         }
-        begun = begin_anew(&cli, &pins).map_err(|error| give_up(&pins, error))?;
+        begun = begin_anew(&told, &pins).map_err(|error| give_up(&pins, error))?;
     }
 }
 
 /// Begins again. That fails where CPUs go on coming and going meanwhile, so it is tried for a while.
-fn begin_anew(cli: &Cli, pins: &Pins) -> Result<Begun> {
+fn begin_anew(told: &Told, pins: &Pins) -> Result<Begun> {
     let since = Instant::now();
     loop {
-        match begin(cli, pins) {
+        match begin(told, pins) {
             Err(error) if since.elapsed() < UNSETTLED => {
                 warn!("not yet, the machine may be changing still: {error:#}");
                 std::thread::sleep(RETRY_AFTER);
@@ -122,34 +123,64 @@ fn mode(cli: &Cli) -> String {
     format!("{doing} {}", managed.join(", "))
 }
 
+/// What it was told, and has judged: what is in the files later on counts only from a reload on.
+struct Told {
+    cli: Cli,
+    /// What was measured of this machine before; nothing if no file is named.
+    calibration: Calibration,
+}
+
 /// What an agent works with.
 struct Begun {
     scheduler: Scheduler,
     topology: Topology,
-    calibration: Calibration,
     sensor: Sensor,
 }
 
 /// Reads the machine, begins to sample, and loads the scheduler or takes over the one that is loaded.
-fn begin(cli: &Cli, pins: &Pins) -> Result<Begun> {
-    preflight::warn_of_control_groups(&cli.options);
+fn begin(told: &Told, pins: &Pins) -> Result<Begun> {
+    let options = &told.cli.options;
+    preflight::warn_of_control_groups(options);
     let mut machine = tandem_machine::read_running().context("the machine's topology cannot be read")?;
-    let calibration = calibrated(&cli.options, &mut machine.topology)?;
-    let tables = Tables::new(&machine, cli.options.queue, SLICE_NS, cli.options.lease().as_nanos() as u64 * 2)?;
+    calibrate(told, &mut machine.topology)?;
+    let tables = Tables::new(&machine, options.queue, SLICE_NS, options.lease().as_nanos() as u64 * 2);
+    let tables = tables.map_err(lasting)?;
     // Nothing is loaded for a sampler that does not work.
-    let sensor = cli::sensor(&cli.options, &machine.topology)?;
-    let scheduler = load_or_take_over(cli, &tables, &machine.topology, pins)?;
-    Ok(Begun { scheduler, topology: machine.topology, calibration, sensor })
+    let sensor = cli::sensor(options, &machine.topology)?;
+    let scheduler = load_or_take_over(&told.cli, &tables, &machine.topology, pins)?;
+    Ok(Begun { scheduler, topology: machine.topology, sensor })
 }
 
-/// What was measured of this machine before, put into `topology`; nothing if none is named.
-fn calibrated(options: &Options, topology: &mut Topology) -> Result<Calibration> {
-    let Some(path) = &options.calibration else { return Ok(Calibration::default()) };
+/// Judges the calibration that is named: refused is one of another machine, or of this one when it had fewer nodes.
+fn judged(cli: Cli) -> Result<Told> {
+    let Some(path) = &cli.options.calibration else { return Ok(Told { cli, calibration: Calibration::default() }) };
+    let calibration = calibration(path, &cli.options).map_err(lasting)?;
+    let mut topology = tandem_machine::read_running().context("the machine's topology cannot be read")?.topology;
+    let applied = calibration.apply(&mut topology, &tandem_sense::cpu_model());
+    applied.with_context(|| path.display().to_string()).map_err(lasting)?;
+    Ok(Told { cli, calibration })
+}
+
+fn calibration(path: &Path, options: &Options) -> Result<Calibration> {
     let calibration = Calibration::parse(path, &tandem_config::read_roots(path)?)?;
-    calibration.apply(topology, &tandem_sense::cpu_model()).with_context(|| path.display().to_string())?;
     options.policies_on(&calibration.parameters).map_err(anyhow::Error::msg)?;
-    info!("latencies between nodes are those measured in {}", path.display());
     Ok(calibration)
+}
+
+/// Puts into `topology` what was measured of it. Nodes that came while it runs were not: they keep what firmware tells.
+fn calibrate(told: &Told, topology: &mut Topology) -> Result<()> {
+    let Some(path) = &told.cli.options.calibration else { return Ok(()) };
+    let path = path.display();
+    let new = told.calibration.apply_to_known(topology, &tandem_sense::cpu_model());
+    let new = new.with_context(|| path.to_string())?;
+    info!("latencies between nodes are those measured in {path}");
+    for NodeId(node) in new {
+        warn!(
+            "node {node} was not there when {path} was made: its latencies follow from its distances until the file is made \
+             anew (`tandem doctor --calibrate FILE`)"
+        );
+    }
+    Ok(())
 }
 
 /// Unloads after an error: the machine must not stay with a scheduler that nobody looks after.
@@ -169,7 +200,7 @@ enum Left {
     /// There is a new configuration; the scheduler is still loaded.
     Reconfigured,
     /// The scheduler left, for this reason.
-    Scheduler(UserExitInfo),
+    Scheduler(Exit),
 }
 
 /// What is left of agents before.
@@ -183,7 +214,7 @@ struct Before {
 
 impl Before {
     /// Takes over from an agent whose scheduler left, or that failed, if another one is to go on.
-    fn leave(&mut self, mut agent: Agent, exit: Result<UserExitInfo>, report: &mut Report) -> Result<Left> {
+    fn leave(&mut self, mut agent: Agent, exit: Result<Exit>, report: &mut Report) -> Result<Left> {
         let goes_on = match &exit {
             Ok(exit) => exit.should_restart(),
             Err(_) => self.failed.is_none_or(|at| at.elapsed() >= FORGOTTEN_AFTER),
@@ -204,13 +235,19 @@ struct Sinks<'a> {
     report: &'a mut Report,
 }
 
-/// Runs an agent. When there is a new configuration, it is in `cli` afterwards.
-fn serve(begun: Begun, cli: &mut Cli, sinks: Sinks<'_>, orders: &Receiver<Order>, before: &mut Before) -> Result<Left> {
-    let Begun { scheduler, topology, calibration, sensor } = begun;
+/// Runs an agent. When there is a new configuration, it is in `told` afterwards.
+fn serve(
+    begun: Begun,
+    told: &mut Told,
+    sinks: Sinks<'_>,
+    orders: &Receiver<Order>,
+    before: &mut Before,
+) -> Result<Left> {
+    let Begun { scheduler, topology, sensor } = begun;
     let Sinks { recorder, board, report } = sinks;
     let cpus = topology.nodes.values().map(|node| node.cpus.len()).sum();
     let handover = before.handover.take();
-    let config = cli::agent_config(cli, &calibration, cpus, recorder, board)?;
+    let config = cli::agent_config(&told.cli, &told.calibration, cpus, recorder, board)?;
     let mut agent = Agent::new(config, topology, scheduler, sensor, handover);
     loop {
         let ended = match agent.run(orders, report) {
@@ -226,15 +263,18 @@ fn serve(begun: Begun, cli: &mut Cli, sinks: Sinks<'_>, orders: &Receiver<Order>
                 before.handover = Some(agent.hand_over(true, report));
                 return Ok(Left::MachineChanged);
             }
-            Ended::Reload => match reread(cli) {
+            Ended::Reload => match reread(&told.cli) {
                 Ok(new) => {
                     // Who only observes brings nothing back.
-                    let moves_on = new.options.mover == cli.options.mover && !new.options.dry_run;
+                    let moves_on = new.cli.options.mover == told.cli.options.mover && !new.cli.options.dry_run;
                     before.handover = Some(agent.hand_over(moves_on, report));
-                    *cli = new;
+                    *told = new;
                     return Ok(Left::Reconfigured);
                 }
-                Err(error) => warn!("the configuration stays as it is: {error:#}"),
+                Err(error) => {
+                    warn!("the configuration stays as it is: {error:#}");
+                    service::status(&format!("{}; a new configuration was refused: {error:#}", mode(&told.cli)));
+                }
             },
             Ended::SchedulerLeft => {
                 let exit = load::exit_info(agent.scheduler());
@@ -246,17 +286,17 @@ fn serve(begun: Begun, cli: &mut Cli, sinks: Sinks<'_>, orders: &Receiver<Order>
 }
 
 /// The configuration as it is now, if it can take effect while the scheduler is loaded.
-fn reread(running: &Cli) -> Result<Cli> {
-    let new = cli::read()?;
-    if let Some(name) = new.options.needs_restart(&running.options) {
+fn reread(running: &Cli) -> Result<Told> {
+    let cli = cli::read()?;
+    if let Some(name) = cli.options.needs_restart(&running.options) {
         bail!("{name} takes effect only when scx_tandem starts: restart it, or take back that change");
     }
-    preflight::check_mover(new.options.mover)?;
-    let mut topology = tandem_machine::read_running()?.topology;
-    calibrated(&new.options, &mut topology)?;
-    if (new.options.sampler, new.options.counters) != (running.options.sampler, running.options.counters) {
+    preflight::check_mover(cli.options.mover)?;
+    let new = judged(cli)?;
+    let options = &new.cli.options;
+    if (options.sampler, options.counters) != (running.options.sampler, running.options.counters) {
         // Only to see whether it can be used: the next agent opens its own.
-        cli::sensor(&new.options, &topology)?;
+        cli::sensor(options, &tandem_machine::read_running()?.topology)?;
     }
     Ok(new)
 }

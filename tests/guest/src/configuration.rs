@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use libtest_mimic::Trial;
 use tandem_guest_tests::{Scx, enable_seq, program, scx_tandem_fails, state, wait_until};
 
+use crate::refusals::LASTING;
 use crate::trial;
 
 const FILE: &str = "/tmp/tandem.toml";
@@ -16,6 +17,7 @@ pub fn tests() -> Vec<Trial> {
     vec![
         trial("a_new_configuration_takes_effect_without_a_gap", a_new_configuration_takes_effect_without_a_gap),
         trial("a_wrong_configuration_loads_nothing", a_wrong_configuration_loads_nothing),
+        trial("a_misspelt_variable_is_told", a_misspelt_variable_is_told),
     ]
 }
 
@@ -50,9 +52,18 @@ fn a_wrong_configuration_loads_nothing() {
     write("interval_ms = 1\n");
     let failed = scx_tandem_fails(program().args(["--config", FILE]));
     assert!(failed.message.contains("/tmp/tandem.toml:1: interval_ms: "), "{}", failed.message);
+    assert_eq!(failed.code, LASTING);
     write(OBSERVING);
     fs::set_permissions(FILE, Permissions::from_mode(0o666)).expect("the file is ours");
     let failed = scx_tandem_fails(program().args(["--config", FILE]));
     assert!(failed.message.contains("chmod go-w"), "{}", failed.message);
     assert_eq!(state(), "disabled");
+}
+
+fn a_misspelt_variable_is_told() {
+    let scx = Scx::start_as(program().args(["--dry-run", "--manage", "pid=1"]).env("TANDEM_PAGERATE", "1"));
+    let log = scx.log();
+    assert!(log.contains("\"TANDEM_PAGERATE\" in the environment has no effect"), "{log}");
+    assert!(log.contains("did you mean TANDEM_PAGE_RATE?"), "{log}");
+    assert!(scx.stop().success());
 }

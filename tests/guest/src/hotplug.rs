@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! CPUs come and go, with and without an agent.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ use crate::trial;
 pub fn tests() -> Vec<Trial> {
     vec![
         trial("the_agent_goes_on_when_cpus_come_and_go", the_agent_goes_on_when_cpus_come_and_go),
+        trial("a_calibration_counts_on_though_its_file_is_gone", a_calibration_counts_on_though_its_file_is_gone),
         trial("the_agent_goes_on_while_many_cpus_come_and_go", the_agent_goes_on_while_many_cpus_come_and_go),
         trial("every_cpu_comes_and_goes_without_an_agent", every_cpu_comes_and_goes_without_an_agent),
         trial(
@@ -63,6 +65,38 @@ fn get_on(workers: &[Worker], scheduler: &Scheduler) {
         assert_loaded(scheduler);
         workers.iter().zip(&before).all(|(worker, &before)| worker.rounds() > before)
     });
+}
+
+/// A calibration of this machine, which root alone may write.
+fn write_calibration(path: &str) {
+    let nodes: Vec<u32> =
+        tandem_machine::read_running().expect("a topology").topology.nodes.values().map(|node| node.id.0).collect();
+    let rows = vec![vec![100.0; nodes.len()]; nodes.len()];
+    let text = format!(
+        "cpu = {:?}\nnodes = {nodes:?}\nlatency_ns = {rows:?}\nbandwidth_mb_s = {rows:?}\n[parameters]\n",
+        tandem_sense::cpu_model()
+    );
+    fs::write(path, text).expect("/tmp can be written");
+    fs::set_permissions(path, Permissions::from_mode(0o644)).expect("the file is ours");
+}
+
+/// What was judged at the start counts until a reload, whatever becomes of the file.
+fn a_calibration_counts_on_though_its_file_is_gone() {
+    const FILE: &str = "/tmp/calibration.toml";
+    write_calibration(FILE);
+    let scx = Scx::start(&["--dry-run", "--manage", "pid=1", "--interval-ms", "500", "--calibration", FILE]);
+    fs::remove_file(FILE).expect("the file is ours");
+    let Some(last) = Removable::all(&scx.topology).pop() else {
+        println!("skipped: no CPU of this machine can go offline");
+        return;
+    };
+    last.set(false);
+    wait_until("the agent goes on", || scx.log().contains("took over"));
+    let log = scx.log();
+    assert_eq!(log.matches("latencies between nodes are those measured in").count(), 2, "{log}");
+    scx.reload();
+    wait_until("a reload needs the file", || scx.log().contains("/tmp/calibration.toml: cannot be read"));
+    assert!(scx.stop().success());
 }
 
 fn the_agent_goes_on_when_cpus_come_and_go() {

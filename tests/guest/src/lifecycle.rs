@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Loading, leaving, dying, taking over.
 
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use libtest_mimic::Trial;
@@ -25,6 +25,8 @@ pub fn tests() -> Vec<Trial> {
         trial("the_agent_goes_on_after_what_it_could_not_read", the_agent_goes_on_after_what_it_could_not_read),
         trial("the_scheduler_of_another_version_is_replaced", the_scheduler_of_another_version_is_replaced),
         trial("a_second_agent_is_refused", a_second_agent_is_refused),
+        trial("unload_says_what_it_found", unload_says_what_it_found),
+        trial("words_that_nobody_reads_any_more_end_nothing", words_that_nobody_reads_any_more_end_nothing),
         trial("partial_mode_leaves_normal_tasks_alone", partial_mode_leaves_normal_tasks_alone),
         trial("normal_tasks_starve_those_of_partial_mode", normal_tasks_starve_those_of_partial_mode),
     ]
@@ -186,6 +188,71 @@ fn a_second_agent_is_refused() {
     let refused = scx_tandem_fails(program().arg("--dry-run"));
     assert!(refused.message.contains("another scx_tandem is running"), "{}", refused.message);
     assert_eq!(state(), "enabled");
+}
+
+/// What it says of a scheduler of somebody else's is with the other refusals.
+fn unload_says_what_it_found() {
+    let said = || {
+        let done = program().arg("--unload").output().expect("scx_tandem is in the guest");
+        assert!(done.status.success(), "{done:?}");
+        String::from_utf8_lossy(&done.stdout).trim().to_owned()
+    };
+    assert_eq!(said(), "INFO nothing was loaded");
+    Scx::start_observing().kill();
+    assert_eq!(said(), "INFO unloaded");
+    assert_eq!(state(), "disabled");
+}
+
+/// Killed when dropped, if it has not ended.
+struct Unheard(Child);
+
+impl Unheard {
+    fn signal(&self, signal: i32) {
+        // SAFETY: the child is ours and was not waited for yet.
+        let result = unsafe { libc::kill(self.0.id() as i32, signal) };
+        assert_eq!(result, 0, "kill: {}", std::io::Error::last_os_error());
+    }
+
+    fn assert_alive(&mut self) {
+        let ended = self.0.try_wait().expect("it is our child");
+        assert!(ended.is_none(), "it ended: {ended:?}");
+    }
+}
+
+impl Drop for Unheard {
+    fn drop(&mut self) {
+        if let Ok(None) = self.0.try_wait() {
+            self.0.kill().expect("it is our child");
+            self.0.wait().expect("it is our child");
+        }
+    }
+}
+
+/// As with `scx_tandem 2>&1 | head`, or when its terminal is closed, which sends SIGHUP too.
+fn words_that_nobody_reads_any_more_end_nothing() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let mut command = program();
+    command.args(["--dry-run", "--manage", "pid=1", "--interval-ms", "200", "--stats", "1"]).stdin(Stdio::null());
+    command.stdout(writer.try_clone().expect("a pipe can be shared")).stderr(writer);
+    let mut scx = Unheard(command.spawn().expect("scx_tandem is in the guest"));
+    drop((reader, command));
+    wait_until("it is loaded", || {
+        scx.assert_alive();
+        state() == "enabled" && Pins::default().exist()
+    });
+    let seq = enable_seq();
+    for _ in 0..2 {
+        std::thread::sleep(Duration::from_secs(3));
+        scx.assert_alive();
+        scx.signal(libc::SIGHUP);
+    }
+    std::thread::sleep(Duration::from_secs(3));
+    scx.assert_alive();
+    assert_eq!(enable_seq(), seq, "the scheduler was never away");
+    scx.signal(libc::SIGTERM);
+    let ended = scx.0.wait().expect("it is our child");
+    assert!(ended.success(), "{ended}");
+    assert_eq!(state(), "disabled");
 }
 
 fn partial_mode_leaves_normal_tasks_alone() {

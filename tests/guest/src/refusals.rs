@@ -14,6 +14,9 @@ use tandem_guest_tests::{Scx, enable_seq, program, scx_tandem_fails, state};
 
 use crate::trial;
 
+/// Exit code for what waiting does not mend, after which the unit starts nothing anew.
+pub const LASTING: Option<i32> = Some(78);
+
 pub fn tests() -> Vec<Trial> {
     vec![
         trial("refuses_to_run_as_somebody_else", refuses_to_run_as_somebody_else),
@@ -21,6 +24,7 @@ pub fn tests() -> Vec<Trial> {
         trial("refuses_without_type_information", refuses_without_type_information),
         trial("refuses_without_sched_ext", refuses_without_sched_ext),
         trial("refuses_unknown_policies", refuses_unknown_policies),
+        trial("refuses_a_report_that_cannot_be_written", refuses_a_report_that_cannot_be_written),
         trial("samplers_say_what_somebody_else_lacks", samplers_say_what_somebody_else_lacks),
         trial("refuses_samplers_that_do_not_work_here", refuses_samplers_that_do_not_work_here),
         trial("takes_the_best_sampler_that_works", takes_the_best_sampler_that_works),
@@ -35,13 +39,14 @@ pub fn on_one_node() -> Vec<Trial> {
 fn refuses_a_machine_with_one_node() {
     let failed = scx_tandem_fails(&mut program());
     assert!(failed.message.contains("one NUMA node only"), "{}", failed.message);
+    assert_eq!(failed.code, LASTING);
     assert_eq!(state(), "disabled");
 }
 
 fn refuses_to_run_as_somebody_else() {
     let failed = scx_tandem_fails(program().uid(65534));
     assert!(failed.message.contains("run scx_tandem as root"), "{}", failed.message);
-    assert_eq!(failed.code, Some(1));
+    assert_eq!(failed.code, LASTING);
 }
 
 fn samplers_say_what_somebody_else_lacks() {
@@ -80,6 +85,9 @@ fn refuses_beside_another_scheduler() {
         let _link = scx_ops_attach!(skel, tandem_ops)?;
         let failed = scx_tandem_fails(&mut program());
         assert!(failed.message.contains("another sched_ext scheduler (other) is loaded"), "{}", failed.message);
+        assert_eq!(failed.code, Some(1), "that one may go");
+        let failed = scx_tandem_fails(program().arg("--unload"));
+        assert!(failed.message.contains("(other) is loaded, which is not scx_tandem's"), "{}", failed.message);
         assert_eq!(state(), "enabled", "the other scheduler is left alone");
         Ok(())
     };
@@ -121,6 +129,16 @@ fn refuses_unknown_policies() {
     }
 }
 
+fn refuses_a_report_that_cannot_be_written() {
+    let loads = enable_seq();
+    for path in ["/nowhere/report.json", "/tmp"] {
+        let failed = scx_tandem_fails(program().args(["--report", path]));
+        assert!(failed.message.contains(&format!("the report {path} cannot be written: ")), "{}", failed.message);
+        assert_eq!((failed.code, state().as_str()), (LASTING, "disabled"));
+    }
+    assert_eq!(enable_seq(), loads, "nothing was loaded meanwhile");
+}
+
 fn refuses_samplers_that_do_not_work_here() {
     let loads = enable_seq();
     for (sampler, expected) in [("pmu", "has no PMU"), ("device", "vm/lab.py run --timing")] {
@@ -129,13 +147,13 @@ fn refuses_samplers_that_do_not_work_here() {
         assert!(failed.message.contains(&named) && failed.message.contains(expected), "{}", failed.message);
         assert_eq!((failed.code, state().as_str()), (Some(1), "disabled"));
     }
-    for (arguments, expected) in [
-        (&["--counters"][..], "hardware counters cannot be used: "),
-        (&["--calibration", "/nowhere.toml"], "/nowhere.toml: cannot be read"),
+    for (arguments, expected, code) in [
+        (&["--counters"][..], "hardware counters cannot be used: ", Some(1)),
+        (&["--calibration", "/nowhere.toml"], "/nowhere.toml: cannot be read", LASTING),
     ] {
         let failed = scx_tandem_fails(program().args(arguments));
         assert!(failed.message.contains(expected), "{}", failed.message);
-        assert_eq!((failed.code, state().as_str()), (Some(1), "disabled"));
+        assert_eq!((failed.code, state().as_str()), (code, "disabled"));
     }
     assert_eq!(enable_seq(), loads, "nothing was loaded meanwhile");
 }

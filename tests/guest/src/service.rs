@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! As a service: what the service manager is told, and the rights that the unit leaves.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
@@ -13,6 +15,7 @@ use crate::trial;
 
 const UNIT: &str = include_str!("../../../packaging/scx_tandem.service");
 const SOCKET: &str = "/tmp/notify";
+const FILE: &str = "/tmp/service.toml";
 const PATIENCE: Duration = Duration::from_secs(120);
 /// As the kernel numbers them, up to the last one it has today.
 const CAPABILITIES: [(&str, u64); 5] =
@@ -34,19 +37,32 @@ fn the_service_manager_is_told() {
         let mut bytes = [0; 4096];
         let mut said = Vec::new();
         let start = Instant::now();
-        while !said.iter().any(|line| line == expected) {
+        while !said.iter().any(|line: &String| line.starts_with(expected)) {
             assert!(start.elapsed() < PATIENCE, "{expected}: not told, only {said:?}");
             let count = socket.recv(&mut bytes).unwrap_or_else(|error| panic!("{expected}: {error}, only {said:?}"));
             said.extend(String::from_utf8_lossy(&bytes[..count]).lines().map(str::to_owned));
         }
         said
     };
-    let scx = Scx::start_as(program().args(["--dry-run", "--manage", "pid=1"]).env("NOTIFY_SOCKET", SOCKET));
+    let configure = |text: &str| {
+        fs::write(FILE, text).expect("/tmp can be written");
+        fs::set_permissions(FILE, Permissions::from_mode(0o644)).expect("the file is ours");
+    };
+    let observing = "dry_run = true\nmanage = ['pid=1']\n";
+    configure(observing);
+    let scx = Scx::start_as(program().args(["--config", FILE]).env("NOTIFY_SOCKET", SOCKET));
     let said = wait_for("READY=1");
     assert!(!said.contains(&"WATCHDOG=1".to_owned()), "ready comes first: {said:?}");
     assert_eq!(state(), "enabled", "ready means loaded");
     assert!(said.contains(&"STATUS=observing (dry run) pid=1".to_owned()), "{said:?}");
     wait_for("WATCHDOG=1");
+    configure("page_rat = 1\n");
+    scx.reload();
+    wait_for("STATUS=observing (dry run) pid=1; a new configuration was refused: /tmp/service.toml:1: \"page_rat\": ");
+    configure(observing);
+    scx.reload();
+    let said = wait_for("READY=1");
+    assert!(said.contains(&"STATUS=observing (dry run) pid=1".to_owned()), "{said:?}");
     assert!(scx.stop().success());
     wait_for("STOPPING=1");
 }

@@ -24,7 +24,7 @@ const LOG_FORMAT: &str = "log_format";
 #[command(
     name = "scx_tandem",
     version,
-    after_help = "Exit codes: 0 told to stop, and unloaded; 1 refused, failed, or thrown out by the kernel, with the reason on standard error; 2 wrong words on the command line."
+    after_help = "Exit codes: 0 told to stop, and unloaded; 1 refused, failed, or thrown out by the kernel, with the reason on standard error; 2 wrong words on the command line; 78 refused for what waiting does not mend: the configuration, or this machine."
 )]
 pub struct Cli {
     /// Unload the scheduler that a killed scx_tandem left behind, and exit

@@ -80,6 +80,8 @@ pub(crate) struct Entry {
     pub line: usize,
     /// One for each element of a list.
     pub values: Vec<String>,
+    /// Whether it is a list.
+    pub list: bool,
 }
 
 /// A configuration file that was read.
@@ -140,7 +142,8 @@ impl ConfigFile {
                 )
             })?;
             let line = text[..offset].matches('\n').count() + 1;
-            entries.insert(key, Entry { line, values });
+            let list = matches!(value.get_ref(), Value::Array(_));
+            entries.insert(key, Entry { line, values, list });
         }
         Ok(Self { path: path.to_owned(), entries })
     }
@@ -206,10 +209,13 @@ mod tests {
     fn values_become_words_with_their_lines() {
         let file =
             parse("# comment\npage_rate = 64\nmanage = [\n  'uid=1',\n  'comm=x',\n]\ndry_run = true\n").unwrap();
-        let entry = |line, values: &[&str]| Entry { line, values: values.iter().map(|&v| v.to_owned()).collect() };
-        assert_eq!(file.entries["page_rate"], entry(2, &["64"]));
-        assert_eq!(file.entries["manage"], entry(3, &["uid=1", "comm=x"]));
-        assert_eq!(file.entries["dry_run"], entry(7, &["true"]));
+        let entry = |line, values: &[&str], list| {
+            let values = values.iter().map(|&v| v.to_owned()).collect();
+            Entry { line, values, list }
+        };
+        assert_eq!(file.entries["page_rate"], entry(2, &["64"], false));
+        assert_eq!(file.entries["manage"], entry(3, &["uid=1", "comm=x"], true));
+        assert_eq!(file.entries["dry_run"], entry(7, &["true"], false));
     }
 
     #[test]

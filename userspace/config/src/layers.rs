@@ -15,11 +15,12 @@ use serde::Serialize;
 use tandem_policies::foreign::{message, quoted};
 use thiserror::Error;
 
-use crate::file::{ConfigFile, FileError};
+use crate::environment::environment_of;
+use crate::file::{ConfigFile, Entry, FileError};
 use crate::options::{Mistake, Options};
 
 /// Id of the argument that names the configuration file, in every program that reads one.
-const CONFIG: &str = "config";
+pub(crate) const CONFIG: &str = "config";
 
 /// Why there are no settings.
 #[derive(Debug, Error)]
@@ -77,11 +78,6 @@ pub struct Effective {
     pub settings: Vec<Setting>,
 }
 
-/// The variable of the environment that sets the option `name`.
-pub fn environment_of(name: &str) -> String {
-    format!("TANDEM_{}", name.to_uppercase())
-}
-
 /// The flag of the option `name`; `None` if there is no such option.
 pub fn flag_of(name: &str) -> Option<String> {
     let options = options();
@@ -90,12 +86,17 @@ pub fn flag_of(name: &str) -> Option<String> {
 }
 
 /// The options alone.
-fn options() -> Command {
+pub(crate) fn options() -> Command {
     Options::augment_args(Command::new("options").no_binary_name(true))
 }
 
-fn names() -> Vec<String> {
+pub(crate) fn names() -> Vec<String> {
     options().get_arguments().map(|arg| arg.get_id().to_string()).collect()
+}
+
+/// Takes what follows a list's flag as one value, commas and all, for the lists that `names` says.
+fn whole(command: Command, names: impl Fn(&str) -> bool) -> Command {
+    command.mut_args(|arg| if names(arg.get_id().as_str()) { arg.value_delimiter(None) } else { arg })
 }
 
 /// `P`'s command line with a variable of the environment for each option.
@@ -117,12 +118,14 @@ pub fn parse<P: Parser>(arguments: &[OsString]) -> Result<(P, Effective), Error>
     let path: Option<&PathBuf> = given.try_get_one(CONFIG).ok().flatten();
     let file = path.map(|path| ConfigFile::read(path)).transpose()?;
     let mut all: Vec<OsString> = arguments.iter().take(1).cloned().collect();
+    let mut of_file = Vec::new();
     if let Some(file) = &file {
         judge(file)?;
-        all.extend(flags(file, &given));
+        of_file = counting(file, &given);
+        all.extend(flags(file, &of_file));
     }
     all.extend(arguments.iter().skip(1).cloned());
-    let matches = command::<P>().try_get_matches_from(all)?;
+    let matches = whole(command::<P>(), |id| of_file.contains(&id)).try_get_matches_from(all)?;
     let parsed = P::from_arg_matches(&matches)?;
     let settings: Vec<Setting> = options().get_arguments().map(|arg| setting(arg, &given, &matches)).collect();
     Options::from_arg_matches(&matches)?.check().map_err(|mistake| told(&mistake, &settings, file.as_ref()))?;
@@ -205,13 +208,14 @@ fn judge(file: &ConfigFile) -> Result<Options, Error> {
                 format!("{name}: the list is empty; name something, or leave the key out for the default: {default}");
             return Err(file.wrong(entry, what).into());
         }
-        if let Err(error) = options().try_get_matches_from(words(arg, &entry.values)) {
+        if let Err(error) = whole(options(), |_| true).try_get_matches_from(words(arg, entry)) {
             return Err(file.wrong(entry, format!("{name}: {}", reason(&error))).into());
         }
     }
     refuse_contradictions(file, &command)?;
-    let words = file.entries.iter().flat_map(|(name, entry)| words_of(&command, name, &entry.values));
-    let options = Options::from_arg_matches(&options().try_get_matches_from(words)?)?;
+    let names: Vec<&str> = file.entries.keys().map(String::as_str).collect();
+    let words = flags(file, &names);
+    let options = Options::from_arg_matches(&whole(options(), |_| true).try_get_matches_from(words)?)?;
     options.policies().map_err(|mistake| file.refusal(mistake.option, &mistake.what))?;
     Ok(options)
 }
@@ -235,8 +239,8 @@ fn refuse_contradictions(file: &ConfigFile, command: &Command) -> Result<(), Fil
     Ok(())
 }
 
-/// The flags that say what a file says, without those that `given` overrides.
-fn flags(file: &ConfigFile, given: &ArgMatches) -> Vec<OsString> {
+/// The options of a file that count: those that `given` does not override.
+fn counting<'file>(file: &'file ConfigFile, given: &ArgMatches) -> Vec<&'file str> {
     let command = options();
     let is_set = |id: &str| !matches!(given.value_source(id), None | Some(ValueSource::DefaultValue));
     let is_overridden = |arg: &Arg| {
@@ -246,24 +250,29 @@ fn flags(file: &ConfigFile, given: &ArgMatches) -> Vec<OsString> {
                 (conflicts(arg, other) || conflicts(other, arg)) && is_set(other.get_id().as_str())
             })
     };
-    let mut flags = Vec::new();
-    for (name, entry) in &file.entries {
-        let arg = command.get_arguments().find(|arg| arg.get_id() == name.as_str());
-        if arg.is_some_and(|arg| !is_overridden(arg)) {
-            flags.extend(words_of(&command, name, &entry.values));
-        }
-    }
-    flags
+    let arg_of = |name: &str| command.get_arguments().find(|arg| arg.get_id() == name);
+    let names = file.entries.keys().map(String::as_str);
+    names.filter(|name| arg_of(name).is_some_and(|arg| !is_overridden(arg))).collect()
 }
 
-fn words_of(command: &Command, name: &str, values: &[String]) -> Vec<OsString> {
-    let arg = command.get_arguments().find(|arg| arg.get_id() == name);
-    arg.map_or_else(Vec::new, |arg| words(arg, values))
+/// The flags that say what a file says of the options `names`.
+fn flags(file: &ConfigFile, names: &[&str]) -> Vec<OsString> {
+    let command = options();
+    let said = names.iter().filter_map(|name| {
+        let arg = command.get_arguments().find(|arg| arg.get_id() == *name)?;
+        Some(words(arg, file.entries.get(*name)?))
+    });
+    said.flatten().collect()
 }
 
-fn words(arg: &Arg, values: &[String]) -> Vec<OsString> {
+/// A flag for each value. An element of a list is one, whatever is in it; a single text is what a flag would be given.
+fn words(arg: &Arg, entry: &Entry) -> Vec<OsString> {
     let flag = arg.get_long().expect("every option has a long flag");
-    values.iter().map(|value| format!("--{flag}={value}").into()).collect()
+    let delimiter = arg.get_value_delimiter().filter(|_| !entry.list);
+    let parts = |value: &'_ String| -> Vec<String> {
+        delimiter.map_or_else(|| vec![value.clone()], |comma| value.split(comma).map(str::to_owned).collect())
+    };
+    entry.values.iter().flat_map(parts).map(|value| format!("--{flag}={value}").into()).collect()
 }
 
 fn texts<T: AsRef<OsStr>>(values: impl IntoIterator<Item = T>) -> Vec<String> {
@@ -321,171 +330,4 @@ impl Effective {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::os::unix::fs::{MetadataExt, PermissionsExt};
-
-    use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Program {
-        #[arg(long)]
-        config: Option<PathBuf>,
-        #[command(flatten)]
-        options: Options,
-    }
-
-    fn file(text: &str) -> ConfigFile {
-        ConfigFile::parse(Path::new("tandem.toml"), text).unwrap()
-    }
-
-    fn wrong(text: &str) -> String {
-        check(&file(text)).unwrap_err().to_string()
-    }
-
-    /// The options that a file and flags give together.
-    fn layered(text: &str, arguments: &[&str]) -> (Options, Vec<OsString>) {
-        let arguments: Vec<OsString> = ["test"].iter().chain(arguments).map(Into::into).collect();
-        let given = command::<Program>().try_get_matches_from(&arguments).unwrap();
-        let flags = flags(&file(text), &given);
-        let all = arguments[..1].iter().chain(&flags).chain(&arguments[1..]);
-        (Program::try_parse_from(all).unwrap().options, flags)
-    }
-
-    #[test]
-    fn every_option_can_stand_in_a_file_and_in_the_environment() {
-        for arg in options().get_arguments() {
-            assert!(arg.get_long().is_some(), "{} has a flag", arg.get_id());
-        }
-        let command = command::<Program>();
-        for name in names() {
-            let arg = command.get_arguments().find(|arg| arg.get_id() == name.as_str()).unwrap();
-            assert_eq!(arg.get_env().unwrap().to_str(), Some(environment_of(&name).as_str()));
-        }
-    }
-
-    #[test]
-    fn options_are_found_by_their_names_in_a_file() {
-        assert_eq!(flag_of("parameters").as_deref(), Some("--parameter"));
-        assert_eq!(flag_of("page-rate"), None);
-    }
-
-    #[test]
-    fn a_flag_overrides_the_file_and_the_file_the_default() {
-        let (options, _) = layered("page_rate = 64\ncooldown_s = 3\n", &["--page-rate", "7"]);
-        assert_eq!((options.page_rate, options.cooldown_s, options.seed), (7, 3, 1));
-    }
-
-    #[test]
-    fn a_list_replaces_the_list_below() {
-        let (options, _) = layered("manage = ['uid=1', 'uid=2']\nexclude = ['uid=3']", &["--manage", "comm=x"]);
-        assert_eq!(options.manage, ["comm=x".parse().unwrap()]);
-        assert_eq!(options.exclude, ["uid=3".parse().unwrap()]);
-    }
-
-    #[test]
-    fn an_empty_list_is_refused_where_it_would_be_the_default_and_taken_where_it_means_nothing() {
-        assert_eq!(
-            wrong("seed = 1\nmanage = []\n"),
-            "tandem.toml:2: manage: the list is empty; name something, or leave the key out for the default: all"
-        );
-        assert!(check(&file("exclude = []\nparameters = []\n")).is_ok());
-    }
-
-    #[test]
-    fn a_flag_silences_what_contradicts_it_in_the_file() {
-        let (options, flags) = layered("policy = 'sam+none'\n", &["--thread-policy", "nimar"]);
-        assert!(flags.is_empty(), "{flags:?}");
-        assert_eq!((options.policy, options.thread_policy.as_deref()), (None, Some("nimar")));
-        let (options, _) = layered("thread_policy = 'nimar'\npage_policy = 'none'\n", &["--policy", "sam+none"]);
-        assert_eq!(options.policy.as_deref(), Some("sam+none"));
-    }
-
-    #[test]
-    fn the_kernel_moves_pages_in_partial_mode_only() {
-        let (options, _) = layered("mover = 'kernel'\n", &["--partial"]);
-        assert_eq!(options.mover, crate::MoverName::Kernel);
-        let words = ["scx_tandem", "--mover", "kernel"].map(OsString::from);
-        let error = parse::<Program>(&words).unwrap_err().to_string();
-        assert!(error.starts_with("--mover: kernel needs partial mode (") && error.lines().count() == 1, "{error}");
-        assert!(wrong("seed = 1\nmover = 'kernel'\n").starts_with("tandem.toml:2: mover: kernel needs partial mode ("));
-        assert!(check(&file("mover = 'kernel'\npartial = true\n")).is_ok());
-    }
-
-    #[test]
-    fn a_wrong_value_is_told_with_what_is_allowed_and_not_at_length() {
-        let samplers = "auto, lookahead, pmu, device, fault";
-        let error = wrong("sampler = 'nope'\n");
-        assert_eq!(error, format!("tandem.toml:1: sampler: invalid value \"nope\": expected {samplers}"));
-        assert_eq!(wrong("dry_run = 'yes'\n"), "tandem.toml:1: dry_run: invalid value \"yes\": expected true, false");
-        let long = "x".repeat(200_000);
-        for key in ["sampler", "policy", "manage", "parameters", "seed", "metrics", "mover_budget"] {
-            let error = wrong(&format!("{key} = \"\\u001b[31m\\n{long}\"\n"));
-            assert!(
-                error.contains("\\u{1b}[31m\\nxxx") && error.len() < 500 && !error.contains('\u{1b}'),
-                "{error:.600}"
-            );
-        }
-        let error = wrong(&format!("\"\\u001b{long}\" = 1\n"));
-        assert!(error.contains("\\u{1b}xxx") && error.len() < 800, "{error:.900}");
-    }
-
-    #[test]
-    fn options_that_contradict_each_other_in_a_file_are_told_by_name_and_line() {
-        for text in ["policy = 'auto'\nthread_policy = 'sma'\n", "thread_policy = 'sma'\n\npolicy = 'auto'\n"] {
-            let (later, earlier) =
-                if text.starts_with('p') { ("2: thread_policy", "policy") } else { ("3: policy", "thread_policy") };
-            let expected =
-                format!("tandem.toml:{later}: cannot be used with {earlier} in line 1: leave one of them out");
-            assert_eq!(wrong(text), expected);
-        }
-    }
-
-    #[test]
-    fn mistakes_are_told_with_their_lines() {
-        for (text, expected) in [
-            ("\npage_rat = 1\n", "tandem.toml:2: \"page_rat\": there is no such option; there are interval_ms, "),
-            ("interval_ms = 5\n", "tandem.toml:1: interval_ms: invalid value \"5\": 5 is not in 100..=60000"),
-            ("interval_ms = -5\n", "tandem.toml:1: interval_ms: invalid value \"-5\": "),
-            ("page_rate = [1, 2]\n", "tandem.toml:1: page_rate: takes one value"),
-            ("seed = []\n", "tandem.toml:1: seed: takes one value"),
-            ("dry_run = 1\n", "tandem.toml:1: dry_run: invalid value \"1\": expected true, false"),
-            (
-                "seed = 1\nmanage = ['user=1']\n",
-                "tandem.toml:2: manage: invalid value \"user=1\": expected all, comm=NAME, ",
-            ),
-            ("mover_budget = 1000\n", "tandem.toml:1: mover_budget: invalid value \"1000\": must be between"),
-            ("seed = 1\nthread_policy = 'smb'\n", "tandem.toml:2: thread_policy: there is no thread policy \"smb\"; "),
-            ("\nparameters = ['tandem.x=1']\n", "tandem.toml:2: parameters: \"tandem.x=1\": tandem has no parameter "),
-        ] {
-            let error = wrong(text);
-            assert!(error.starts_with(expected) && error.lines().count() == 1, "{error}");
-        }
-    }
-
-    #[test]
-    fn settings_say_where_they_come_from() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("tandem.toml");
-        fs::write(&path, "page_rate = 64\nmanage = ['uid=1', 'uid=2']\n").unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        let arguments: Vec<OsString> =
-            ["test", "--config", path.to_str().unwrap(), "--seed", "9"].iter().map(Into::into).collect();
-        let parsed = parse::<Program>(&arguments);
-        if fs::metadata(&path).unwrap().uid() != 0 {
-            assert!(matches!(parsed, Err(Error::File(FileError::NotRoots { .. }))), "{parsed:?}");
-            return;
-        }
-        let (program, effective) = parsed.unwrap();
-        assert_eq!(program.config.as_deref(), effective.file());
-        let setting = |name: &str| {
-            let setting = effective.get(name).unwrap();
-            (setting.values.join(" "), setting.source)
-        };
-        assert_eq!(setting("seed"), ("9".to_owned(), Source::Flag));
-        assert_eq!(setting("page_rate"), ("64".to_owned(), Source::File));
-        assert_eq!(setting("manage"), ("uid=1 uid=2".to_owned(), Source::File));
-        assert_eq!(setting("cooldown_s"), ("10".to_owned(), Source::Default));
-        assert_eq!(setting("record"), (String::new(), Source::Default));
-    }
-}
+mod tests;

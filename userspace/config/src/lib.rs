@@ -7,13 +7,15 @@
 //! list that is given in one place replaces the list of the places below it.
 
 mod cli;
+mod environment;
 mod file;
 mod layers;
 mod options;
 mod selector;
 
 pub use cli::{Cli, check_flags};
+pub use environment::{environment_of, unknown_variables};
 pub use file::{ConfigFile, FileError, read_roots};
-pub use layers::{Effective, Error, Setting, Source, check, environment_of, flag_of, parse};
+pub use layers::{Effective, Error, Setting, Source, check, flag_of, parse};
 pub use options::{LogFormat, Mistake, MoverName, Options, QueueSharing, SamplerName, set_parameter};
 pub use selector::{Named, Selector, SelectorError};

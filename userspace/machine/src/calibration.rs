@@ -76,19 +76,41 @@ impl Calibration {
     /// # Errors
     /// [`CalibrationError::OtherCpus`]; [`CalibrationError::OtherNodes`] for a node that was not there then.
     pub fn apply(&self, topology: &mut Topology, cpu: &str) -> Result<(), CalibrationError> {
+        match self.unknown(topology).first() {
+            Some(&node) if self.cpu == cpu => Err(CalibrationError::OtherNodes(node)),
+            _ => self.apply_to_known(topology, cpu).map(drop),
+        }
+    }
+
+    /// The same where nodes came since: what is from or to those stays as it is. Returns them.
+    ///
+    /// # Errors
+    /// [`CalibrationError::OtherCpus`].
+    pub fn apply_to_known(&self, topology: &mut Topology, cpu: &str) -> Result<Vec<NodeId>, CalibrationError> {
         if self.cpu != cpu {
             return Err(CalibrationError::OtherCpus { of: self.cpu.clone(), here: cpu.to_owned() });
         }
-        let position = |id: NodeId| self.nodes.iter().position(|known| *known == id.0);
-        let of = |id| position(id).ok_or(CalibrationError::OtherNodes(id));
-        let positions: Vec<usize> = topology.nodes.values().map(|node| of(node.id)).collect::<Result<_, _>>()?;
-        for (node, row) in topology.nodes.values_mut().zip(positions.iter().map(|&at| &self.latency_ns[at])) {
-            for (index, &column) in positions.iter().enumerate().filter(|&(_, &column)| row[column] > 0.0) {
-                node.latency_ns[NodeIndex(index)] = row[column];
+        let positions: Vec<Option<usize>> = topology.nodes.values().map(|node| self.position(node.id)).collect();
+        for (node, at) in topology.nodes.values_mut().zip(&positions) {
+            let Some(row) = at.map(|at| &self.latency_ns[at]) else { continue };
+            for (index, column) in positions.iter().enumerate() {
+                if let Some(latency_ns) = column.map(|column| row[column]).filter(|&ns| ns > 0.0) {
+                    node.latency_ns[NodeIndex(index)] = latency_ns;
+                }
             }
         }
         topology.latency_source = LatencySource::Measured;
-        Ok(())
+        Ok(self.unknown(topology))
+    }
+
+    fn position(&self, node: NodeId) -> Option<usize> {
+        self.nodes.iter().position(|known| *known == node.0)
+    }
+
+    /// Nodes of `topology` that were not measured.
+    fn unknown(&self, topology: &Topology) -> Vec<NodeId> {
+        let nodes = topology.nodes.values().map(|node| node.id);
+        nodes.filter(|&node| self.position(node).is_none()).collect()
     }
 }
 
@@ -155,9 +177,26 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_came_later_keeps_its_distances_and_is_named() {
+        let mut topology = machine(&[0, 1, 2]);
+        let before = topology.clone();
+        let new = calibration().apply_to_known(&mut topology, CPU).unwrap();
+        assert_eq!(new, [NodeId(1)]);
+        let latency_ns = |topology: &Topology, from: usize| -> Vec<f64> {
+            topology.nodes[NodeIndex(from)].latency_ns.values().copied().collect()
+        };
+        let to_new = latency_ns(&before, 0)[1];
+        assert_eq!(latency_ns(&topology, 0), [80.0, to_new, 140.0]);
+        assert_eq!(latency_ns(&topology, 1), latency_ns(&before, 1));
+        assert_eq!(latency_ns(&topology, 2), [141.0, to_new, 81.0]);
+        assert!(calibration().apply_to_known(&mut topology, "AuthenticAMD-25-1-1").is_err());
+    }
+
+    #[test]
     fn another_machines_calibration_is_refused_by_its_nodes_or_its_cpus() {
-        let error = calibration().apply(&mut machine(&[0, 1]), CPU).unwrap_err().to_string();
-        assert!(error.contains("without node 1"), "{error}");
+        let mut other = machine(&[0, 1]);
+        let error = calibration().apply(&mut other, CPU).unwrap_err().to_string();
+        assert!(error.contains("without node 1") && other == machine(&[0, 1]), "{error}");
         let error = calibration().apply(&mut machine(&[0, 2]), "AuthenticAMD-25-1-1").unwrap_err().to_string();
         assert!(error.contains("CPUs GenuineIntel-6-55-7, these are AuthenticAMD-25-1-1"), "{error}");
     }

@@ -7,11 +7,12 @@
 //! `cpuinfo_max_freq`, in kHz) has that part of its capacity.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::Path;
 
 use tandem_policies::model::FULL_CAPACITY;
 
-use crate::sysfs::{SysfsError, number, optional};
+use crate::sysfs::{SysfsError, number};
 
 /// Files below a CPU's folder, the first that all CPUs have counts.
 const SOURCES: [&str; 2] = ["cpu_capacity", "acpi_cppc/highest_perf"];
@@ -20,29 +21,60 @@ const SAME: f64 = 0.1;
 /// More unlike numbers than this are a ranking.
 const MOST_CLASSES: usize = 4;
 
-/// Those of the CPUs `online` that are slower than the fastest, with their capacity.
+/// Those of the CPUs `online` that are slower than the fastest, with their capacity. What cannot be read goes into `assumed`, a
+/// sentence for each kind of file.
 ///
 /// # Errors
 /// A file has something else than a number.
-pub(crate) fn slow_cpus(root: &Path, online: &BTreeSet<u32>) -> Result<BTreeMap<u32, u32>, SysfsError> {
-    let mut performance = stated(root, online)?;
+pub(crate) fn slow_cpus(
+    root: &Path,
+    online: &BTreeSet<u32>,
+    assumed: &mut Vec<String>,
+) -> Result<BTreeMap<u32, u32>, SysfsError> {
+    let mut unread = BTreeMap::new();
+    let mut performance = stated(root, online, &mut unread)?;
     for (&cpu, performance) in &mut performance {
-        let clock = |file: &str| optional(number(&root.join(format!("cpu/cpu{cpu}/cpufreq")).join(file)));
-        if let (Some(limit_khz), Some(most_khz)) = (clock("scaling_max_freq")?, clock("cpuinfo_max_freq")?)
+        let mut clock = |file: &'static str| hint(root, cpu, file, &mut unread);
+        if let (Some(limit_khz), Some(most_khz)) =
+            (clock("cpufreq/scaling_max_freq")?, clock("cpufreq/cpuinfo_max_freq")?)
             && limit_khz < most_khz
         {
             *performance *= f64::from(limit_khz) / f64::from(most_khz);
         }
     }
+    assumed.extend(unread.values().map(|error| format!("{error}: capacities of CPUs are found without")));
     Ok(slower(&performance))
 }
 
+/// What a CPU's `file` says, if the machine has it. Firmware and drivers answer such files, with any error (EIO, EFAULT, EBUSY): the
+/// first of each kind is kept in `unread`, and it is as if the file were not there.
+fn hint(
+    root: &Path,
+    cpu: u32,
+    file: &'static str,
+    unread: &mut BTreeMap<&'static str, SysfsError>,
+) -> Result<Option<u32>, SysfsError> {
+    match number(&root.join(format!("cpu/cpu{cpu}")).join(file)) {
+        Ok(value) => Ok(Some(value)),
+        Err(SysfsError::Read { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error @ SysfsError::Read { .. }) => {
+            unread.entry(file).or_insert(error);
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Performance of the CPUs in any unit; all alike if neither kernel nor firmware says more.
-fn stated(root: &Path, online: &BTreeSet<u32>) -> Result<BTreeMap<u32, f64>, SysfsError> {
+fn stated(
+    root: &Path,
+    online: &BTreeSet<u32>,
+    unread: &mut BTreeMap<&'static str, SysfsError>,
+) -> Result<BTreeMap<u32, f64>, SysfsError> {
     for source in SOURCES {
         let mut performance = BTreeMap::new();
         for &cpu in online {
-            match optional(number(&root.join(format!("cpu/cpu{cpu}")).join(source)))? {
+            match hint(root, cpu, source, unread)? {
                 Some(value) => performance.insert(cpu, f64::from(value)),
                 None => break,
             };

@@ -89,7 +89,7 @@ pub fn read_sysfs(root: &Path) -> Result<RunningMachine, SysfsError> {
     let present = optional(list(&root.join("cpu/present")))?.unwrap_or_else(|| online.clone());
     let online: BTreeSet<u32> = online.into_iter().collect();
     let mut assumed = Vec::new();
-    let slow_cpus = slow_cpus(root, &online)?;
+    let slow_cpus = slow_cpus(root, &online, &mut assumed)?;
 
     let mut nodes = Vec::new();
     match optional(list(&root.join("node/online")))? {
@@ -333,7 +333,7 @@ pub(crate) fn number(path: &Path) -> Result<u32, SysfsError> {
 }
 
 /// `None` for a file that is not there; other errors stay.
-pub(crate) fn optional<T>(result: Result<T, SysfsError>) -> Result<Option<T>, SysfsError> {
+fn optional<T>(result: Result<T, SysfsError>) -> Result<Option<T>, SysfsError> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(SysfsError::Read { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => Ok(None),

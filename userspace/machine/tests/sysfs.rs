@@ -77,6 +77,25 @@ fn slow_cpus_are_those_the_kernel_or_the_firmware_calls_so() {
     assert!(error.contains("cpu1/cpu_capacity: `x` is not a number"), "{error}");
 }
 
+/// A folder in the place of a file: it is there, and reading it fails.
+#[test]
+fn a_hint_that_cannot_be_read_counts_as_absent_and_that_is_said() {
+    let tree = Tree::new("0-3", "0-3").write("node/online", "0-1");
+    let tree = tree.node(0, "0-1", "10 20", 4096, 400).node(1, "2-3", "20 10", 4096, 400);
+    let tree = (0..4).fold(tree, |tree, cpu| tree.write(&format!("cpu/cpu{cpu}/cpufreq/cpuinfo_max_freq"), "4000000"));
+    for unreadable in ["cpu0/acpi_cppc/highest_perf", "cpu1/acpi_cppc/highest_perf", "cpu2/cpufreq/scaling_max_freq"] {
+        fs::create_dir_all(tree.path().join("cpu").join(unreadable)).unwrap();
+    }
+    let machine = read_sysfs(tree.path()).unwrap();
+    assert!(machine.topology.nodes.values().all(|node| node.slow_cpus.is_empty()));
+    let said: Vec<_> = machine.assumed.iter().filter(|said| said.contains("capacities")).collect();
+    let [performance, clock] = said[..] else { panic!("one for each kind of file: {said:?}") };
+    assert!(performance.contains("cpu0/acpi_cppc/highest_perf: cannot be read: "), "{performance}");
+    assert!(clock.contains("cpu2/cpufreq/scaling_max_freq: cannot be read: "), "{clock}");
+    let error = read_sysfs(tree.write("cpu/cpu3/cpufreq/scaling_max_freq", "x").path()).unwrap_err().to_string();
+    assert!(error.contains("scaling_max_freq: `x` is not a number"), "{error}");
+}
+
 #[test]
 fn cpus_whose_clock_is_limited_are_slow() {
     let tree = Tree::new("0-3", "0-3").write("node/online", "0-1");

@@ -91,10 +91,11 @@ fn bring(sim: &mut Sim, thread: usize, to: usize) {
     }
 }
 
-/// Whether no other node is nearer to `from` than `to`.
+/// Whether no other node with CPUs is nearer to `from` than `to`: the kernel's domains are of CPUs.
 fn is_nearest(sim: &Sim, from: usize, to: usize) -> bool {
     let distance = |other: usize| sim.machine.topology.distance(NodeIndex(from), NodeIndex(other));
-    (0..sim.machine.nodes()).filter(|&other| other != from).all(|other| distance(to) <= distance(other))
+    let others = (0..sim.machine.nodes()).filter(|&other| other != from && sim.machine.cpus(other) > 0);
+    others.map(distance).all(|other| distance(to) <= other)
 }
 
 /// Programs, those with most threads on one node first: the more of a process runs in a cache, the sooner it gathers there.

@@ -131,13 +131,34 @@ struct Builder<'a> {
 }
 
 impl World {
-    /// The name of a program that has more memory than `machine` at all has for it, and how many pages both have.
-    pub fn too_large(&self, machine: &Machine) -> Option<(&str, u64, u64)> {
+    /// The name of a program that has more memory than `machine` at all has for it, alone or with those that may run at the
+    /// same time, as the name says then; and how many pages both have.
+    pub fn too_large(&self, machine: &Machine) -> Option<(String, u64, u64)> {
         let all: u64 = (0..machine.nodes()).map(|node| machine.memory_pages(node)).sum();
         let free = (all as f64 * (1.0 - self.occupied)) as u64;
         let pages = |program: &Program| self.regions[program.regions.clone()].iter().map(|region| region.pages).sum();
-        let sizes = self.programs.iter().map(|program| (program.name.as_str(), pages(program), free));
-        sizes.into_iter().find(|&(_, pages, free)| pages > free)
+        let sizes: Vec<u64> = self.programs.iter().map(pages).collect();
+        let largest = (0..sizes.len()).max_by_key(|&program| sizes[program])?;
+        let name = &self.programs[largest].name;
+        if sizes[largest] > free {
+            return Some((name.clone(), sizes[largest], free));
+        }
+        let together = self.most_at_a_time(&sizes);
+        (together > free).then(|| (format!("{name} with those that may run beside it"), together, free))
+    }
+
+    /// Pages of all programs at a time at most, each having so many: what comes after another program has the memory of that.
+    fn most_at_a_time(&self, sizes: &[u64]) -> u64 {
+        let (mut all, mut after) = (0, vec![0; sizes.len()]);
+        // Programs stand behind those that they come after.
+        for (program, size) in sizes.iter().enumerate().rev() {
+            let most = after[program].max(*size);
+            match self.programs[program].start {
+                Start::At(_) => all += most,
+                Start::After(before) => after[before] += most,
+            }
+        }
+        all
     }
 
     /// The scenario on this machine; `seed` says at which node the tour begins.

@@ -166,6 +166,17 @@ fn cache_aware_scheduling_gathers_the_programs_that_fit_a_cache() {
 }
 
 #[test]
+fn memory_without_cpus_between_two_nodes_keeps_nobody_from_being_gathered() {
+    let machine = machine(
+        "nodes = 3\ncpus_per_node = [4, 4, 0]\nmemory_mb = 768\ndistance = [[10, 20, 14], [20, 10, 14], [14, 14, 10]]",
+    );
+    let text = "[[program]]\nname = 'sharers'\nthreads = 2\nplace = 'scatter'\ncompute_ns = 50\n\
+                uses = [{ region = 'lines', share = 1 }]\n\
+                [[program.region]]\nname = 'lines'\nper = 'program'\nlines = true";
+    assert_eq!(outcome(&machine, &scenario(text), "eevdf-llc").thread_moves, 1);
+}
+
+#[test]
 fn with_numa_balancing_nobody_is_gathered_after_the_first_second() {
     let text = "[[program]]\nname = 'sharers'\nthreads = 2\nplace = 'scatter'\ncompute_ns = 50\nwork = 3\n\
                 uses = [{ region = 'lines', share = 1 }]\n\

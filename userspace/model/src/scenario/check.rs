@@ -88,16 +88,27 @@ fn program(scenario: &Scenario, index: usize, program: &Program) -> Wrong {
         .or_else(|| at_most(&place("start_s"), program.start_s, MOST_SECONDS))
         .or_else(|| program.regions.iter().enumerate().find_map(|(index, one)| region(program, index, one)))
         .or_else(|| uses(program, &program.uses))
+        .or_else(|| if has_uses { takes_time(program, "uses", &program.uses) } else { None })
         .or_else(|| {
             program.phases.iter().find_map(|phase| {
-                let does_nothing = phase.uses.is_empty() && program.compute_ns == 0.0;
                 length(&place("phase.seconds"), phase.seconds)
-                    .or_else(
-                        || if does_nothing { at(&place("phase.uses"), "is empty, with compute_ns 0") } else { None },
-                    )
                     .or_else(|| uses(program, &phase.uses))
+                    .or_else(|| takes_time(program, "phase.uses", &phase.uses))
             })
         })
+}
+
+/// Uses whose accesses take some ideal time each: lengths are told in that, and lines are in a cache already.
+fn takes_time(program: &Program, key: &str, uses: &[Use]) -> Wrong {
+    let of_lines = |one: &Use| program.regions.iter().any(|region| region.name == one.region && region.lines);
+    if program.compute_ns > 0.0 || uses.iter().any(|one| one.share > 0.0 && !of_lines(one)) {
+        return None;
+    }
+    let place = format!("program {}: {key}", program.name);
+    match uses {
+        [] => at(&place, "is empty, with compute_ns 0"),
+        _ => at(&place, "are of lines alone, which take no ideal time: give compute_ns, or a use of memory"),
+    }
 }
 
 /// What would not fit any machine, with its bound.
@@ -143,4 +154,43 @@ fn uses(program: &Program, uses: &[Use]) -> Wrong {
             .or_else(|| share(&format!("{place}: miss"), one.miss))
             .or_else(|| share(&format!("{place}: write"), one.write))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is wrong with a program of two threads that has memory and lines.
+    fn wrong_with(program: &str) -> Option<String> {
+        let text = format!(
+            "name = 'test'\nsummary = 'test'\nseconds = 1\n[[program]]\nname = 'p'\nthreads = 2\n\
+             region = [{{ name = 'own', mb = 2 }}, {{ name = 'counters', per = 'program', lines = true }}]\n{program}"
+        );
+        Scenario::parse(&text, "test").err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn work_that_takes_no_ideal_time_is_refused() {
+        let (lines, memory) = ("{ region = 'counters', share = 1 }", "{ region = 'own', share = 1 }");
+        let nothing = "{ region = 'own', share = 0 }";
+        let phase = |uses: &str| format!("[[program.phase]]\nseconds = 1\nuses = [{uses}]\n");
+        for refused in [
+            format!("uses = [{lines}]"),
+            format!("uses = [{nothing}, {lines}]"),
+            phase(memory) + &phase(lines),
+            phase(memory) + &phase(""),
+        ] {
+            let error = wrong_with(&refused).unwrap_or_else(|| panic!("{refused}"));
+            assert!(error.contains("uses: ") || error.contains("uses "), "{error}");
+            assert!(error.contains("compute_ns") && error.lines().count() == 1, "{error}");
+        }
+        for taken in [
+            format!("uses = [{lines}]\ncompute_ns = 1"),
+            format!("uses = [{memory}, {lines}]"),
+            "compute_ns = 1\n".to_owned() + &phase(lines) + &phase(""),
+            phase(memory),
+        ] {
+            assert_eq!(wrong_with(&taken), None, "{taken}");
+        }
+    }
 }

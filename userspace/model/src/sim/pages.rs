@@ -59,7 +59,8 @@ impl Sim<'_> {
                 let away = |at: usize| (at != node, self.machine.latency_ns[node][at]);
                 away(a).0.cmp(&away(b).0).then(away(a).1.total_cmp(&away(b).1))
             });
-            // A scenario too large for the machine: what does not fit is swapped nowhere, it stays where it was wanted.
+            // Scenarios larger than the machine are refused (`World::too_large`); what rounding leaves over stays where it was
+            // wanted.
             let (at, taken) = nearest.map_or((node, pages), |at| (at, pages.min(self.free_pages[at])));
             self.free_pages[at] -= taken;
             pages -= taken;

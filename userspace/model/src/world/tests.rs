@@ -108,25 +108,44 @@ fn a_program_that_is_larger_than_the_machine_is_named() {
              uses = [{{ region = 'own', share = 1 }}]\n[[program.region]]\nname = 'own'\nmb = {mb}"
         );
         let world = World::new(&machine, &scenario(&text), 0);
-        world.too_large(&machine).map(|(name, pages, free)| (name.to_owned(), pages, free))
+        world.too_large(&machine)
     };
     assert_eq!(large(memory / 512), None, "two regions that fit exactly");
     assert_eq!(large(memory / 512 + 1), Some(("p".to_owned(), memory + 512, memory)));
 }
 
 #[test]
-fn every_built_in_scenario_has_room_in_the_memory_of_the_labs_machines() {
+fn programs_that_may_run_at_the_same_time_must_have_room_together() {
+    let machine = two_nodes();
+    let memory: u64 = (0..machine.nodes()).map(|node| machine.memory_pages(node)).sum();
+    let half = memory / 256 / 2;
+    let with = |start_of_third: &str, mb: u64| {
+        let program = |name: &str, mb: u64, start: &str| {
+            format!(
+                "[[program]]\nname = '{name}'\nthreads = 1\n{start}\nuses = [{{ region = 'own', share = 1 }}]\n\
+                 [[program.region]]\nname = 'own'\nmb = {mb}\n"
+            )
+        };
+        let text = program("a", half, "") + &program("b", half, "start_s = 9") + &program("c", mb, start_of_third);
+        World::new(&machine, &scenario(&text), 0).too_large(&machine)
+    };
+    assert_eq!(with("after = 'a'", half), None, "it has the memory of the one before");
+    let told = |name: &str| Some((format!("{name} with those that may run beside it"), memory + 256, memory));
+    assert_eq!(with("after = 'b'", half + 1), told("c"), "but no more");
+    assert_eq!(with("", 1), told("b"));
+}
+
+#[test]
+fn every_scenario_of_ours_has_room_in_the_memory_of_the_labs_machines() {
+    let folder = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/scenarios")).unwrap();
+    let files: Vec<Scenario> = folder.map(|file| Scenario::load(file.unwrap().path()).unwrap()).collect();
+    assert!(!files.is_empty());
     for file in ["2node", "ring4", "8node", "thanos-a", "thanos-b", "cascadelake"] {
         let path = format!("{}/../../vm/machines/{file}.toml", env!("CARGO_MANIFEST_DIR"));
         let machine = Machine::new(&tandem_machine::MachineFile::load(path).unwrap()).unwrap();
-        let memory: u64 = (0..machine.nodes()).map(|node| machine.memory_pages(node)).sum();
-        for scenario in scenario::builtins() {
-            let world = World::new(&machine, &scenario, 0);
-            // A program that starts after another has its memory.
-            let starts = |region: &&Region| matches!(world.programs[region.program].start, Start::At(_));
-            let pages: u64 = world.regions.iter().filter(starts).map(|region| region.pages).sum();
-            let free = memory as f64 * (1.0 - scenario.occupied);
-            assert!(pages as f64 <= free, "{} on {file}: {pages} of {free} pages", scenario.name);
+        for scenario in scenario::builtins().iter().chain(&files) {
+            let world = World::new(&machine, scenario, 0);
+            assert_eq!(world.too_large(&machine), None, "{} on {file}", scenario.name);
         }
     }
 }
