@@ -92,6 +92,20 @@ impl Scheduler {
         self.options.iter().any(|word| word == "--partial" || word == "--partial=true")
     }
 
+    /// Files that its options name from which scx_tandem reads what to do.
+    pub fn named_files(&self) -> Vec<&str> {
+        const NAMING: [&str; 2] = ["--config", "--calibration"];
+        let mut files = Vec::new();
+        for (at, word) in self.options.iter().enumerate() {
+            match word.split_once('=') {
+                Some((option, file)) if NAMING.contains(&option) => files.push(file),
+                None if NAMING.contains(&word.as_str()) => files.extend(self.options.get(at + 1).map(String::as_str)),
+                _ => {}
+            }
+        }
+        files
+    }
+
     /// Whether it leaves moving pages to the kernel.
     fn needs_balancing(&self) -> bool {
         let words = self.options.join(" ");

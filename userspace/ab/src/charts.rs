@@ -85,7 +85,9 @@ pub fn values(experiment: &Experiment) -> Result<String> {
 /// The plot cannot be drawn.
 pub fn dots(all: &[Row], x_name: &str, reference: Option<f64>) -> Result<String> {
     let (rows, height) = (all.len() as i32, 66 + 34 * all.len() as u32);
-    let greatest = all.iter().flat_map(|row| row.values.iter().chain(&row.tick)).copied().fold(0.0, f64::max);
+    let parts =
+        |row: &Row| row.values.iter().copied().chain(row.tick).chain(row.bar.into_iter().flatten()).collect::<Vec<_>>();
+    let greatest = all.iter().flat_map(parts).fold(0.0, f64::max);
     if greatest <= 0.0 {
         return Ok(String::new());
     }
@@ -216,6 +218,23 @@ mod tests {
                 attribute(element, "x").parse::<f64>().unwrap() + 0.3 * height * words.chars().count() as f64
             })
             .collect()
+    }
+
+    #[test]
+    fn an_interval_beyond_all_dots_is_drawn_whole() {
+        let row = Row { name: "arm".into(), values: vec![1.0], tick: Some(1.0), bar: Some([0.5, 4.0]) };
+        let plot = dots(&[row], "time [s]", None).unwrap();
+        let bar = plot.split("<polyline").find(|element| element.contains("stroke-width=\"9\"")).unwrap();
+        let end_px: f64 = bar
+            .split_once("points=\"")
+            .unwrap()
+            .1
+            .split(['"', ' '])
+            .filter(|point| point.contains(','))
+            .map(|point| point.split_once(',').unwrap().0.parse().unwrap())
+            .fold(0.0, f64::max);
+        // The axis goes 5 % beyond it: what is cut off ends where the axis does.
+        assert!(end_px < 820.0, "{end_px}: {bar}");
     }
 
     #[test]

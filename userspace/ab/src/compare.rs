@@ -33,12 +33,41 @@ pub struct ComparedArm {
     pub verdict: Verdict,
 }
 
+/// Compares what `first` and `second` have in common; and for what is compared with nothing why, a sentence each.
+pub fn all(first: &[Experiment], second: &[Experiment]) -> (Vec<Compared>, Vec<String>) {
+    let name = |experiment: &Experiment| format!("{} on {}", experiment.workload, experiment.machine);
+    let find = |wanted: &Experiment, among: &'_ [Experiment]| {
+        among.iter().position(|other| (&other.workload, &other.machine) == (&wanted.workload, &wanted.machine))
+    };
+    let (mut compared, mut notes) = (Vec::new(), Vec::new());
+    for experiment in first {
+        let Some(at) = find(experiment, second) else {
+            notes.push(format!("{} is in A only", name(experiment)));
+            continue;
+        };
+        match Compared::of(experiment, &second[at]) {
+            Ok(one) => compared.push(one),
+            Err(why) => notes.push(format!("{}: {why}", name(experiment))),
+        }
+    }
+    let alone = second.iter().filter(|experiment| find(experiment, first).is_none());
+    notes.extend(alone.map(|experiment| format!("{} is in B only", name(experiment))));
+    (compared, notes)
+}
+
 impl Compared {
     /// Compares `second` with `first`.
     ///
     /// # Errors
-    /// They measured different things, or have no arm in common.
+    /// They measured different things or nothing, or have no arm in common.
     pub fn of(first: &Experiment, second: &Experiment) -> Result<Self> {
+        let measured = |experiment: &Experiment| experiment.arms.iter().any(|arm| arm.sample().is_some());
+        match (measured(first), measured(second)) {
+            (true, true) => {}
+            (false, false) => bail!("nothing was measured in either"),
+            (false, true) => bail!("nothing was measured in A"),
+            (true, false) => bail!("nothing was measured in B"),
+        }
         let what = |experiment: &Experiment| {
             format!("{} ({}) on {}", experiment.workload, experiment.metric, experiment.machine)
         };
@@ -59,7 +88,7 @@ impl Compared {
             });
         }
         if arms.is_empty() {
-            bail!("the two experiments have measured no arm in common");
+            bail!("no arm was measured in both");
         }
         Ok(Self { title: what(first), arms, notes: notes(first, second) })
     }
@@ -143,7 +172,27 @@ mod tests {
         let other = Experiment { workload: "ring".into(), ..first.clone() };
         assert!(Compared::of(&first, &other).unwrap_err().to_string().contains("different experiments"));
         let disjoint = experiment(&[("worst", &[8.0])]);
-        assert!(Compared::of(&first, &disjoint).unwrap_err().to_string().contains("no arm in common"));
+        assert!(Compared::of(&first, &disjoint).unwrap_err().to_string().contains("no arm was measured in both"));
+    }
+
+    #[test]
+    fn a_workload_of_which_nothing_was_measured_does_not_keep_the_others_from_being_compared() {
+        let named = |workload: &str, experiment: Experiment| Experiment { workload: workload.into(), ..experiment };
+        let measured = || experiment(&[("oracle", &[4.0, 4.0])]);
+        let nothing = || failed(&[("oracle", &[])], "oracle", "panic");
+        let first = [named("x", measured()), named("y", nothing()), named("z", measured()), named("a", measured())];
+        let second = [named("y", measured()), named("x", measured()), named("z", nothing()), named("b", measured())];
+        let (compared, notes) = all(&first, &second);
+        assert_eq!(compared.len(), 1);
+        assert!(compared[0].title.starts_with("x ("), "{}", compared[0].title);
+        let machine = &first[0].machine;
+        let expected = [
+            format!("y on {machine}: nothing was measured in A"),
+            format!("z on {machine}: nothing was measured in B"),
+            format!("a on {machine} is in A only"),
+            format!("b on {machine} is in B only"),
+        ];
+        assert_eq!(notes, expected);
     }
 
     #[test]

@@ -182,7 +182,7 @@ fn boot(job: &Job, folder: &Path, request: &Request, lab: &Lab, direct_node: u32
         Some(sentence) => anyhow::anyhow!("{sentence}; {error:#}"),
         None => error,
     });
-    let collected = ran.and_then(|()| Collected::read(&out, true));
+    let collected = ran.and_then(|()| Collected::read(&out, true, &[]));
     let collected = collected.map_err(|error| anyhow::anyhow!("{error:#}; its files are in {}", folder.display()))?;
     Ok(Run {
         identity: job.identity.clone(),

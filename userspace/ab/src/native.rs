@@ -7,7 +7,10 @@
 
 mod conditions;
 mod cpu_time;
+mod energy_course;
+mod inputs;
 mod load;
+mod lock;
 mod settings;
 
 use std::fs;
@@ -21,11 +24,14 @@ use tandem_machine::{RunningMachine, read_running};
 
 pub use conditions::Conditions;
 use conditions::loaded_scheduler;
+use energy_course::EnergyWatch;
 use load::{FIRST_INTERVAL, Watch};
+use lock::{LOCK, MachineLock};
 use settings::KernelSettings;
 
 use crate::arm::Arm;
 use crate::calibration::Calibration;
+use crate::energy;
 use crate::experiment::Experiment;
 use crate::plan::{Plan, Scene};
 use crate::programs::{Places, SCRIPT};
@@ -49,6 +55,8 @@ struct Here {
 /// # Errors
 /// The machine cannot run the arms, a program is missing, or the store fails. A failed run is no error.
 pub fn run(plan: &Plan, places: &Places, runner: &Runner<'_>) -> Result<Vec<Experiment>> {
+    needs_root()?;
+    let _machine_is_ours = MachineLock::take(Path::new(LOCK))?;
     check(&plan.arms)?;
     let machine = read_running()?;
     let name = word_of("/proc/sys/kernel/hostname")?;
@@ -65,9 +73,10 @@ pub fn run(plan: &Plan, places: &Places, runner: &Runner<'_>) -> Result<Vec<Expe
             workload: workload.text.clone(),
             arm: arm.name.clone(),
             seed,
-            programs_sha256: programs.fingerprint(&words)?,
+            programs_sha256: inputs::fingerprint(programs, arm, &words)?,
         })
     })?;
+    inputs::check_words(&jobs, runner.store.directory())?;
     let conditions = Conditions::read(Path::new("/"))?;
     for noise in &conditions.noise {
         (runner.say)(&format!("noise: {noise}"));
@@ -81,12 +90,16 @@ pub fn run(plan: &Plan, places: &Places, runner: &Runner<'_>) -> Result<Vec<Expe
     Ok(plan.experiments(&scene, &jobs, &outcomes))
 }
 
-/// Refuses what this machine or this user cannot do, before anything is changed.
-fn check(arms: &[Arm]) -> Result<()> {
+fn needs_root() -> Result<()> {
     // SAFETY: geteuid only returns a number.
     if unsafe { libc::geteuid() } != 0 {
         bail!("--native sets kernel settings: run it as root");
     }
+    Ok(())
+}
+
+/// Refuses what this machine cannot do, before anything is changed.
+fn check(arms: &[Arm]) -> Result<()> {
     nothing_is_loaded()?;
     let needs = |what: &str, path: &str, arm: Option<&Arm>| match arm {
         Some(arm) if !Path::new(path).exists() => {
@@ -122,6 +135,7 @@ fn one(job: &Job, folder: &Path, here: &Here, runner: &Runner<'_>) -> Result<Run
     }
     let begun = Instant::now();
     let mut command = Command::new("/bin/sh");
+    inputs::without_settings(&mut command, std::env::vars_os().map(|(name, _)| name));
     let watch = Watch {
         proc: Path::new("/proc"),
         cpus_per_node: &here.cpus_per_node,
@@ -129,15 +143,23 @@ fn one(job: &Job, folder: &Path, here: &Here, runner: &Runner<'_>) -> Result<Run
         ended: folder.join("energy.after"),
         interval: FIRST_INTERVAL,
     };
-    let ended = watch.during(|| run_to_end(command.arg(&script).args(arguments), &folder.join("log"), runner.stop));
+    let energy_watch = EnergyWatch {
+        powercap: Path::new(energy::POWERCAP),
+        begun: watch.begun.clone(),
+        ended: watch.ended.clone(),
+        every: energy_course::EVERY,
+    };
+    let run = || run_to_end(command.arg(&script).args(arguments), &folder.join("log"), runner.stop);
+    let ended = energy_watch.during(|| watch.during(run));
     here.settings.put_back()?;
-    let (status, series) = ended?;
+    let (watched, energy_readings) = ended?;
+    let (status, series) = watched?;
     let status = status?;
     let files = || format!("its files are in {}", folder.display());
     if !status.success() {
         bail!("{}; {}", failure(folder).unwrap_or_else(|| format!("the arm's script failed: {status}")), files());
     }
-    let collected = Collected::read(folder, false).with_context(files)?;
+    let collected = Collected::read(folder, false, &energy_readings).with_context(files)?;
     Ok(Run {
         identity: job.identity.clone(),
         report: collected.report,

@@ -94,11 +94,12 @@ pub struct Collected {
 }
 
 impl Collected {
-    /// Reads what a run left in `out`; with `truth`, the lab's ground truth must be there too.
+    /// Reads what a run left in `out`; with `truth`, the lab's ground truth must be there too. `energy` are readings of the
+    /// energy counters while it ran.
     ///
     /// # Errors
     /// A file is missing or says nothing usable.
-    pub fn read(out: &Path, truth: bool) -> Result<Self> {
+    pub fn read(out: &Path, truth: bool, energy: &[String]) -> Result<Self> {
         let placement = if truth {
             let parsed = Truth::parse(&read(out, "truth.json")?).context("truth.json");
             Some(parsed.and_then(|truth| truth.timed_part())?)
@@ -113,7 +114,7 @@ impl Collected {
         Ok(Self {
             report: WorkloadReport::parse(&read(out, "workload.out")?)?,
             counts: KernelCounts::between(&read(out, "vmstat.before")?, &read(out, "vmstat.after")?)?,
-            energy_j: crate::energy::between(&read(out, "energy.before")?, &read(out, "energy.after")?)?,
+            energy_j: crate::energy::over(&read(out, "energy.before")?, energy, &read(out, "energy.after")?)?,
             placement,
             scheduler_report,
         })

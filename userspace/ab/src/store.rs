@@ -32,6 +32,11 @@ impl Store {
         Ok(Self { directory: directory.to_owned() })
     }
 
+    /// Where it is.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// The run of this identity, if it is there.
     ///
     /// # Errors

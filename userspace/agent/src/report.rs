@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use serde::Serialize;
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
 use tandem_act::Outcome;
 use tandem_policies::model::ThreadId;
 use tandem_policies::stall::Locality;
@@ -202,11 +203,14 @@ pub struct Report {
     pub mover: MoverReport,
     /// What all of this took.
     pub cost: CostReport,
-    /// Threads moved.
+    /// Threads moved; written with their number as `thread_moves_total`.
+    #[serde(flatten, serialize_with = "thread_moves")]
     pub thread_moves: Recent<ThreadMove>,
-    /// Pages moved.
+    /// Pages moved; written with their number as `page_moves_total`.
+    #[serde(flatten, serialize_with = "page_moves")]
     pub page_moves: Recent<PagesMove>,
-    /// Plans.
+    /// Plans; written with their number as `plans_total`.
+    #[serde(flatten, serialize_with = "plans")]
     pub plans: Recent<PlanResult>,
     /// Plans that were rolled back, or something of which was.
     pub undone_plans: u64,
@@ -221,6 +225,30 @@ pub struct Report {
     /// The recording, if there is one; written when it has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recording: Option<Recording>,
+}
+
+fn thread_moves<S: Serializer>(moves: &Recent<ThreadMove>, serializer: S) -> Result<S::Ok, S::Error> {
+    with_total(["thread_moves", "thread_moves_total"], moves, serializer)
+}
+
+fn page_moves<S: Serializer>(moves: &Recent<PagesMove>, serializer: S) -> Result<S::Ok, S::Error> {
+    with_total(["page_moves", "page_moves_total"], moves, serializer)
+}
+
+fn plans<S: Serializer>(plans: &Recent<PlanResult>, serializer: S) -> Result<S::Ok, S::Error> {
+    with_total(["plans", "plans_total"], plans, serializer)
+}
+
+/// A list, and how many entries it ever had: what it forgot was there.
+fn with_total<T: Serialize, S: Serializer>(
+    [list, total]: [&str; 2],
+    entries: &Recent<T>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(2))?;
+    map.serialize_entry(list, entries)?;
+    map.serialize_entry(total, &entries.total())?;
+    map.end()
 }
 
 impl Report {
@@ -345,6 +373,19 @@ mod tests {
         assert_eq!(judged(120.0, 100.0), Some(0.0), "it spread pages");
         let last = (0..REMEMBERED_PLANS).map(|_| judged(80.0, 80.0)).last();
         assert_eq!(last, Some(Some(1.0)), "the first is forgotten");
+    }
+
+    #[test]
+    fn a_report_tells_how_much_there_was_of_which_it_has_the_last() {
+        let mut report = Report::default();
+        for generation in 0..KEPT as u64 + 3 {
+            report.plans.push(plan_result(generation, PlanVerdict::Kept));
+        }
+        let written = serde_json::to_value(&report).unwrap();
+        assert_eq!((written["plans"].as_array().unwrap().len(), &written["plans_total"]), (KEPT, &(KEPT + 3).into()));
+        assert_eq!((&written["thread_moves"], &written["thread_moves_total"]), (&serde_json::json!([]), &0.into()));
+        assert_eq!((&written["page_moves"], &written["page_moves_total"]), (&serde_json::json!([]), &0.into()));
+        assert!(written["intervals"] == 0 && written.get("recording").is_none(), "{}", written["intervals"]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 use tandem_ab::arm::{Arm, Program};
-use tandem_ab::compare::Compared;
+use tandem_ab::compare;
 use tandem_ab::experiment::{Experiment, SCHEMA};
 use tandem_ab::lab::Lab;
 use tandem_ab::plan::Plan;
@@ -125,7 +125,7 @@ pub struct Arguments {
 /// Bad input, or a file that cannot be read or written.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(files) = &arguments.compare {
-        return compare(&files[0], &files[1], arguments.json.as_deref());
+        return compare_saved(&files[0], &files[1], arguments.json.as_deref());
     }
     arguments.files.check()?;
     for file in [&arguments.json, &arguments.save].into_iter().flatten().filter(|file| *file != Path::new("-")) {
@@ -220,7 +220,7 @@ pub fn build_folder() -> Result<PathBuf> {
     Ok(folder.context("this program is not in a folder bin/")?.to_owned())
 }
 
-/// Prints the tables and writes the files that were asked for.
+/// Writes the files that were asked for and prints the tables, which somebody may have stopped reading.
 fn show(arguments: &Arguments, experiments: &[Experiment]) -> Result<()> {
     let json = match experiments {
         // Several workloads are a list; one is the document itself.
@@ -230,27 +230,22 @@ fn show(arguments: &Arguments, experiments: &[Experiment]) -> Result<()> {
     // A saved result may be anybody's.
     let table = |experiment| printable_lines(&table::experiment(experiment));
     let tables: Vec<String> = experiments.iter().map(table).collect();
-    let to_stdout = arguments.json.as_deref() == Some(Path::new("-"));
-    print(if to_stdout { json.clone() } else { tables.join("\n\n") })?;
     for file in [&arguments.json, &arguments.save].into_iter().flatten() {
         if file != Path::new("-") {
             write_whole(file, json.as_bytes())?;
         }
     }
-    arguments.files.write(|| report::page(experiments))
+    arguments.files.write(|| report::page(experiments))?;
+    let to_stdout = arguments.json.as_deref() == Some(Path::new("-"));
+    print(if to_stdout { json } else { tables.join("\n\n") })
 }
 
-fn compare(first: &Path, second: &Path, json: Option<&Path>) -> Result<ExitCode> {
+fn compare_saved(first: &Path, second: &Path, json: Option<&Path>) -> Result<ExitCode> {
     let (before, after) = (saved(first)?, saved(second)?);
-    let mut compared = Vec::new();
-    for experiment in &before {
-        let same = |other: &&Experiment| other.workload == experiment.workload && other.machine == experiment.machine;
-        if let Some(other) = after.iter().find(same) {
-            compared.push(Compared::of(experiment, other)?);
-        }
-    }
+    let (compared, notes) = compare::all(&before, &after);
     if compared.is_empty() {
-        bail!("{} and {} have no workload on the same machine in common", first.display(), second.display());
+        let why = printable_lines(&notes.join("; "));
+        bail!("{} and {} have nothing that can be compared: {why}", first.display(), second.display());
     }
     let document = pretty(&compared)?;
     match json {
@@ -258,6 +253,8 @@ fn compare(first: &Path, second: &Path, json: Option<&Path>) -> Result<ExitCode>
         Some(file) => write_whole(file, document.as_bytes())?,
         None => print(printable_lines(&compared.iter().map(table::comparison).collect::<Vec<_>>().join("\n")))?,
     }
+    // They belong to no comparison, and the document is a list of these.
+    notes.iter().for_each(|note| say_line(format_args!("ab: {}", printable_lines(note))));
     Ok(ExitCode::SUCCESS)
 }
 

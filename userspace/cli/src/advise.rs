@@ -2,10 +2,11 @@
 //! `tandem advise`: on which nodes a program of a known size should be started, for libvirt and batch systems.
 //!
 //! The fewest nodes whose idle CPUs and free memory suffice; among those the ones nearest to each other; among those the
-//! ones with the most idle CPUs. When nothing suffices as the machine is used now, its size counts instead, and it is said.
+//! ones with the most idle CPUs. Where nothing suffices as the machine is used now, the size of what is short counts instead, and it
+//! is said. Memory is free if nobody has it, or if the kernel has it for files that it can read again.
 
 use std::cmp::Ordering;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -73,6 +74,9 @@ struct Advice {
     free_mib: u64,
     /// Whether that suffices as the machine is used now.
     suffices_now: bool,
+    /// What does not, in words.
+    #[serde(skip)]
+    short_of: &'static str,
 }
 
 /// Prints the nodes.
@@ -93,7 +97,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     };
     if !advice.suffices_now && !arguments.json {
         say_line(format_args!(
-            "tandem: as the machine is used now no nodes have that much room: advised by their size"
+            "tandem: as the machine is used now no nodes have enough {}: advised by their size in that",
+            advice.short_of
         ));
     }
     let text = if arguments.json { serde_json::to_string_pretty(&advice)? + "\n" } else { advice.nodeset + "\n" };
@@ -110,15 +115,37 @@ fn rooms(topology: &Topology, measured: Duration) -> Result<Vec<Room>> {
         let at = |ticks: &[u64]| ticks.get(cpu as usize).copied().unwrap_or(0);
         (at(&after).saturating_sub(at(&before)) as f64 / ticks).min(1.0)
     };
-    let room = |(_, node): (NodeIndex, &tandem_policies::model::Node)| Room {
-        id: node.id.0,
-        cpus: node.cpus.len() as f64,
-        idle_cpus: node.cpus.iter().map(|cpu| idle(cpu.0)).sum(),
-        memory_mib: (node.memory_pages * PAGE_BYTES) >> 20,
-        free_mib: (node.free_pages * PAGE_BYTES) >> 20,
-        distance: node.distance.values().copied().collect(),
+    let room = |(_, node): (NodeIndex, &tandem_policies::model::Node)| -> Result<Room> {
+        Ok(Room {
+            id: node.id.0,
+            cpus: node.cpus.len() as f64,
+            idle_cpus: node.cpus.iter().map(|cpu| idle(cpu.0)).sum(),
+            memory_mib: (node.memory_pages * PAGE_BYTES) >> 20,
+            free_mib: available_mib(node.id.0)?.unwrap_or((node.free_pages * PAGE_BYTES) >> 20),
+            distance: node.distance.values().copied().collect(),
+        })
     };
-    Ok(topology.nodes.iter().map(room).collect())
+    topology.nodes.iter().map(room).collect()
+}
+
+/// What a program can have of a node's memory; `None` if the kernel does not tell by nodes.
+fn available_mib(node: u32) -> Result<Option<u64>> {
+    let path = format!("/sys/devices/system/node/node{node}/meminfo");
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(Some(available(&text).with_context(|| format!("{path} is no meminfo of a node"))?)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("{path} cannot be read")),
+    }
+}
+
+/// The same in MiB by the text of its meminfo: what is free, and what the kernel gives away before anybody has to wait.
+fn available(meminfo: &str) -> Option<u64> {
+    let kib = |key: &str| {
+        let (_, rest) = meminfo.lines().find_map(|line| line.split_once(key))?;
+        rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    };
+    let given_away = ["Active(file):", "Inactive(file):", "SReclaimable:"].map(|key| kib(key).unwrap_or(0));
+    Some((kib("MemFree:")? + given_away.iter().sum::<u64>()) >> 10)
 }
 
 /// Ticks that each CPU was idle, by its number.
@@ -143,16 +170,22 @@ fn idle_ticks() -> Result<Vec<u64>> {
 fn advise(rooms: &[Room], cpus: f64, memory_mib: u64) -> Option<Advice> {
     // A CPU that is idle but for a few percent of a second is one.
     let idle = |room: &Room| (room.idle_cpus + 0.05 * room.cpus).min(room.cpus);
-    let now = best(rooms, cpus, memory_mib, |room| (idle(room), room.free_mib));
-    let suffices_now = now.is_some();
-    let chosen = now.or_else(|| best(rooms, cpus, memory_mib, |room| (room.cpus, room.memory_mib)))?;
+    // CPUs become idle sooner than memory free.
+    let (chosen, short_of) = best(rooms, cpus, memory_mib, |room| (idle(room), room.free_mib))
+        .map(|set| (set, ""))
+        .or_else(|| Some((best(rooms, cpus, memory_mib, |room| (room.cpus, room.free_mib))?, "idle CPUs")))
+        .or_else(|| Some((best(rooms, cpus, memory_mib, |room| (idle(room), room.memory_mib))?, "free memory")))
+        .or_else(|| {
+            Some((best(rooms, cpus, memory_mib, |room| (room.cpus, room.memory_mib))?, "idle CPUs and free memory"))
+        })?;
     let nodes: Vec<u32> = chosen.iter().map(|&at| rooms[at].id).collect();
     Some(Advice {
         nodeset: format_cpu_list(&nodes),
         nodes,
         idle_cpus: chosen.iter().map(|&at| rooms[at].idle_cpus).sum(),
         free_mib: chosen.iter().map(|&at| rooms[at].free_mib).sum(),
-        suffices_now,
+        suffices_now: short_of.is_empty(),
+        short_of,
     })
 }
 
@@ -244,6 +277,31 @@ mod tests {
         assert_eq!(nodes(&rooms, 3.0, 512), (vec![2], false));
         assert!(advise(&rooms, 17.0, 0).is_none());
         assert!(advise(&rooms, 1.0, 5000).is_none());
+    }
+
+    #[test]
+    fn only_what_cannot_be_had_now_is_given_up() {
+        let advice = |free: &[(f64, u64)], cpus: f64, memory_mib: u64| {
+            let advice = advise(&ring(free), cpus, memory_mib).unwrap();
+            assert!(!advice.suffices_now);
+            (advice.nodes, advice.short_of)
+        };
+        let all_busy = [(0.0, 10), (1.0, 10), (0.0, 900), (0.0, 10)];
+        assert_eq!(advice(&all_busy, 3.0, 512), (vec![4], "idle CPUs"), "the idlest node has no memory");
+        let all_full = [(0.0, 10), (1.0, 10), (4.0, 10), (0.0, 10)];
+        assert_eq!(advice(&all_full, 3.0, 512), (vec![4], "free memory"));
+        let nothing = [(0.0, 10), (1.0, 10), (0.0, 10), (0.0, 10)];
+        assert_eq!(advice(&nothing, 3.0, 512), (vec![2], "idle CPUs and free memory"));
+    }
+
+    #[test]
+    fn memory_that_holds_files_is_free_for_programs() {
+        let meminfo = "Node 0 MemTotal: 4096 kB\nNode 0 MemFree: 1024 kB\nNode 0 Active: 9999 kB\nNode 0 Active(anon): 512 kB\n\
+            Node 0 Active(file): 1024 kB\nNode 0 Inactive(file): 512 kB\nNode 0 KReclaimable: 700 kB\nNode 0 SReclaimable: 512 kB\n";
+        assert_eq!(
+            (available(meminfo), available("Node 0 MemFree: 2048 kB\n"), available("")),
+            (Some(3), Some(2), None)
+        );
     }
 
     #[test]

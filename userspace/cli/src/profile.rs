@@ -2,6 +2,7 @@
 //! `tandem profile`: who shares with whom and who uses which pages, by samples of a program that runs or by running it in an
 //! emulator.
 
+mod homes;
 mod sampled;
 mod source;
 
@@ -18,7 +19,7 @@ use tandem_ab::say::say_line;
 use tandem_ab::stop::{self, Stop};
 use tandem_ab::store::{check_writable, write_whole};
 use tandem_config::SamplerName;
-use tandem_machine::MachineFile;
+use tandem_machine::{MachineFile, read_running};
 use tandem_policies::foreign::{printable, printable_lines};
 use tandem_profile::emulator::{self, Emulator};
 use tandem_profile::machine::Machine;
@@ -197,6 +198,7 @@ fn started(arguments: &Arguments, stop: &Stop, recorder: Option<&Recorder>) -> R
     if json_to_stdout(arguments) {
         command.stdout(std::io::stderr());
     }
+    source::check(&settings(arguments), &read_running().context("the machine's topology cannot be read")?)?;
     let mut child = stop::start(&mut command).with_context(|| format!("{} does not start", name.to_string_lossy()))?;
     let mut watched = Watch::open(child.id(), &settings(arguments), recorder);
     let ended = child.try_wait()?.is_some();
@@ -237,11 +239,12 @@ fn show(arguments: &Arguments, profile: &Profile) -> Result<()> {
         Some(path) if path == Path::new("-") => (json()?, None),
         file => (table::profile(profile), file),
     };
-    std::io::stdout().write_all(print.as_bytes()).context("standard output cannot be written")?;
     if let Some(file) = file {
         write_whole(file, json()?.as_bytes())?;
     }
-    arguments.files.write(|| report::page(profile))
+    arguments.files.write(|| report::page(profile))?;
+    // At last: what was asked for as files is there even if nobody reads this any more.
+    std::io::stdout().write_all(print.as_bytes()).context("standard output cannot be written")
 }
 
 fn exit_code(status: ExitStatus) -> u8 {

@@ -9,6 +9,7 @@ mod tuned;
 
 use std::ffi::OsString;
 use std::io::Write as _;
+use std::iter;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -18,10 +19,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use signal_hook::consts::SIGTERM;
+use tandem_ab::say::say_line;
+use tandem_ab::store::{check_writable, write_whole};
+use tandem_config::Cli;
 use tandem_tune::inherited;
 use tandem_view::Client;
 
 use scheduler::Scheduler;
+use signals::Forwarding;
 use summary::{Shares, Summary};
 
 /// Time between two looks at where accesses go.
@@ -62,15 +68,26 @@ pub struct Arguments {
 /// Runs the program; the exit code is the program's.
 ///
 /// # Errors
-/// The scheduler cannot be loaded (then the program is not started), or the program cannot be started.
+/// The scheduler cannot be loaded (then the program is not started), the program cannot be started, or the summary not be written
+/// of one that succeeded.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(given) = &arguments.tuned {
         let file = given.clone().map_or_else(|| tuned::result_here(&arguments.command), Ok)?;
         return tuned::run(&file, &arguments.command);
     }
+    arguments.summary.as_deref().map_or(Ok(()), check_writable)?;
+    let flags = scheduler_flags(arguments)?;
     adopt_orphans()?;
-    let caught = signals::catch()?;
-    let scheduler = Scheduler::start(&scheduler_flags(arguments)?, arguments.log.as_deref())?;
+    let forwarding = Forwarding::begin()?;
+    let given_up = || forwarding.end_wished().is_some();
+    let scheduler = Scheduler::start_unless(given_up, &flags, arguments.log.as_deref())?;
+    let scheduler = match (scheduler, forwarding.end_wished()) {
+        (Some(scheduler), None) => scheduler,
+        (scheduler, signal) => {
+            scheduler.map_or(Ok(()), |scheduler| scheduler.stop().map(drop))?;
+            return Ok(killed_by(signal.unwrap_or(SIGTERM)));
+        }
+    };
     let start = Instant::now();
     let (program, words) = arguments.command.split_first().expect("clap asks for one");
     let mut command = Command::new(program);
@@ -82,14 +99,19 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             bail!("{}: cannot be started: {error}", program.display());
         }
     };
-    signals::forward(caught, child.id() as i32);
+    forwarding.to(child.id() as i32);
     let watch = Watch::start();
     let status = wait(&mut child, scheduler.id())?;
+    forwarding.close();
     let seconds = start.elapsed().as_secs_f64();
     let shares = watch.end();
     let report = scheduler.stop()?;
-    let summary = Summary::new(&arguments.command, status, seconds, shares, &report, arguments.dry_run);
-    write_summary(arguments, &summary)?;
+    let summary = Summary::new(&arguments.command, status, seconds, shares, &report, is_dry_run(arguments, &flags));
+    match write_summary(arguments, &summary) {
+        // How the program failed is what its caller must know.
+        Err(error) if !status.success() => say_line(format_args!("tandem: {error:#}")),
+        written => written?,
+    }
     Ok(exit_code(status))
 }
 
@@ -124,6 +146,13 @@ fn scheduler_flags(arguments: &Arguments) -> Result<Vec<OsString>> {
     Ok(flags)
 }
 
+/// Whether scx_tandem, which took these flags, only observes: a flag, the environment or its file may say so.
+fn is_dry_run(arguments: &Arguments, flags: &[OsString]) -> bool {
+    let all: Vec<OsString> = iter::once("scx_tandem".into()).chain(flags.iter().cloned()).collect();
+    // A file that is no more as it was when scx_tandem read it tells nothing.
+    tandem_config::parse::<Cli>(&all).map_or(arguments.dry_run, |(cli, _)| cli.options.dry_run)
+}
+
 /// Waits for the program, and reaps adopted orphans meanwhile.
 fn wait(child: &mut Child, scheduler: u32) -> Result<ExitStatus> {
     loop {
@@ -142,16 +171,24 @@ fn wait(child: &mut Child, scheduler: u32) -> Result<ExitStatus> {
 }
 
 fn exit_code(status: ExitStatus) -> ExitCode {
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    status.signal().map_or_else(|| code(status.code().unwrap_or(1)), killed_by)
+}
+
+/// As shells have it.
+fn killed_by(signal: i32) -> ExitCode {
+    code(128 + signal)
+}
+
+fn code(code: i32) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
 fn write_summary(arguments: &Arguments, summary: &Summary) -> Result<()> {
     let text = if arguments.json { serde_json::to_string_pretty(summary)? + "\n" } else { summary.in_words() };
-    match &arguments.summary {
-        Some(path) => std::fs::write(path, text).with_context(|| format!("{}: cannot be written", path.display())),
-        None => std::io::stderr().write_all(text.as_bytes()).context("standard error cannot be written"),
-    }
+    let print = || std::io::stderr().write_all(text.as_bytes()).context("standard error cannot be written");
+    let Some(path) = &arguments.summary else { return print() };
+    // What was measured is not lost with the file.
+    write_whole(path, text.as_bytes()).or_else(|error| print().and(Err(error)))
 }
 
 /// Looks at where accesses go while the program runs.

@@ -201,6 +201,32 @@ fn two_saved_results_are_compared() {
 }
 
 #[test]
+fn what_cannot_be_compared_is_told_beside_what_can() {
+    let tree = Tree::new();
+    let measure = "--machine 2node --arms oracle --boots 2";
+    assert!(tree.ab(&format!("{measure} --workload crossed,ring --save before.json")).status.success());
+    assert!(tree.ab(&format!("{measure} --workload crossed --save after.json")).status.success());
+    let output = tree.ab("--compare before.json after.json");
+    assert!(output.status.success() && said(&output) == "ab: ring on 2node is in A only\n", "{}", said(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("crossed (seconds) on 2node\n"), "{output:?}");
+    assert!(tree.ab(&format!("{measure} --workload ring --save other.json")).status.success());
+    let output = tree.ab("--compare after.json other.json");
+    let refusal = "tandem: after.json and other.json have nothing that can be compared: crossed on 2node is in A only; \
+        ring on 2node is in B only\n";
+    assert_eq!((output.status.code(), said(&output).as_str()), (Some(2), refusal));
+}
+
+#[test]
+fn files_are_written_though_nobody_reads_standard_output() {
+    let tree = Tree::new();
+    let mut command =
+        tree.command("--machine 2node --workload crossed --arms oracle --boots 2 --save s.json --html h.html");
+    let output = command.stdout(fs::File::options().write(true).open("/dev/full").unwrap()).output().unwrap();
+    assert!(output.status.code() == Some(2) && said(&output).contains("standard output cannot be written"));
+    assert!(tree.path("s.json").is_file() && tree.path("h.html").is_file(), "{}", said(&output));
+}
+
+#[test]
 fn a_saved_result_is_shown_with_verdicts_and_notes_of_today() {
     let tree = Tree::new();
     let measure = "--machine 2node --workload crossed --arms stock-nb1,oracle --boots 2";

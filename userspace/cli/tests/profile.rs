@@ -328,6 +328,33 @@ fn what_policies_would_see_of_a_program_is_recorded_and_replayed() {
 }
 
 #[test]
+fn without_its_sampler_no_program_is_started_and_nothing_is_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let started = folder.path().join("started");
+    let mut tandem = Command::new(env!("CARGO_BIN_EXE_tandem"));
+    // No machine that tests run on has such a device.
+    let command = tandem.args(["profile", "--sampler", "device", "--", "touch"]).arg(&started);
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && output.stdout.is_empty() && said.lines().count() == 1, "{said}");
+    assert!(!started.exists(), "{said}");
+}
+
+#[test]
+fn files_are_written_though_nobody_reads_standard_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let [file, page] = ["p.json", "p.html"].map(|name| folder.path().join(name));
+    let mut tandem = Command::new(env!("CARGO_BIN_EXE_tandem"));
+    tandem.args(["profile", "--sampler-budget", "50", "--json"]).arg(&file).arg("--html").arg(&page);
+    let script = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = tandem.args(["--", "sh", "-c", script]).stdout(full).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && said.contains("standard output cannot be written"), "{said}");
+    assert!(file.is_file() && page.is_file(), "{said}");
+}
+
+#[test]
 fn what_cannot_be_sampled_is_refused_in_one_sentence() {
     let refused = |arguments: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_tandem")).arg("profile").args(arguments).output().unwrap();

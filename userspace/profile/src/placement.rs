@@ -32,7 +32,7 @@ pub struct Placement {
     pub across_nodes: Option<f64>,
     /// E_app at 4 KiB, 2 MiB and 64 MiB (equation 9).
     pub exclusivity: [Option<f64>; 3],
-    /// What its pages are like where first touches put them; of a program that runs, where they are.
+    /// What its pages are like where first touches put them; of a program that runs, where they are, as far as that is known.
     pub first_touch: Homes,
     /// The same with every page on its best node.
     pub best_homes: Homes,
@@ -72,8 +72,16 @@ pub struct Program<'a> {
 pub struct Present<'a> {
     /// Index of the node by thread.
     pub nodes: &'a [usize],
-    /// Index of the node by page of the program that was accessed.
-    pub homes: &'a [usize],
+    /// Index of the node by page of the program that was accessed; `None` where nobody knows.
+    pub homes: &'a [Option<usize>],
+}
+
+impl Present<'_> {
+    /// Those of `pages` whose homes are known, and these.
+    fn known(&self, pages: &[PageUse]) -> (Vec<PageUse>, Vec<usize>) {
+        let with_home = accessed(pages).zip(self.homes).filter_map(|(page, home)| Some((page.clone(), (*home)?)));
+        with_home.unzip()
+    }
 }
 
 impl Program<'_> {
@@ -130,7 +138,7 @@ impl Program<'_> {
         let pair_ns = |(one, other, events): (usize, usize, f64)| events * extra_ns(topology, nodes[one], nodes[other]);
         let transfer_ns: f64 = self.sharing.pairs().map(pair_ns).sum();
         let pages = Pages::by_node(self.pages, PageSize::Base, &nodes, count);
-        let homes = |home: Vec<usize>| {
+        let homes = |pages: &Pages, home: Vec<usize>| {
             let served = pages.served(&home);
             Homes {
                 accuracy: pages.accuracy(&home),
@@ -145,11 +153,14 @@ impl Program<'_> {
             transfer_ms_per_s: transfer_ns / 1e6 / self.seconds.max(1e-9),
             across_nodes: across_nodes(self.sharing, &nodes),
             exclusivity: PageSize::ALL.map(|size| Pages::by_node(self.pages, size, &nodes, count).exclusivity()),
-            first_touch: homes(match self.present {
-                Some(present) => present.homes.to_vec(),
-                None => first_touch(self.pages, &nodes),
-            }),
-            best_homes: homes(pages.best_homes()),
+            first_touch: match self.present {
+                Some(present) => {
+                    let (known, home) = present.known(self.pages);
+                    homes(&Pages::by_node(&known, PageSize::Base, &nodes, count), home)
+                }
+                None => homes(&pages, first_touch(self.pages, &nodes)),
+            },
+            best_homes: homes(&pages, pages.best_homes()),
             nodes,
         }
     }
@@ -157,8 +168,12 @@ impl Program<'_> {
 
 /// Node of each page that was accessed, when it lies where the thread ran that touched it first.
 pub fn first_touch(pages: &[PageUse], nodes: &[usize]) -> Vec<usize> {
-    let touched = pages.iter().filter(|page| page.accesses.iter().any(|user| user.1 > 0));
-    touched.map(|page| nodes[page.first.unwrap_or(page.accesses[0].0)]).collect()
+    accessed(pages).map(|page| nodes[page.first.unwrap_or(page.accesses[0].0)]).collect()
+}
+
+/// Those that anybody accessed.
+pub(crate) fn accessed(pages: &[PageUse]) -> impl Iterator<Item = &PageUse> {
+    pages.iter().filter(|page| page.accesses.iter().any(|user| user.1 > 0))
 }
 
 /// Latency between two nodes above that within one, both ways' mean.
@@ -234,7 +249,7 @@ mod tests {
     #[test]
     fn a_program_that_runs_is_judged_where_it_is() {
         let (instructions, sharing, pages) = program();
-        let (nodes, homes) = ([vec![3; 8], vec![0]].concat(), vec![3; 8]);
+        let (nodes, homes) = ([vec![3; 8], vec![0]].concat(), vec![Some(3); 8]);
         let present = Some(Present { nodes: &nodes, homes: &homes });
         let program = Program { instructions: &instructions, sharing: &sharing, pages: &pages, seconds: 2.0, present };
         let [present, _, recommended] = &program.placements(&ring()).unwrap()[..] else { panic!("three placements") };
@@ -242,6 +257,25 @@ mod tests {
         assert_eq!((present.across_nodes, present.first_touch.local_share), (Some(0.0), Some(1.0)));
         // A quarter of the threads is on node 3 then, where all pages still are.
         assert_eq!(recommended.first_touch.local_share, Some(0.25));
+    }
+
+    #[test]
+    fn pages_whose_place_is_not_known_count_neither_as_local_nor_as_remote() {
+        let (instructions, sharing, pages) = program();
+        let judged = |homes: &[Option<usize>]| {
+            let present = Some(Present { nodes: &[3; 9], homes });
+            let program =
+                Program { instructions: &instructions, sharing: &sharing, pages: &pages, seconds: 2.0, present };
+            program.placements(&ring()).unwrap().remove(0).first_touch
+        };
+        let homes = judged(&[Some(1), None, Some(3), None, None, None, None, Some(1)]);
+        assert_eq!((homes.local_share, homes.served), (Some(1.0 / 3.0), vec![0, 200, 0, 100]));
+        assert_eq!(homes.misplaced, Some((1.0 - 1.0 / 3.0, 1.0 - 1.0 / 3.0)));
+        let nothing = judged(&[None; 8]);
+        assert_eq!(
+            (nothing.local_share, nothing.accuracy, nothing.balance, nothing.misplaced),
+            (None, None, None, None)
+        );
     }
 
     #[test]

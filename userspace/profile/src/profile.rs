@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use tandem_metrics::communication::kept_partners;
+use tandem_metrics::meaning::percent;
 use tandem_metrics::phases::{self, MIN_CHANGE, phases};
 use tandem_metrics::{Communication, Footprint, PageUse, Phase};
 use tandem_policies::model::{NodeIndex, PAGE_BYTES};
@@ -13,7 +14,7 @@ use tandem_policies::sharing::SharingMatrix;
 
 use crate::machine::Machine;
 use crate::metrics;
-use crate::placement::{Placement, Present, Program, first_touch};
+use crate::placement::{Placement, Present, Program, accessed, first_touch};
 use crate::trace::{ThreadTotal, Trace};
 
 /// Version of the document.
@@ -88,8 +89,8 @@ pub struct Running {
     pub nodes: Vec<usize>,
     /// Thread ids and names.
     pub names: Vec<String>,
-    /// Index of the node of each page that was accessed.
-    pub homes: Vec<usize>,
+    /// Index of the node of each page that was accessed; `None` where nobody knows.
+    pub homes: Vec<Option<usize>>,
     /// (s, MiB by node) of its memory.
     pub memory: Vec<(f64, Vec<f64>)>,
 }
@@ -227,7 +228,7 @@ impl Profile {
             clock,
             sampler: running.map(|running| running.sampler.clone()),
             seconds,
-            notes: if running.is_some() { vec![SAMPLED_NOTE.to_owned()] } else { notes(trace) },
+            notes: running.map_or_else(|| notes(trace), |running| notes_of_samples(trace, &running.homes)),
             threads: threads(trace, &busy, running),
             events: everybody.whole.pairs().map(|(one, other, events)| (one, other, events as u64)).collect(),
             slices: slices(trace, &c_h, slice_ms),
@@ -274,6 +275,26 @@ const NS_PER_MS: u64 = 1_000_000;
 const SAMPLED_NOTE: &str = "Counts, and times of transfers, are those of the samples, a small part of all accesses: compare \
     them with each other, not with other profiles. `tandem profile --exact` counts all.";
 
+/// How to read samples, and how much of them went to pages without a known home.
+fn notes_of_samples(trace: &Trace, homes: &[Option<usize>]) -> Vec<String> {
+    let count = |page: &PageUse| page.accesses.iter().map(|user| user.1).sum::<u64>();
+    let all: u64 = accessed(&trace.pages).map(count).sum();
+    let unknown: u64 =
+        accessed(&trace.pages).zip(homes).filter(|(_, home)| home.is_none()).map(|(page, _)| count(page)).sum();
+    let mut notes = vec![SAMPLED_NOTE.to_owned()];
+    if unknown > 0 {
+        let part = percent((unknown as f64 / all as f64).max(LEAST_SHOWN));
+        notes.push(format!(
+            "{part} of the accesses went to pages whose place is not known: they are left out of what is said of pages as \
+             they are."
+        ));
+    }
+    notes
+}
+
+/// The least part that does not look like none.
+const LEAST_SHOWN: f64 = 0.001;
+
 /// Threads beyond this share one number: the plugin's limit.
 const MAX_THREADS: usize = 255;
 
@@ -307,22 +328,23 @@ fn local_courses(
     present: Option<Present<'_>>,
 ) -> Result<Vec<LocalCourse>> {
     let [first, .., recommended] = placements else { return Ok(vec![]) };
-    let touched = trace.pages.iter().filter(|page| page.accesses.iter().any(|user| user.1 > 0));
     let at: BTreeMap<(usize, u64), usize> =
-        touched.enumerate().map(|(at, page)| ((page.process, page.page), at)).collect();
+        accessed(&trace.pages).enumerate().map(|(at, page)| ((page.process, page.page), at)).collect();
+    let known = |homes: Vec<usize>| homes.into_iter().map(Some).collect();
     let best = |placement: &Placement| {
         let nodes = placement.first_touch.served.len();
         let size = tandem_metrics::PageSize::Base;
         tandem_metrics::Pages::by_node(&trace.pages, size, &placement.nodes, nodes).best_homes()
     };
-    let of = |pages: &str, placement: &Placement, homes: Vec<usize>| -> Result<LocalCourse> {
+    let of = |pages: &str, placement: &Placement, homes: Vec<Option<usize>>| -> Result<LocalCourse> {
         let mut counts = vec![(0u64, 0u64); trace.slices.len()];
         trace.records(|index, process, record| {
             let node = placement.nodes[process.first_thread + record.thread];
             let Some((local, all)) = counts.get_mut(record.slice as usize - 1) else { return };
             for &(page, count, _) in &record.pages {
+                let Some(home) = homes[at[&(index, page)]] else { continue };
                 *all += count;
-                *local += if homes[at[&(index, page)]] == node { count } else { 0 };
+                *local += if home == node { count } else { 0 };
             }
         })?;
         let points = counts.iter().enumerate().filter(|(_, count)| count.1 > 0);
@@ -335,13 +357,13 @@ fn local_courses(
     };
     let homes = |placement: &Placement| match present {
         Some(present) => present.homes.to_vec(),
-        None => first_touch(&trace.pages, &placement.nodes),
+        None => known(first_touch(&trace.pages, &placement.nodes)),
     };
     let pages = if present.is_some() { "where they are" } else { "at first touch" };
     Ok(vec![
         of(pages, first, homes(first))?,
         of(pages, recommended, homes(recommended))?,
-        of("on their best nodes", recommended, best(recommended))?,
+        of("on their best nodes", recommended, known(best(recommended)))?,
     ])
 }
 

@@ -56,6 +56,11 @@ pub fn profile(aparts: &[usize], turn: u64) -> Profile {
 /// The profile of a program of two threads that were sampled on two nodes: both used one page together, on node 1, in each of
 /// three slices of a second.
 pub fn running() -> Profile {
+    running_at(Some(1))
+}
+
+/// The same with the page at `home`.
+pub fn running_at(home: Option<usize>) -> Profile {
     let mut samples = Samples::new(0, 1_000_000_000);
     for at in 0..12u64 {
         samples.add(40, 40 + (at % 2) as u32, at * 250_000_000, 4096);
@@ -65,7 +70,7 @@ pub fn running() -> Profile {
         sampler: Sampled { name: "lookahead".to_owned(), samples: samples.count() },
         nodes: vec![0, 1],
         names: vec!["40 (main)".to_owned(), "41 (a <b>)".to_owned()],
-        homes: vec![1],
+        homes: vec![home],
         memory: (0..3).map(|at| (f64::from(at), vec![1.0, 2.0, 0.0, 0.0])).collect(),
     };
     let machine = Machine::of_file(&machine()).expect("a machine");

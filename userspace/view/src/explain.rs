@@ -3,6 +3,7 @@
 
 use tandem_policies::model::AccessRates;
 
+use crate::survey::mib;
 use crate::{Maybe, PlanView, ProcessView, Status, ThreadView, percent};
 
 /// From this share on a thread's memory counts as local.
@@ -36,14 +37,7 @@ impl Status {
 
     /// Sentences about the memory of a managed process.
     pub fn explain_memory(&self, process: &ProcessView) -> Vec<String> {
-        let known: u64 = process.known_mib.iter().sum();
-        let by_node = self.nodes.iter().zip(&process.known_mib).filter(|&(_, &mib)| mib > 0);
-        let by_node: Vec<String> = by_node.map(|(node, mib)| format!("{mib} MiB on node {}", node.id)).collect();
-        let mut said = vec![if known == 0 {
-            "No memory of it is known yet: none of its accesses was sampled.".to_owned()
-        } else {
-            format!("Of its memory {known} MiB are known by samples: {}.", by_node.join(", "))
-        }];
+        let mut said = vec![self.known_memory(process)];
         said.extend(staying(process));
         let mut moves = self.moves.iter().filter(|one| one.pages > 0 && one.pid == Maybe(Some(process.pid)));
         let pages: u64 = moves.clone().map(|one| one.pages).sum();
@@ -53,6 +47,23 @@ impl Status {
             said.extend(self.plan_of(last.generation).map(plan_in_words));
         }
         said
+    }
+
+    fn known_memory(&self, process: &ProcessView) -> String {
+        let by_node = self.nodes.iter().zip(&process.known_mib).filter(|&(_, &mib)| mib > 0);
+        let by_node: Vec<String> = by_node.map(|(node, mib)| format!("{mib} MiB on node {}", node.id)).collect();
+        // Each node's part is rounded down.
+        let known_mib = mib(process.known_pages).max(process.known_mib.iter().sum());
+        match known_mib {
+            0 if process.known_pages == 0 => {
+                "No memory of it is known yet: none of its accesses was sampled.".to_owned()
+            }
+            0 => "Of its memory less than 1 MiB is known by samples.".to_owned(),
+            _ if by_node.is_empty() => {
+                format!("Of its memory {known_mib} MiB are known by samples, less than 1 MiB on each node.")
+            }
+            _ => format!("Of its memory {known_mib} MiB are known by samples: {}.", by_node.join(", ")),
+        }
     }
 
     fn where_it_is(&self, thread: &ThreadView) -> String {
@@ -419,5 +430,18 @@ mod tests {
         let told = "That plan (1 move) should save 0.500 s of stall per second; an access took 200 ns before and 150 ns \
                     after (-25 %), and it was kept.";
         assert!(text.ends_with(told), "{text}");
+    }
+
+    #[test]
+    fn little_known_memory_is_not_said_to_be_none() {
+        let known = |known_pages, known_mib: &[u64]| {
+            let process = ProcessView { pid: 5, known_pages, known_mib: known_mib.to_vec(), ..ProcessView::default() };
+            status().explain_memory(&process).remove(0)
+        };
+        assert!(known(0, &[0, 0]).starts_with("No memory of it is known yet"));
+        assert_eq!(known(200, &[0, 0]), "Of its memory less than 1 MiB is known by samples.");
+        let halves = "Of its memory 1 MiB are known by samples, less than 1 MiB on each node.";
+        assert_eq!(known(300, &[0, 0]), halves);
+        assert_eq!(known(900, &[2, 0]), "Of its memory 3 MiB are known by samples: 2 MiB on node 0.");
     }
 }

@@ -155,6 +155,9 @@ pub struct ProcessView {
     pub load_cpus: f64,
     #[stat(desc = "share of accesses that are local")]
     pub local_share: Maybe<f64>,
+    #[stat(desc = "known resident memory [pages of 4 KiB]")]
+    #[serde(default)]
+    pub known_pages: u64,
     #[stat(desc = "known resident memory by node [MiB]")]
     pub known_mib: Vec<u64>,
     #[stat(desc = "known memory that stays because other processes map it too [MiB]")]

@@ -75,7 +75,7 @@ fn is_busy(snapshot: &Snapshot, thread: &Thread) -> bool {
     cpus(snapshot, thread.cpu_time_ns) >= BUSY_SHARE
 }
 
-fn mib(pages: u64) -> u64 {
+pub(crate) fn mib(pages: u64) -> u64 {
     (pages * PAGE_BYTES) >> 20
 }
 
@@ -182,6 +182,7 @@ impl KnownPages {
     }
 
     fn tell(&self, process: &mut ProcessView) {
+        process.known_pages = self.by_node.iter().sum();
         process.known_mib = self.by_node.iter().map(|&pages| mib(pages)).collect();
         for &(why, pages) in &self.staying {
             *match why {
@@ -357,7 +358,7 @@ mod tests {
         let process = &survey.processes[0];
         assert_eq!((process.shared_mib, process.hugetlb_mib, process.resting_mib, process.waiting_mib), (4, 2, 1, 2));
         assert_eq!((process.pinned_mib, process.bound_mib, process.contested_mib), (0, 0, 3));
-        assert_eq!(process.known_mib.iter().sum::<u64>(), 13);
+        assert_eq!((process.known_mib.iter().sum::<u64>(), process.known_pages), (13, 13 * 256));
     }
 
     #[test]

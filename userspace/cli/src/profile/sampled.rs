@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Profiles of programs that run: samples of their accesses, and where their threads and pages are.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -9,22 +9,19 @@ use procfs::ProcError;
 use procfs::process::{Process, Task};
 use tandem_machine::read_running;
 use tandem_policies::foreign::printable;
-use tandem_policies::model::{CpuId, GroupId, NodeId, PAGE_BYTES, ProcessId, Topology};
+use tandem_policies::model::{CpuId, NodeId, PAGE_BYTES, ProcessId, Topology};
 use tandem_profile::machine::Machine;
 use tandem_profile::profile::{Profile, Running, Sampled};
 use tandem_profile::samples::Samples;
-use tandem_profile::trace::Trace;
-use tandem_sense::homes::HomeQuery;
 use tandem_sense::{SamplerChoice, monotonic_ns};
 use tandem_trace::Recorder;
 
+use super::homes::{HOMES_EVERY, PageHomes};
 use super::source::Source;
 use crate::observe::observed;
 
 /// What is behind a sample must be read while it is fresh.
 const TICK: Duration = Duration::from_millis(20);
-/// Pages whose homes are asked for after a slice, at most.
-const MOST_HOMES: usize = 1 << 14;
 
 /// How to sample.
 #[derive(Clone, Copy, Debug)]
@@ -47,11 +44,8 @@ pub struct Watch {
     looked_ns: u64,
     samples: Samples,
     threads: BTreeMap<(u32, u32), Seen>,
-    /// Pages that were accessed since the last look.
-    recent: BTreeSet<(u32, u64)>,
-    query: HomeQuery,
-    /// Index of the node, by process and page.
-    homes: BTreeMap<(u32, u64), usize>,
+    homes: PageHomes,
+    asked_ns: u64,
     memory: Vec<(f64, Vec<f64>)>,
 }
 
@@ -83,9 +77,8 @@ impl Watch {
             looked_ns: begin_ns,
             samples: Samples::new(begin_ns, slice_ns),
             threads: BTreeMap::new(),
-            recent: BTreeSet::new(),
-            query: HomeQuery::new(1),
-            homes: BTreeMap::new(),
+            homes: PageHomes::new(),
+            asked_ns: begin_ns,
             memory: Vec::new(),
         };
         if !watch.look()? {
@@ -102,18 +95,27 @@ impl Watch {
         while !over()? {
             std::thread::sleep(TICK);
             self.sample()?;
+            if monotonic_ns() >= self.asked_ns + HOMES_EVERY.as_nanos() as u64 {
+                self.ask_homes();
+            }
             if monotonic_ns() >= self.looked_ns + self.slice_ns && !self.look()? {
                 return Ok(());
             }
         }
+        self.ask_homes();
         self.look().map(drop)
+    }
+
+    fn ask_homes(&mut self) {
+        self.asked_ns = monotonic_ns();
+        self.homes.ask(&self.machine.topology.node_ids());
     }
 
     fn sample(&mut self) -> Result<()> {
         for access in self.source.sample()? {
             let (process, thread) = (access.process.0, (access.process.0, access.tid));
             self.samples.add(process, access.tid, access.time_ns, access.address);
-            self.recent.insert((process, access.address / PAGE_BYTES));
+            self.homes.accessed(process, access.address / PAGE_BYTES);
             let new = || Seen { name: access.tid.to_string(), cpu: access.cpu, before_ns: 0 };
             self.threads.entry(thread).or_insert_with(new).cpu = access.cpu;
         }
@@ -138,7 +140,6 @@ impl Watch {
             add_memory(process, &self.machine.topology, &mut mib)?;
         }
         self.memory.push(((self.looked_ns - self.begin_ns) as f64 * 1e-9, mib));
-        self.find_homes();
         Ok(true)
     }
 
@@ -151,27 +152,6 @@ impl Watch {
         seen.name = format!("{tid} ({})", printable(&stat.comm));
         seen.cpu = cpu;
         self.samples.ran(pid, tid, ran_ns.saturating_sub(seen.before_ns));
-    }
-
-    /// Asks where the pages are that were accessed since the last look.
-    fn find_homes(&mut self) {
-        let recent = std::mem::take(&mut self.recent);
-        let mut by_process: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
-        for (pid, page) in recent.into_iter().take(MOST_HOMES) {
-            by_process.entry(pid).or_default().push(page);
-        }
-        let nodes = self.machine.topology.node_ids();
-        for (pid, pages) in by_process {
-            let process = ProcessId(pid);
-            let one = |&page: &u64| (GroupId { process, start: page * PAGE_BYTES }, PAGE_BYTES);
-            let groups: Vec<(GroupId, u64)> = pages.iter().map(one).collect();
-            let found = self.query.resident(process, &groups, &nodes);
-            for (page, resident) in pages.into_iter().zip(found) {
-                let home = resident
-                    .and_then(|resident| resident.iter().find(|(_, count)| **count > 0).map(|(node, _)| node.0));
-                self.homes.extend(home.map(|home| ((pid, page), home)));
-            }
-        }
     }
 
     /// The profile of what was seen.
@@ -189,7 +169,7 @@ impl Watch {
         let threads: Vec<(u32, u32)> = self.samples.threads().collect();
         let node_of = |cpu| self.machine.topology.node_of(cpu).map_or(0, |index| index.0);
         let nodes: Vec<usize> = threads.iter().map(|thread| node_of(self.threads[thread].cpu)).collect();
-        let homes = self.homes_of(&trace, &nodes);
+        let homes = self.homes.of(&trace);
         let running = Running {
             sampler: Sampled { name: self.source.name().to_owned(), samples: self.samples.count() },
             names: threads.iter().map(|thread| self.threads[thread].name.clone()).collect(),
@@ -198,15 +178,6 @@ impl Watch {
             memory: self.memory,
         };
         Profile::of_running(&trace, command, &self.machine, &running)
-    }
-
-    /// Where the trace's pages are. One of which the kernel did not tell counts for the node of a thread that used it.
-    fn homes_of(&self, trace: &Trace, nodes: &[usize]) -> Vec<usize> {
-        let home = |page: &tandem_profile::PageUse| {
-            let pid = trace.processes[page.process].pid as u32;
-            self.homes.get(&(pid, page.page)).copied().unwrap_or_else(|| nodes[page.accesses[0].0])
-        };
-        trace.pages.iter().map(home).collect()
     }
 }
 

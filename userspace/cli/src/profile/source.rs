@@ -20,6 +20,21 @@ pub enum Source {
     Recorded(Box<Observer>, Recorder),
 }
 
+/// Refuses a sampler that cannot be had here, by opening it: for what must not begin without.
+///
+/// # Errors
+/// It cannot be used.
+pub fn check(settings: &Settings, machine: &RunningMachine) -> Result<()> {
+    open_sampler(settings, machine).map(drop)
+}
+
+fn open_sampler(settings: &Settings, machine: &RunningMachine) -> Result<Box<dyn Sampler>> {
+    let cpus: Vec<CpuId> = machine.topology.nodes.values().flat_map(|node| node.cpus.iter().copied()).collect();
+    let lookahead = LookaheadConfig { budget_fraction: Some(settings.budget), ..LookaheadConfig::default() };
+    let fault = FaultConfig { budget_fraction: settings.budget, hints: false };
+    Ok(samplers::open(settings.sampler, lookahead, fault, &cpus)?)
+}
+
 impl Source {
     /// Begins to sample the process `root` and its descendants, and to record if there is a recorder.
     ///
@@ -27,10 +42,7 @@ impl Source {
     /// There is no such process, or the sampler cannot be used.
     pub fn open(root: u32, settings: &Settings, machine: &RunningMachine, recorder: Option<&Recorder>) -> Result<Self> {
         let Some(recorder) = recorder else {
-            let cpus: Vec<CpuId> = machine.topology.nodes.values().flat_map(|node| node.cpus.iter().copied()).collect();
-            let lookahead = LookaheadConfig { budget_fraction: Some(settings.budget), ..LookaheadConfig::default() };
-            let fault = FaultConfig { budget_fraction: settings.budget, hints: false };
-            return Ok(Self::Alone(samplers::open(settings.sampler, lookahead, fault, &cpus)?));
+            return Ok(Self::Alone(open_sampler(settings, machine)?));
         };
         let config = SensorConfig { budget: settings.budget, sampler: settings.sampler, ..SensorConfig::default() };
         let observer = Observer::open_with(Some(root), config)?;

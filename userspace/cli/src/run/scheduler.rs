@@ -6,9 +6,10 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
@@ -18,6 +19,9 @@ use tandem_ab::say::say_line;
 
 /// What scx_tandem prints when the program may start.
 const READY: [&str; 2] = ["loaded", "took over the scheduler"];
+
+/// How often a wish to give up is looked for while it loads.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Flags by which it manages what this process starts.
 pub fn managed() -> [OsString; 2] {
@@ -39,6 +43,14 @@ impl Scheduler {
     /// # Errors
     /// Its own sentence, if it ends instead.
     pub fn start(flags: &[OsString], log: Option<&Path>) -> Result<Self> {
+        Ok(Self::start_unless(|| false, flags, log)?.expect("nobody gives it up"))
+    }
+
+    /// The same; `None` if `given_up` says so before it is loaded. Then it is gone again.
+    ///
+    /// # Errors
+    /// Its own sentence, if it ends instead.
+    pub fn start_unless(given_up: impl Fn() -> bool, flags: &[OsString], log: Option<&Path>) -> Result<Option<Self>> {
         let directory = tempfile::tempdir().context("there is no place for a report")?;
         let log = match log {
             Some(path) => Some(File::create(path).with_context(|| format!("{}: cannot be made", path.display()))?),
@@ -53,7 +65,8 @@ impl Scheduler {
         unsafe { command.pre_exec(end_with_parent) };
         let mut child = command.spawn().with_context(|| format!("{}: cannot be started", program.display()))?;
         let mut errors = child.stderr.take().expect("it is piped");
-        if !ready(child.stdout.take().expect("it is piped"), log) {
+        let came = ready(child.stdout.take().expect("it is piped"), log, given_up);
+        if came == Came::Ended {
             let mut said = String::new();
             errors.read_to_string(&mut said).context("what scx_tandem says cannot be read")?;
             child.wait().context("scx_tandem cannot be waited for")?;
@@ -61,7 +74,12 @@ impl Scheduler {
             bail!("{}", sentence.trim_start_matches("error: "));
         }
         let errors = std::thread::spawn(move || pass_on(errors));
-        Ok(Self { child, errors, directory })
+        let scheduler = Self { child, errors, directory };
+        if came == Came::GivenUp {
+            scheduler.give_up()?;
+            return Ok(None);
+        }
+        Ok(Some(scheduler))
     }
 
     /// Its process.
@@ -73,19 +91,30 @@ impl Scheduler {
     ///
     /// # Errors
     /// It did not end well, with its last words.
-    pub fn stop(mut self) -> Result<Report> {
-        // SAFETY: the child is ours and was not waited for.
-        unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
-        let status = self.child.wait().context("scx_tandem cannot be waited for")?;
-        let said = self.errors.join().expect("passing on does not panic");
+    pub fn stop(self) -> Result<Report> {
+        let (status, said, directory) = self.end()?;
         if !status.success() {
             let said = if said.is_empty() { said } else { format!(", its last words: {said}") };
             unload().with_context(|| format!("scx_tandem did not end well ({status}){said}"))?;
             bail!("scx_tandem did not end well ({status}){said}: look at the kernel log");
         }
-        let path = report_in(&self.directory);
+        let path = report_in(&directory);
         let text = fs::read_to_string(&path).with_context(|| format!("{}: cannot be read", path.display()))?;
         serde_json::from_str(&text).with_context(|| format!("{}: is no report", path.display()))
+    }
+
+    /// Ends it before it said that it is loaded. Perhaps it was by then.
+    fn give_up(self) -> Result<()> {
+        let (status, ..) = self.end()?;
+        if status.success() { Ok(()) } else { unload() }
+    }
+
+    /// Ends its process: how, its last words, and where its report is.
+    fn end(mut self) -> Result<(ExitStatus, String, TempDir)> {
+        // SAFETY: the child is ours and was not waited for.
+        unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
+        let status = self.child.wait().context("scx_tandem cannot be waited for")?;
+        Ok((status, self.errors.join().expect("passing on does not panic"), self.directory))
     }
 }
 
@@ -133,8 +162,16 @@ fn end_with_parent() -> std::io::Result<()> {
     }
 }
 
-/// Waits until scx_tandem says that it is loaded; false if it ends instead. Goes on to take down what it says.
-fn ready(output: impl Read + Send + 'static, mut log: Option<File>) -> bool {
+/// What came of waiting until it is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Came {
+    Loaded,
+    Ended,
+    GivenUp,
+}
+
+/// Waits until scx_tandem says that it is loaded, ends instead, or is `given_up`. Goes on to take down what it says.
+fn ready(output: impl Read + Send + 'static, mut log: Option<File>, given_up: impl Fn() -> bool) -> Came {
     let (sender, ready) = mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -149,7 +186,14 @@ fn ready(output: impl Read + Send + 'static, mut log: Option<File>) -> bool {
             }
         }
     });
-    ready.recv().is_ok()
+    loop {
+        match ready.recv_timeout(LOOK_EVERY) {
+            Ok(()) => return Came::Loaded,
+            Err(RecvTimeoutError::Disconnected) => return Came::Ended,
+            Err(RecvTimeoutError::Timeout) if given_up() => return Came::GivenUp,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
 }
 
 /// What a line of the log says, whichever format it has.
@@ -167,12 +211,12 @@ mod tests {
     fn it_is_ready_when_it_says_so_and_not_when_it_ends() {
         let json = "{\"level\":\"INFO\",\"message\":\"loaded\"}\n";
         for said in ["  INFO loaded\n", "x\n INFO took over the scheduler that is loaded\n", json] {
-            assert!(ready(said.as_bytes(), None), "{said}");
+            assert_eq!(ready(said.as_bytes(), None, || false), Came::Loaded, "{said}");
         }
         for said in
             ["", "  WARN the loaded scheduler was made for another version: loading anew\n", " INFO unloaded soon\n"]
         {
-            assert!(!ready(said.as_bytes(), None), "{said}");
+            assert_eq!(ready(said.as_bytes(), None, || false), Came::Ended, "{said}");
         }
     }
 }

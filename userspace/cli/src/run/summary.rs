@@ -13,8 +13,11 @@ use tandem_view::{PlanVerdict, Status};
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Report {
     intervals: u64,
-    thread_moves: Vec<serde::de::IgnoredAny>,
+    thread_moves_total: u64,
     mover: Mover,
+    plans_total: u64,
+    undone_plans: u64,
+    /// The last of them.
     plans: Vec<Plan>,
 }
 
@@ -68,10 +71,11 @@ pub struct Summary {
     thread_moves: u64,
     moved_pages: u64,
     plans: u64,
+    /// Plans that were undone, or something of which was.
     undone_plans: u64,
-    /// Plans whose outcome was not known when the program ended, or could not be (superseded).
+    /// Of the last plans, which are in the report: those whose outcome was not known when the program ended, or could not be (superseded).
     unjudged_plans: u64,
-    /// Of the plans that were kept: what they should save, and what follows from the latencies measured.
+    /// Of those that were kept: what they should save, and what follows from the latencies measured.
     predicted_gain_ns_per_s: Option<f64>,
     measured_gain_ns_per_s: Option<f64>,
 }
@@ -100,10 +104,10 @@ impl Summary {
             intervals: report.intervals,
             remote_share_before: shares.first,
             remote_share_after: shares.last,
-            thread_moves: report.thread_moves.len() as u64,
+            thread_moves: report.thread_moves_total,
             moved_pages: report.mover.moved_pages,
-            plans: report.plans.len() as u64,
-            undone_plans: are(&[PlanVerdict::Undone]),
+            plans: report.plans_total,
+            undone_plans: report.undone_plans,
             unjudged_plans: are(&[PlanVerdict::Trial, PlanVerdict::Superseded]),
             predicted_gain_ns_per_s: sum(|plan| plan.predicted_gain_ns_per_s),
             measured_gain_ns_per_s: sum(|plan| plan.measured_gain_ns_per_s),
@@ -155,7 +159,8 @@ mod tests {
     }
 
     fn summary(plans: Vec<Plan>, shares: Shares) -> Summary {
-        let report = Report { plans, ..Report::default() };
+        let report =
+            Report { plans_total: 12_000, undone_plans: 7, thread_moves_total: 11_000, plans, ..Report::default() };
         Summary::new(&["x".into()], ExitStatus::from_raw(0), 1.0, shares, &report, false)
     }
 
@@ -175,9 +180,15 @@ mod tests {
         ];
         let summary = summary(plans, shares);
         assert_eq!((summary.remote_share_before, summary.remote_share_after), (Some(0.75), Some(0.5)));
-        assert_eq!((summary.plans, summary.undone_plans, summary.unjudged_plans), (6, 1, 2));
+        assert_eq!(summary.unjudged_plans, 2);
         assert_eq!(summary.predicted_gain_ns_per_s, Some(6e8));
         assert_eq!(summary.measured_gain_ns_per_s, Some(1.5e8));
+    }
+
+    #[test]
+    fn what_the_lists_of_the_report_forgot_counts_too() {
+        let summary = summary(vec![plan(5e8, None, PlanVerdict::Undone)], Shares::default());
+        assert_eq!((summary.plans, summary.undone_plans, summary.thread_moves), (12_000, 7, 11_000));
     }
 
     #[test]

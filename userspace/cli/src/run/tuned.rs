@@ -24,7 +24,7 @@ use tandem_tune::subject::Subject;
 use tandem_tune::surroundings::kernel_release;
 use tandem_tune::tuned::Tuned;
 
-use super::signals;
+use super::signals::Forwarding;
 use crate::tune::movers;
 use crate::tune::trial::describe;
 
@@ -50,11 +50,10 @@ pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
     let (places, base) = places(&tuned, plan.as_ref(), &topology, &warn).with_context(|| no_result(file))?;
     let command = crate::tune::trial::words(command, plan.as_ref());
     let program = Program { command, streams: Streams::Ours, functions: tuned.subject.functions.clone() };
-    let caught = signals::catch()?;
-    let handle = caught.handle();
-    let started = |pid: i32| signals::forward(caught, pid);
+    let forwarding = Forwarding::begin()?;
+    let started = |pid: i32| forwarding.to(pid);
     let ran = movers::run(&program, base.as_ref(), &places, Limit::default(), &Stop::default(), started)?;
-    handle.close();
+    forwarding.close();
     if let Some(Err(why)) = &ran.moved_pages {
         warn(&format!("its pages were not moved to the end: {why}"));
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::table;
-use crate::testing::{profile, running};
+use crate::testing::{profile, running, running_at};
 
 fn value(profile: &Profile, name: &str) -> f64 {
     let metric = profile.metrics.iter().find(|metric| metric.name == name);
@@ -52,6 +52,17 @@ fn a_program_that_runs_is_judged_as_it_is_and_as_it_should_be() {
     assert_eq!(profile.events, [(0, 1, 6)]);
     assert_eq!(profile.local[0].name, "present threads, pages where they are");
     assert!(table::profile(&profile).contains("thread 1: 41 (a <b>)") && profile.notes[0].contains("samples"));
+}
+
+#[test]
+fn accesses_to_pages_whose_place_is_not_known_are_told_and_are_in_no_share() {
+    assert_eq!(running().notes.len(), 1);
+    let profile = running_at(None);
+    assert!(profile.notes[1].starts_with("100.0 % of the accesses went to pages whose place is not known"));
+    let value = |name: &str| profile.metrics.iter().find(|metric| metric.name == name).unwrap().value;
+    assert_eq!((value("local, pages as they are"), value("Acc_app of pages as they are")), (None, None));
+    assert_eq!(profile.local.iter().map(|course| course.points.len()).collect::<Vec<_>>(), [0, 0, 4]);
+    assert!(table::profile(&profile).contains("- / 1.000") && crate::report::page(&profile).is_ok());
 }
 
 /// The blind spot of C_H, and what closes it.
