@@ -29,20 +29,28 @@ use tandem_trace::Recorder;
 
 use tandem_config::Cli;
 
+use crate::load::Loaded;
 use crate::refusal::lasting;
 
 fn main() -> ExitCode {
     let cli = match cli::read() {
         Ok(cli) => cli,
         Err(tandem_config::Error::Arguments(error)) => error.exit(),
-        Err(error) => return refusal::told(&lasting(error)),
+        Err(error) => return refused(lasting(error)),
     };
     log::init(cli.options.log_format, cli.verbose);
     tandem_agent::give_back_large_blocks();
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => refusal::told(&error),
+        Err(error) => refused(error),
     }
+}
+
+/// Says why it ends. Where waiting does not help the scheduler that a killed agent may have left goes too: no agent will come for it.
+fn refused(error: anyhow::Error) -> ExitCode {
+    let is_left = || matches!(load::loaded(), Ok(Loaded::Tandem)) && session::lock().is_ok();
+    let gives_up = refusal::lasts(&error) && is_left();
+    refusal::told(&if gives_up { session::give_up(&Pins::default(), error) } else { error })
 }
 
 fn run(cli: &Cli) -> Result<()> {
@@ -68,8 +76,8 @@ fn run(cli: &Cli) -> Result<()> {
 
     allow_many_files();
     // What ends a run long after it began would be known too late.
-    cli.options.report.as_deref().map_or(Ok(()), report::check).map_err(lasting)?;
-    let recorder = cli::recorder(cli).map_err(lasting)?;
+    cli.options.report.as_deref().map_or(Ok(()), report::check)?;
+    let recorder = cli::recorder(cli)?;
     let orders = orders()?;
     let mut report = Report::default();
     let ended = session::run(cli, recorder.clone(), &orders, &mut report);

@@ -26,8 +26,13 @@ pub fn told(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(code(error))
 }
 
+/// Whether waiting does not mend it.
+pub fn lasts(error: &anyhow::Error) -> bool {
+    error.is::<Lasting>()
+}
+
 fn code(error: &anyhow::Error) -> u8 {
-    if error.is::<Lasting>() { LASTING } else { 1 }
+    if lasts(error) { LASTING } else { 1 }
 }
 
 #[cfg(test)]

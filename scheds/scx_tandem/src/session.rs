@@ -151,7 +151,7 @@ fn begin(told: &Told, pins: &Pins) -> Result<Begun> {
     Ok(Begun { scheduler, topology: machine.topology, sensor })
 }
 
-/// Judges the calibration that is named: refused is one of another machine, or of this one when it had fewer nodes.
+/// Judges the calibration that is named: refused is one of another machine.
 fn judged(cli: Cli) -> Result<Told> {
     let Some(path) = &cli.options.calibration else { return Ok(Told { cli, calibration: Calibration::default() }) };
     let calibration = calibration(path, &cli.options).map_err(lasting)?;
@@ -167,11 +167,11 @@ fn calibration(path: &Path, options: &Options) -> Result<Calibration> {
     Ok(calibration)
 }
 
-/// Puts into `topology` what was measured of it. Nodes that came while it runs were not: they keep what firmware tells.
+/// Puts into `topology` what was measured of it. Nodes that came since were not: they keep what firmware tells.
 fn calibrate(told: &Told, topology: &mut Topology) -> Result<()> {
     let Some(path) = &told.cli.options.calibration else { return Ok(()) };
     let path = path.display();
-    let new = told.calibration.apply_to_known(topology, &tandem_sense::cpu_model());
+    let new = told.calibration.apply(topology, &tandem_sense::cpu_model());
     let new = new.with_context(|| path.to_string())?;
     info!("latencies between nodes are those measured in {path}");
     for NodeId(node) in new {
@@ -184,7 +184,7 @@ fn calibrate(told: &Told, topology: &mut Topology) -> Result<()> {
 }
 
 /// Unloads after an error: the machine must not stay with a scheduler that nobody looks after.
-fn give_up(pins: &Pins, error: anyhow::Error) -> anyhow::Error {
+pub fn give_up(pins: &Pins, error: anyhow::Error) -> anyhow::Error {
     match load::unload(pins) {
         Ok(()) => error,
         Err(left) => error.context(format!("the scheduler is still loaded ({left:#}) after an error")),

@@ -120,6 +120,11 @@ impl Contested {
         self.find(group, bytes).map(|placed| (placed.to, placed.since_ns))
     }
 
+    /// How many pages others had migrated at the last look.
+    pub fn migrated_pages(&self) -> u64 {
+        self.migrated_pages
+    }
+
     /// Looks at all groups that are watched, when others than the mover have migrated `migrated_pages` so far and no move is under way.
     /// Returns those that somebody else moved, which rest from now on. A group that is not among those `found` is not watched any more.
     pub fn look(&mut self, found: &[Found], migrated_pages: u64, now_ns: u64) -> Vec<Contest> {

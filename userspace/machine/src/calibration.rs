@@ -71,24 +71,20 @@ impl Calibration {
     }
 
     /// Puts the measured latencies into the machine that it was measured on, whose CPUs are of the model `cpu`. Nodes that are
-    /// offline now may be missing there. Another machine with CPUs of this model and the same nodes cannot be told from it.
+    /// offline now may be missing there, and some may have come since: what is from or to those stays as it is. Returns them. Another
+    /// machine with CPUs of this model and such nodes cannot be told from it.
     ///
     /// # Errors
-    /// [`CalibrationError::OtherCpus`]; [`CalibrationError::OtherNodes`] for a node that was not there then.
-    pub fn apply(&self, topology: &mut Topology, cpu: &str) -> Result<(), CalibrationError> {
-        match self.unknown(topology).first() {
-            Some(&node) if self.cpu == cpu => Err(CalibrationError::OtherNodes(node)),
-            _ => self.apply_to_known(topology, cpu).map(drop),
-        }
-    }
-
-    /// The same where nodes came since: what is from or to those stays as it is. Returns them.
-    ///
-    /// # Errors
-    /// [`CalibrationError::OtherCpus`].
-    pub fn apply_to_known(&self, topology: &mut Topology, cpu: &str) -> Result<Vec<NodeId>, CalibrationError> {
+    /// [`CalibrationError::OtherCpus`]; [`CalibrationError::OtherNodes`] if none of its nodes was measured.
+    pub fn apply(&self, topology: &mut Topology, cpu: &str) -> Result<Vec<NodeId>, CalibrationError> {
         if self.cpu != cpu {
             return Err(CalibrationError::OtherCpus { of: self.cpu.clone(), here: cpu.to_owned() });
+        }
+        let unknown = self.unknown(topology);
+        if let Some(&node) = unknown.first()
+            && unknown.len() == topology.len()
+        {
+            return Err(CalibrationError::OtherNodes(node));
         }
         let positions: Vec<Option<usize>> = topology.nodes.values().map(|node| self.position(node.id)).collect();
         for (node, at) in topology.nodes.values_mut().zip(&positions) {
@@ -100,7 +96,7 @@ impl Calibration {
             }
         }
         topology.latency_source = LatencySource::Measured;
-        Ok(self.unknown(topology))
+        Ok(unknown)
     }
 
     fn position(&self, node: NodeId) -> Option<usize> {
@@ -168,7 +164,7 @@ mod tests {
     fn measured_latencies_replace_those_of_distances_by_the_kernels_ids() {
         let mut topology = machine(&[0, 5]);
         let before = topology.nodes[NodeIndex(1)].latency_ns.clone();
-        calibration().apply(&mut topology, CPU).unwrap();
+        assert!(calibration().apply(&mut topology, CPU).unwrap().is_empty());
         let rows: Vec<Vec<f64>> =
             topology.nodes.values().map(|node| node.latency_ns.values().copied().collect()).collect();
         assert_eq!(rows[0], [80.0, 200.0], "node 2 is offline");
@@ -180,7 +176,7 @@ mod tests {
     fn a_node_that_came_later_keeps_its_distances_and_is_named() {
         let mut topology = machine(&[0, 1, 2]);
         let before = topology.clone();
-        let new = calibration().apply_to_known(&mut topology, CPU).unwrap();
+        let new = calibration().apply(&mut topology, CPU).unwrap();
         assert_eq!(new, [NodeId(1)]);
         let latency_ns = |topology: &Topology, from: usize| -> Vec<f64> {
             topology.nodes[NodeIndex(from)].latency_ns.values().copied().collect()
@@ -189,14 +185,13 @@ mod tests {
         assert_eq!(latency_ns(&topology, 0), [80.0, to_new, 140.0]);
         assert_eq!(latency_ns(&topology, 1), latency_ns(&before, 1));
         assert_eq!(latency_ns(&topology, 2), [141.0, to_new, 81.0]);
-        assert!(calibration().apply_to_known(&mut topology, "AuthenticAMD-25-1-1").is_err());
     }
 
     #[test]
     fn another_machines_calibration_is_refused_by_its_nodes_or_its_cpus() {
-        let mut other = machine(&[0, 1]);
+        let mut other = machine(&[1, 3]);
         let error = calibration().apply(&mut other, CPU).unwrap_err().to_string();
-        assert!(error.contains("without node 1") && other == machine(&[0, 1]), "{error}");
+        assert!(error.contains("without node 1") && other == machine(&[1, 3]), "{error}");
         let error = calibration().apply(&mut machine(&[0, 2]), "AuthenticAMD-25-1-1").unwrap_err().to_string();
         assert!(error.contains("CPUs GenuineIntel-6-55-7, these are AuthenticAMD-25-1-1"), "{error}");
     }

@@ -18,9 +18,10 @@ use tandem_policies::model::{ProcessId, Unmovable};
 pub(crate) const POLICY_INTERVAL_NS: u64 = 10_000_000_000;
 /// It is read again after this time though no region changed: mbind(2) of a whole region leaves its bounds as they are.
 pub(crate) const POLICY_RENEWAL_NS: u64 = 60_000_000_000;
-/// Nor before this many times as long as it took: numa_maps takes 8 ms/GiB in pages of 4 KiB, a second where a process has 128 GiB of
-/// them.
+/// Nor before this many times as long as it took, but no more seldom than [`POLICY_LONGEST_NS`]: numa_maps takes 8 ms/GiB in pages of
+/// 4 KiB or more, a second where a process has 128 GiB of them.
 const POLICY_COST_DIVISOR: u64 = 1000;
+const POLICY_LONGEST_NS: u64 = 600_000_000_000;
 
 /// What kind of memory a region is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +88,7 @@ impl Layout {
     /// Whether policies are to be read again.
     fn policies_due(&self, now_ns: u64) -> bool {
         let usual_ns = if self.policies_stale { POLICY_INTERVAL_NS } else { POLICY_RENEWAL_NS };
-        let wait_ns = usual_ns.max(self.policies_cost_ns.saturating_mul(POLICY_COST_DIVISOR));
+        let wait_ns = self.policies_cost_ns.saturating_mul(POLICY_COST_DIVISOR).clamp(usual_ns, POLICY_LONGEST_NS);
         self.policies_read_ns.is_none_or(|read_ns| now_ns.saturating_sub(read_ns) >= wait_ns)
     }
 }

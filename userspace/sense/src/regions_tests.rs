@@ -117,9 +117,11 @@ fn bound_process() -> io::Result<Child> {
 
 #[test]
 fn the_program_tells_of_regions_what_numa_maps_does() {
-    let program = match withheld(RegionPolicies::load().map_err(io::Error::other)) {
-        Ok(program) => program,
-        Err(why) => return unseen(&why),
+    // SAFETY: only returns a number.
+    let program = match (RegionPolicies::load(), unsafe { libc::geteuid() }) {
+        (Ok(program), _) => program,
+        (Err(error), 0) if Path::new("/sys/kernel/btf/vmlinux").exists() => panic!("{error}"),
+        (Err(error), _) => return unseen(&error.to_string()),
     };
     let mut child = match withheld(bound_process()) {
         Ok(child) => child,
@@ -164,7 +166,7 @@ fn what_takes_long_to_read_is_read_seldom() {
         read.policies_due(5 + after_s * SECOND)
     };
     assert!(Layout::default().policies_due(0), "never read");
-    for (cost_ns, stale, wait_s) in [(0, true, 10), (0, false, 60), (SECOND, true, 1000), (SECOND / 50, true, 20)] {
+    for (cost_ns, stale, wait_s) in [(0, true, 10), (0, false, 60), (SECOND, true, 600), (SECOND / 50, true, 20)] {
         assert!(!due(cost_ns, stale, wait_s - 1) && due(cost_ns, stale, wait_s), "{cost_ns} {stale} {wait_s}");
     }
 }
@@ -222,8 +224,9 @@ fn a_region_that_is_bound_as_it_is_is_seen_within_a_minute() {
     let mut regions = Regions::default();
     let mut bound = |now_ns| {
         regions.refresh(me, now_ns);
-        // Other tests map memory too: what numa_maps is read for is not to be read earlier than it is due.
-        regions.processes.get_mut(&me).unwrap().policies_stale = false;
+        // Other tests map memory too, and may hold up this one: it is read when it is due, no earlier and no later.
+        let layout = regions.processes.get_mut(&me).unwrap();
+        (layout.policies_stale, layout.policies_cost_ns) = (false, 0);
         regions.find(me, mapped as u64).map(|region| region.bound)
     };
     assert_eq!(bound(1), Some(true));
@@ -240,6 +243,7 @@ fn a_mapping_that_came_between_two_readings_is_seen_at_the_next() {
     let me = ProcessId(std::process::id());
     let mut regions = Regions::default();
     regions.refresh(me, 1);
+    regions.processes.get_mut(&me).unwrap().policies_cost_ns = 0;
     let (protection, flags) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: a new mapping where the kernel likes; it stays until the test ends and nobody touches it.
     let mapped = unsafe {

@@ -126,6 +126,8 @@ pub struct Sensor {
     known_homes: KnownHomes,
     /// Groups whose pages moved since they were asked for.
     moved: BTreeSet<GroupId>,
+    /// All others may have moved.
+    homes_doubted: bool,
     performance: PerformanceMemory,
     busy: NodeBusy,
     watch: Watch,
@@ -176,6 +178,7 @@ impl Sensor {
             homes: HomeQuery::new(config.home_stride_pages),
             known_homes: KnownHomes::default(),
             moved: BTreeSet::new(),
+            homes_doubted: false,
             performance: PerformanceMemory::default(),
             busy,
             watch: Watch::default(),

@@ -438,16 +438,21 @@ fn pages_that_are_all_there_and_did_not_move_are_not_asked_for_at_each_look() {
     for group in groups {
         sensor.pending.add(&batch(group.start + 4096));
     }
-    let mut asked = |at_s: u64, moved: Option<GroupId>| {
-        moved.into_iter().for_each(|group| sensor.note_moved(group));
+    let mut asked = |at_s: u64, moved: &[GroupId], doubted: bool| {
+        moved.iter().for_each(|&group| sensor.note_moved(group));
+        if doubted {
+            sensor.doubt_homes();
+        }
         sensor.snapshot(&machine, vec![account()], (at_s - 1) * SECOND, at_s * SECOND, |_, _| None);
         groups.map(|group| sensor.known_homes.age_ms(group, at_s * SECOND) == 0)
     };
-    assert_eq!(asked(10, None), [true, true]);
-    assert_eq!(asked(11, None), [false, true], "of the second one nothing is there yet");
-    assert_eq!(asked(12, Some(groups[0])), [true, true], "it has moved");
-    assert_eq!(asked(13, None), [false, true]);
-    assert_eq!(asked(16, None), [true, true], "others may have moved it");
+    assert_eq!(asked(10, &[], false), [true, true]);
+    assert_eq!(asked(11, &[], false), [false, true], "of the second one nothing is there yet");
+    assert_eq!(asked(12, &groups[..1], false), [true, true], "it has moved");
+    assert_eq!(asked(13, &[], false), [false, true]);
+    assert_eq!(asked(14, &[], true), [true, true], "others moved some");
+    assert_eq!(asked(15, &[], false), [false, true]);
+    assert_eq!(asked(18, &[], false), [true, true], "it may be other memory by now");
 }
 
 #[test]

@@ -16,12 +16,19 @@ impl Agent {
     /// Finds groups that something else moved from where a plan had put them, given how many pages we moved so far. They are not
     /// to be moved, in this snapshot either.
     pub(super) fn find_contested(&mut self, snapshot: &mut Snapshot, own_pages: u64) {
-        // The kernel's mover puts pages where their users run, also where that is not what a plan says. And while moves of ours are
-        // under way nobody tells them from others'.
-        if self.config.mover == MoverKind::Kernel || self.mover.queued_groups() > 0 {
+        // The kernel's mover puts pages where their users run, also where that is not what a plan says.
+        if self.config.mover == MoverKind::Kernel {
+            self.sensor.doubt_homes();
+            return;
+        }
+        // While moves of ours are under way nobody tells them from others'.
+        if self.mover.queued_groups() > 0 {
             return;
         }
         let Some(migrated_pages) = self.migrations.by_others(own_pages) else { return };
+        if migrated_pages > self.contested.migrated_pages() {
+            self.sensor.doubt_homes();
+        }
         let found: Vec<Found> = snapshot.groups.iter().filter_map(|group| self.found(group, snapshot)).collect();
         let contests = self.contested.look(&found, migrated_pages, snapshot.time_ns);
         if contests.is_empty() {

@@ -3,8 +3,8 @@
 //!
 //! Problem: the kernel finds each page through four levels of page tables, about a microsecond in an emulated guest; asked for at
 //! every look, pages that stay where they are take as much of a CPU as the samples do. Mechanism: an answer holds for
-//! [`HOLDS_MS`], longer than most looks are apart. It does not where pages were just moved, or where some were not there yet:
-//! memory that a program begins to use comes a page at a time.
+//! [`HOLDS_MS`], longer than most looks are apart. It does not where pages were just moved, by us or perhaps by others, or where some
+//! were not there yet: memory that a program begins to use comes a page at a time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,13 +15,18 @@ use super::Sensor;
 use crate::folios;
 use crate::touches::MOST_PAGES;
 
-/// For how long an answer holds: others than this process move pages within seconds.
-const HOLDS_MS: u32 = 4000;
+/// For how long an answer holds, a little less than four looks of a second: pages are also freed, and touched anew from elsewhere.
+const HOLDS_MS: u32 = 3900;
 
 impl Sensor {
     /// Pages of this group were moved: where they are is asked before that of others.
     pub fn note_moved(&mut self, group: GroupId) {
         self.moved.insert(group);
+    }
+
+    /// Others moved pages, of whatever groups: where all are is asked at the next look.
+    pub fn doubt_homes(&mut self) {
+        self.homes_doubted = true;
     }
 
     /// Whether the snapshot made at `now_ns` tells where this group's pages were at or after `since_ns`.
@@ -39,6 +44,7 @@ impl Sensor {
         let due = known.iter().filter(|(id, bytes)| self.is_home_due(*id, *bytes, now_ns));
         let mut by_age: Vec<_> = due.map(|(id, bytes)| (age(id), *id, *bytes)).collect();
         by_age.sort_unstable();
+        self.homes_doubted = false;
         let mut left = self.config.home_pages;
         let mut chosen: BTreeMap<ProcessId, Vec<(GroupId, u64)>> = BTreeMap::new();
         for (_, id, bytes) in by_age {
@@ -63,7 +69,7 @@ impl Sensor {
     /// Whether it is to be asked where the pages of a group are.
     fn is_home_due(&self, id: GroupId, bytes: u64, now_ns: u64) -> bool {
         let is_whole = self.known_homes.get(id).is_some_and(|home| home.resident() >= bytes.div_ceil(PAGE_BYTES));
-        !is_whole || self.moved.contains(&id) || self.known_homes.age_ms(id, now_ns) >= HOLDS_MS
+        !is_whole || self.homes_doubted || self.moved.contains(&id) || self.known_homes.age_ms(id, now_ns) >= HOLDS_MS
     }
 
     /// Those of these groups of a process that are one huge page each.
