@@ -17,6 +17,10 @@ pub fn tests() -> Vec<Trial> {
     vec![
         trial("a_new_configuration_takes_effect_without_a_gap", a_new_configuration_takes_effect_without_a_gap),
         trial("a_wrong_configuration_loads_nothing", a_wrong_configuration_loads_nothing),
+        trial(
+            "a_wrong_configuration_leaves_no_scheduler_without_an_agent",
+            a_wrong_configuration_leaves_no_scheduler_without_an_agent,
+        ),
         trial("a_misspelt_variable_is_told", a_misspelt_variable_is_told),
     ]
 }
@@ -57,6 +61,19 @@ fn a_wrong_configuration_loads_nothing() {
     fs::set_permissions(FILE, Permissions::from_mode(0o666)).expect("the file is ours");
     let failed = scx_tandem_fails(program().args(["--config", FILE]));
     assert!(failed.message.contains("chmod go-w"), "{}", failed.message);
+    assert_eq!(state(), "disabled");
+}
+
+/// What a killed agent left has nobody who looks after it then; what another one works with is not touched.
+fn a_wrong_configuration_leaves_no_scheduler_without_an_agent() {
+    write("interval_ms = 1\n");
+    let scx = Scx::start_observing();
+    assert_eq!(scx_tandem_fails(program().args(["--config", FILE])).code, LASTING);
+    assert_eq!(state(), "enabled", "it has an agent");
+    scx.kill();
+    assert_eq!(state(), "enabled", "it lives longer than its agent");
+    let refused = program().args(["--config", FILE]).output().expect("scx_tandem is in the guest");
+    assert_eq!(refused.status.code(), LASTING, "{refused:?}");
     assert_eq!(state(), "disabled");
 }
 
