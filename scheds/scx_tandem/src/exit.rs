@@ -80,6 +80,7 @@ fn text(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::tests::Unread;
 
     /// As the kernel throws a scheduler out, with these texts.
     fn thrown_out(reason: &[u8], message: &[u8], dump: &[u8]) -> Exit {
@@ -121,22 +122,9 @@ mod tests {
         );
     }
 
-    /// A stream that is gone.
-    struct Gone;
-
-    impl Write for Gone {
-        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
-            Err(std::io::ErrorKind::BrokenPipe.into())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
     #[test]
     fn the_reason_is_returned_though_nobody_sees_the_dump() {
-        let why = thrown_out(b"runnable task stall", b"", b"dump").report(Gone).unwrap_err().to_string();
+        let why = thrown_out(b"runnable task stall", b"", b"dump").report(Unread).unwrap_err().to_string();
         assert_eq!(why, "EXIT: runnable task stall on CPU 3");
     }
 }

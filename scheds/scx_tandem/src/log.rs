@@ -74,7 +74,7 @@ where
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::io::Write;
     use std::os::unix::ffi::OsStrExt;
     use std::process::{Command, Stdio};
@@ -122,7 +122,7 @@ mod tests {
     }
 
     /// A stream whose reader is gone.
-    struct Unread;
+    pub(crate) struct Unread;
 
     impl Write for Unread {
         fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {

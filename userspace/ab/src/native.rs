@@ -5,6 +5,7 @@
 //! ground truth of accesses; the load of nodes is what the kernel says. The script puts back the settings it changed;
 //! `settings.rs` sees to it even if it was killed.
 
+mod beside;
 mod conditions;
 mod cpu_time;
 mod energy_course;

@@ -9,7 +9,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramInput, libbpf_sys};
 
 use crate::counters_skeleton::{CountersSkel, CountersSkelBuilder};
-use crate::handle::read_value;
+use crate::handle::{kernel, read_value};
 use crate::{Error, MAX_EVENTS, intf};
 
 /// What an event counted while a thread ran.
@@ -42,10 +42,6 @@ pub struct Counters {
     cpus: u32,
 }
 
-fn failed(what: &'static str) -> impl Fn(libbpf_rs::Error) -> Error {
-    move |error| Error::Kernel { what, source: io::Error::other(error) }
-}
-
 impl Counters {
     /// Loads the programs, with room for `events` events on each of the CPUs below `cpus`.
     ///
@@ -58,14 +54,14 @@ impl Counters {
         }
         // The skeleton borrows the place that it lives in: a few words that are never given back.
         let storage = Box::leak(Box::new(MaybeUninit::<OpenObject>::uninit()));
-        let mut open = CountersSkelBuilder::default().open(storage).map_err(failed("opening the counting programs"))?;
+        let mut open = CountersSkelBuilder::default().open(storage).map_err(kernel("opening the counting programs"))?;
         let constants = open.maps.rodata_data.as_mut().expect("the object has constants");
         (constants.nr_events, constants.nr_cpus) = (events as u32, cpus);
         let slots = (events as u32).saturating_mul(cpus).max(1);
-        open.maps.events.set_max_entries(slots).map_err(failed("making room for events"))?;
-        let skeleton = open.load().map_err(failed("loading the counting programs"))?;
+        open.maps.events.set_max_entries(slots).map_err(kernel("making room for events"))?;
+        let skeleton = open.load().map_err(kernel("loading the counting programs"))?;
         let switches = skeleton.progs.tandem_switched.attach_raw_tracepoint("sched_switch");
-        let _switches = switches.map_err(failed("watching switches"))?;
+        let _switches = switches.map_err(kernel("watching switches"))?;
         Ok(Self { skeleton, _switches, events, cpus })
     }
 
@@ -78,7 +74,7 @@ impl Counters {
         let slot = event as u32 * self.cpus + cpu;
         let value = fd.as_raw_fd().to_ne_bytes();
         let set = self.skeleton.maps.events.update(&slot.to_ne_bytes(), &value, MapFlags::ANY);
-        set.map_err(failed("counting an event"))
+        set.map_err(kernel("counting an event"))
     }
 
     /// Charges threads of the process from now on.
@@ -87,7 +83,7 @@ impl Counters {
     /// [`Error::Kernel`] when there is no room for one more.
     pub fn add_process(&self, tgid: u32) -> Result<(), Error> {
         let added = self.skeleton.maps.counted_processes.update(&tgid.to_ne_bytes(), &KNOWN, MapFlags::ANY);
-        added.map_err(failed("counting a process"))
+        added.map_err(kernel("counting a process"))
     }
 
     /// Charges threads of the process no longer.
@@ -96,7 +92,7 @@ impl Counters {
     /// [`Error::Kernel`] if it was not there.
     pub fn remove_process(&self, tgid: u32) -> Result<(), Error> {
         let removed = self.skeleton.maps.counted_processes.delete(&tgid.to_ne_bytes());
-        removed.map_err(failed("counting a process no longer"))
+        removed.map_err(kernel("counting a process no longer"))
     }
 
     /// Charges the thread that runs on `cpu` for what it did until now, and from now on.
@@ -105,7 +101,7 @@ impl Counters {
     /// [`Error::Kernel`]: the CPU is offline.
     pub fn look(&self, cpu: u32) -> Result<(), Error> {
         let input = ProgramInput { cpu, flags: libbpf_sys::BPF_F_TEST_RUN_ON_CPU, ..ProgramInput::default() };
-        self.skeleton.progs.tandem_looked.test_run(input).map(drop).map_err(failed("looking at a CPU's counters"))
+        self.skeleton.progs.tandem_looked.test_run(input).map(drop).map_err(kernel("looking at a CPU's counters"))
     }
 
     /// All charges since the last call. A thread that is charged in this very moment may lose that charge.
@@ -116,7 +112,7 @@ impl Counters {
         let charges = &self.skeleton.maps.charges;
         let mut all = Vec::new();
         for key in charges.keys().collect::<Vec<_>>() {
-            let value = charges.lookup_and_delete(&key).map_err(failed("taking charges"))?;
+            let value = charges.lookup_and_delete(&key).map_err(kernel("taking charges"))?;
             // Only this takes any away.
             let Some(value) = value else { continue };
             let counts: intf::tandem_counts = read_value(&value)?;

@@ -61,7 +61,8 @@ pub struct Scheduler {
 
 const KEY: [u8; 4] = [0; 4];
 
-fn kernel(what: &'static str) -> impl Fn(libbpf_rs::Error) -> Error {
+/// What an error of libbpf's at `what` is.
+pub(crate) fn kernel(what: &'static str) -> impl Fn(libbpf_rs::Error) -> Error {
     move |error| Error::Kernel { what, source: io::Error::other(error) }
 }
 

@@ -10,7 +10,7 @@ use libbpf_rs::OpenObject;
 use libbpf_rs::libbpf_sys::{self, bpf_iter_link_info, bpf_link_create_opts};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
-use crate::handle::read_value;
+use crate::handle::{kernel, read_value};
 use crate::regions_skeleton::{RegionsSkel, RegionsSkelBuilder};
 use crate::{Error, intf};
 
@@ -30,10 +30,6 @@ pub struct RegionPolicies {
     skeleton: RegionsSkel<'static>,
 }
 
-fn failed(what: &'static str) -> impl Fn(libbpf_rs::Error) -> Error {
-    move |error| Error::Kernel { what, source: io::Error::other(error) }
-}
-
 impl RegionPolicies {
     /// Loads the program.
     ///
@@ -42,8 +38,8 @@ impl RegionPolicies {
     pub fn load() -> Result<Self, Error> {
         // The skeleton borrows the place that it lives in: a few words that are never given back.
         let storage = Box::leak(Box::new(MaybeUninit::<OpenObject>::uninit()));
-        let open = RegionsSkelBuilder::default().open(storage).map_err(failed("opening the look at regions"))?;
-        Ok(Self { skeleton: open.load().map_err(failed("loading the look at regions"))? })
+        let open = RegionsSkelBuilder::default().open(storage).map_err(kernel("opening the look at regions"))?;
+        Ok(Self { skeleton: open.load().map_err(kernel("loading the look at regions"))? })
     }
 
     /// Those of a process, ascending; none if it has ended.

@@ -2,7 +2,6 @@
 //! Timer samples of managed processes only (`bpf/sampled.bpf.c`). It lives in this process: nothing is pinned.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, IntoRawFd};
 
@@ -10,6 +9,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
 
 use crate::Error;
+use crate::handle::kernel;
 use crate::sampled_skeleton::{SampledSkel, SampledSkelBuilder};
 
 /// The loaded program, and the events that it runs for.
@@ -17,10 +17,6 @@ pub struct SampleFilter {
     skeleton: SampledSkel<'static>,
     events: Vec<Link>,
     processes: BTreeSet<u32>,
-}
-
-fn failed(what: &'static str) -> impl Fn(libbpf_rs::Error) -> Error {
-    move |error| Error::Kernel { what, source: io::Error::other(error) }
 }
 
 impl SampleFilter {
@@ -31,8 +27,8 @@ impl SampleFilter {
     pub fn load() -> Result<Self, Error> {
         // The skeleton borrows the place that it lives in: a few words that are never given back.
         let storage = Box::leak(Box::new(MaybeUninit::<OpenObject>::uninit()));
-        let open = SampledSkelBuilder::default().open(storage).map_err(failed("opening the filter of samples"))?;
-        let skeleton = open.load().map_err(failed("loading the filter of samples"))?;
+        let open = SampledSkelBuilder::default().open(storage).map_err(kernel("opening the filter of samples"))?;
+        let skeleton = open.load().map_err(kernel("loading the filter of samples"))?;
         Ok(Self { skeleton, events: Vec::new(), processes: BTreeSet::new() })
     }
 
@@ -45,7 +41,7 @@ impl SampleFilter {
         // The link closes the descriptor that it is given.
         let own = event.try_clone_to_owned().map_err(cannot)?.into_raw_fd();
         let link = self.skeleton.progs.tandem_sampled.attach_perf_event(own);
-        self.events.push(link.map_err(failed("filtering samples"))?);
+        self.events.push(link.map_err(kernel("filtering samples"))?);
         Ok(())
     }
 
@@ -56,12 +52,12 @@ impl SampleFilter {
     pub fn set_processes(&mut self, wanted: &BTreeSet<u32>) -> Result<(), Error> {
         let map = &self.skeleton.maps.sampled_processes;
         for gone in self.processes.difference(wanted).copied().collect::<Vec<_>>() {
-            map.delete(&gone.to_ne_bytes()).map_err(failed("sampling a process no longer"))?;
+            map.delete(&gone.to_ne_bytes()).map_err(kernel("sampling a process no longer"))?;
             self.processes.remove(&gone);
         }
         for new in wanted.difference(&self.processes).copied().collect::<Vec<_>>() {
             let known = 1_u32.to_ne_bytes();
-            map.update(&new.to_ne_bytes(), &known, MapFlags::ANY).map_err(failed("sampling a process"))?;
+            map.update(&new.to_ne_bytes(), &known, MapFlags::ANY).map_err(kernel("sampling a process"))?;
             self.processes.insert(new);
         }
         Ok(())

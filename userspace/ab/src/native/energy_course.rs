@@ -3,11 +3,12 @@
 //! readings of its begin and end alone, which the arm's script takes, each further time would be missing.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 
+use super::beside::beside;
 use crate::energy;
 
 /// Time between two readings: in it a package of 1 kW takes 60 kJ, and the least range of a counter is 65 kJ.
@@ -31,14 +32,7 @@ impl EnergyWatch<'_> {
     /// # Errors
     /// A counter cannot be read.
     pub fn during<T>(&self, work: impl FnOnce() -> T) -> Result<(T, Vec<String>)> {
-        let (done, hears_done) = channel::<()>();
-        let (result, readings) = std::thread::scope(|scope| {
-            let reader = scope.spawn(move || self.readings(&hears_done));
-            let result = work();
-            drop(done);
-            (result, reader.join().unwrap_or_else(|_| Err(anyhow!("the thread that reads energy counters panicked"))))
-        });
-        Ok((result, readings?))
+        beside("energy counters", |done| self.readings(done), work)
     }
 
     fn readings(&self, done: &Receiver<()>) -> Result<Vec<String>> {

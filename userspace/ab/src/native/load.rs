@@ -9,11 +9,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 
+use super::beside::beside;
 use super::cpu_time::CpuTime;
 use crate::truth::Point;
 
@@ -56,14 +57,8 @@ impl Watch<'_> {
     /// # Errors
     /// /proc/stat cannot be read.
     pub fn during<T>(&self, work: impl FnOnce() -> T) -> Result<(T, Vec<Point>)> {
-        let (done, hears_done) = channel::<()>();
-        let (result, readings) = std::thread::scope(|scope| {
-            let reader = scope.spawn(move || self.readings(&hears_done));
-            let result = work();
-            drop(done);
-            (result, reader.join().unwrap_or_else(|_| Err(anyhow!("the thread that reads /proc/stat panicked"))))
-        });
-        Ok((result, series(&readings?)))
+        let (result, readings) = beside("/proc/stat", |done| self.readings(done), work)?;
+        Ok((result, series(&readings)))
     }
 
     /// Reads until the program ended or the other end of `done` is dropped.
@@ -239,7 +234,7 @@ mod tests {
         let (folder, nodes) = (tempfile::tempdir().unwrap(), [vec![0]]);
         let watch = watch(folder.path(), &nodes);
         fs::write(&watch.begun, "").unwrap();
-        let (_work_goes_on, hears_done) = channel();
+        let (_work_goes_on, hears_done) = std::sync::mpsc::channel();
         let said = format!("{:#}", watch.readings(&hears_done).unwrap_err());
         assert!(said.contains("/stat cannot be read"), "{said}");
     }
