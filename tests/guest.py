@@ -14,14 +14,20 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LIMIT_S = int(os.environ.get("TANDEM_GUEST_LIMIT_S", "1200"))
+LIMIT_S = int(os.environ.get("TANDEM_GUEST_LIMIT_S", "1800"))
 PANIC = 122
 # The kernel patches its code under a breakpoint. Emulated CPUs that run in parallel may, under load, still run the
 # breakpoint after it is gone; hardware does not.
 EMULATOR_FAULT = "Oops: int3"
+BOOTS = 3
 # An emulated machine shares its host: a test may miss its deadline for nothing. This many get a second attempt, alone in a
 # machine of their own; more than that are a fault of the product.
 SECOND_ATTEMPTS = 4
+
+
+def is_emulator_fault(status: int, output: str) -> bool:
+    """Whether a run of lab.py that ended with `status` and said `output` ended by no fault of the guest's."""
+    return status == PANIC and EMULATOR_FAULT in output
 
 
 def failed_tests(output: str) -> list[str]:
@@ -60,10 +66,10 @@ def lab(
         ROOT / "vm/lab.py", "run", "--machine", ROOT / f"vm/machines/{machine}.toml", "--kernel", kernel,
         "--timeout", str(limit_s), *options, *additions, "--",
     ]
-    for _ in range(3):
+    for _ in range(BOOTS):
         done = subprocess.run([*arguments, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         print(done.stdout, flush=True)
-        if done.returncode != PANIC or EMULATOR_FAULT not in done.stdout:
+        if not is_emulator_fault(done.returncode, done.stdout):
             break
         print("the emulator ran a breakpoint that the kernel had removed before: once more, from where it was")
         command = resumed(command, done.stdout)
