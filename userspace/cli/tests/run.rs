@@ -52,6 +52,8 @@ impl Place {
         let mut command = Command::new(self.path("tandem"));
         command.arg("run").args(words).current_dir(self.0.path()).env("REPORT", REPORT);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // SAFETY: between fork and exec only a system call is made.
+        unsafe { command.pre_exec(heed_signals) };
         command
     }
 
@@ -70,6 +72,15 @@ impl Place {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// What nohup or a shell's `&` has a test ignore, its programs would ignore too, and a shell could not trap.
+fn heed_signals() -> std::io::Result<()> {
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+        // SAFETY: the action of a valid signal.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    Ok(())
 }
 
 fn said(output: &Output) -> String {
