@@ -55,10 +55,14 @@ STEPS = {
         journalctl --quiet --unit=scx_tandem | grep -o '"option_of_a_later_version": there is no such option' | sort -u
         systemctl is-failed scx_tandem; property ExecMainStatus; property NRestarts
         sed -i /later_version/d $config; systemctl reset-failed scx_tandem; systemctl restart scx_tandem; state""",
+    "stuck": """kill -STOP $(agent); systemctl stop scx_tandem; property Result; state; systemctl reset-failed scx_tandem
+        systemctl start scx_tandem; state""",
     "hang": """before=$(seq); old=$(agent); kill -STOP $old
         until_true '[ $(agent) != 0 ] && [ $(agent) != '$old' ]'; until_true 'systemctl --quiet is-active scx_tandem'; [ $old != $(agent) ] && echo another agent
         [ $before = $(seq) ] && echo without a gap
         journalctl --quiet --unit=scx_tandem | grep -o -e 'Watchdog timeout' -e 'took over.*' | sort -u""",
+    "orphan": """systemctl stop scx_tandem; state; scx_tandem --dry-run > /dev/null 2>&1 & orphan=$!
+        until_true '[ $(state) = enabled ]'; kill -KILL $orphan; wait; state""",
     "remove": """dpkg --remove tandem > /dev/null 2>&1; state; ls /sys/fs/bpf; systemctl is-active scx_tandem
         ls $config; dpkg --purge tandem > /dev/null 2>&1; ls /etc/tandem 2>&1 | wc -l; systemctl list-unit-files --quiet 'scx_tandem*'""",
 }
@@ -69,6 +73,8 @@ SAID = {
     "wrong": 'there is no such option observing (dry run) all; a new configuration was refused there is no such option active '
              'observing (dry run) all',
     "reload": 'placing all without a gap',
+    "stuck": "timeout disabled enabled",
+    "orphan": "disabled enabled",
     "hang": "another agent without a gap Watchdog timeout took over the scheduler that is loaded",
     "upgrade": f"{NEWER} restarted active enabled dry_run = false",
     "downgrade": "1 restarted active enabled dry_run = false",
@@ -121,9 +127,9 @@ class Service(unittest.TestCase):
         self.assert_said("start")
 
     def test_it_runs_with_the_rights_of_the_unit_and_no_others(self):
-        # Bits 19, 21, 23, 38, 39: SYS_PTRACE, SYS_ADMIN, SYS_NICE, PERFMON, BPF.
+        # Bits 2, 19, 21, 23, 38, 39: DAC_READ_SEARCH, SYS_PTRACE, SYS_ADMIN, SYS_NICE, PERFMON, BPF.
         rights = dict(line.split(":") for line in self.said["rights"].splitlines())
-        self.assertEqual(int(rights["CapBnd"], 16), 1 << 19 | 1 << 21 | 1 << 23 | 1 << 38 | 1 << 39)
+        self.assertEqual(int(rights["CapBnd"], 16), 1 << 2 | 1 << 19 | 1 << 21 | 1 << 23 | 1 << 38 | 1 << 39)
         self.assertEqual((rights["NoNewPrivs"].strip(), rights["Seccomp"].strip()), ("1", "2"))
 
     def test_a_wrong_configuration_is_told_in_journal_and_status_and_changes_nothing(self):
@@ -134,6 +140,13 @@ class Service(unittest.TestCase):
 
     def test_a_reload_takes_effect_while_the_scheduler_stays_loaded(self):
         self.assert_said("reload")
+
+    def test_no_scheduler_is_left_of_an_agent_that_does_not_stop(self):
+        self.assert_said("stuck")
+
+    def test_nor_of_one_that_was_killed_before_the_package_goes(self):
+        self.assert_said("orphan")
+        self.assert_said("remove")
 
     def test_an_agent_that_hangs_is_replaced_and_the_scheduler_stays_loaded(self):
         self.assert_said("hang")

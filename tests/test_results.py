@@ -5,12 +5,15 @@ import contextlib
 import io
 import json
 from pathlib import Path
+import re
 import sys
 import tempfile
 import unittest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import results
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 class Lacking(unittest.TestCase):
@@ -88,6 +91,25 @@ class Told(unittest.TestCase):
         ]
         judged = results.judged("scx_tandem", rows)
         self.assertEqual(judged, "- `scx_tandem`: slower than the best stock arm by more than 2 % on 1 of 5 workloads: `slower` (1.03); 80 % of the way to oracle on 1 of 2.")
+
+
+class Readme(unittest.TestCase):
+    """What the first page says of the results is what they say."""
+
+    @staticmethod
+    def said_by_results(machine):
+        """Time less than stock with balancing as a mean, and how much longer it takes where it is slower, in percent."""
+        section = (ROOT / "docs/results.md").read_text().split(f"\n## scx_tandem on {machine},")[1].split("\n## ")[0]
+        [mean] = re.findall(r"balancing, where placement matters: `scx_tandem` ([0-9.]+)", section)
+        [slower] = re.findall(r"- `scx_tandem`: slower than .*; 80 %", section)
+        return round(100 - 100 * float(mean)), sorted(round(100 * float(ratio)) - 100 for ratio in re.findall(r"\(([0-9.]+)\)", slower))
+
+    def test_its_numbers_are_those_of_the_tables(self):
+        [paragraph] = re.findall(r"In its lab `scx_tandem` takes (.*?)\[docs", (ROOT / "README.md").read_text(), re.DOTALL)
+        machines = [self.said_by_results(machine) for machine in ["2node", "ring4", "thanos-a", "thanos-b"]]
+        cpus, workloads = 16, len(list((ROOT / "docs/results").glob("tandem-2node-*.json")))
+        expected = [mean for mean, _ in machines] + [cpus, workloads] + [ratio for _, slower in machines for ratio in slower]
+        self.assertEqual([int(number) for number in re.findall(r"\d+", paragraph)], expected)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ use tandem_config::{Cli, MoverName, Options, SamplerName};
 use tandem_machine::Calibration;
 use tandem_policies::model::Topology;
 use tandem_sense::{AffinityConfig, SamplerChoice, SamplerError, SamplerKind, Sensor, SensorConfig};
-use tandem_trace::Recorder;
+use tandem_trace::{CannotRecord, Recorder};
 use tandem_view::Board;
 
-use crate::{preflight, service};
+use crate::{preflight, refusal, service};
 
 /// What this process was told, with what the configuration file says now.
 ///
@@ -28,7 +28,13 @@ pub fn read() -> Result<Cli, tandem_config::Error> {
 
 /// Begins to record, if that is wanted.
 pub fn recorder(cli: &Cli) -> Result<Option<Recorder>> {
-    Ok(cli.options.record.as_deref().map(Recorder::create).transpose()?)
+    cli.options.record.as_deref().map(Recorder::create).transpose().map_err(|error| {
+        let lasts = match &error {
+            CannotRecord::Exists(_) => true,
+            CannotRecord::Io { error, .. } => refusal::forbids(error),
+        };
+        if lasts { refusal::lasting(error) } else { error.into() }
+    })
 }
 
 /// What the agent shall do, on a machine of `cpus` CPUs that is calibrated so.

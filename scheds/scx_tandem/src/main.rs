@@ -30,7 +30,7 @@ use tandem_trace::Recorder;
 use tandem_config::Cli;
 
 use crate::load::Loaded;
-use crate::refusal::lasting;
+use crate::refusal::{lasting, lasting_if_forbidden};
 
 fn main() -> ExitCode {
     let cli = match cli::read() {
@@ -76,7 +76,7 @@ fn run(cli: &Cli) -> Result<()> {
 
     allow_many_files();
     // What ends a run long after it began would be known too late.
-    cli.options.report.as_deref().map_or(Ok(()), report::check)?;
+    cli.options.report.as_deref().map_or(Ok(()), report::check).map_err(lasting_if_forbidden)?;
     let recorder = cli::recorder(cli)?;
     let orders = orders()?;
     let mut report = Report::default();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use tandem_config::{MoverName, Options, Selector};
-use tandem_machine::{RivalChange, RivalWatch};
+use tandem_machine::{Capabilities, Capability, RivalChange, RivalWatch};
 use tracing::{info, warn};
 
 use crate::load::{Loaded, loaded};
@@ -53,6 +53,14 @@ pub fn check_kernel() -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Says what it does without, where a service or container has not all rights of root.
+pub fn warn_of_rights() {
+    let held = Capabilities::read(Path::new("/"));
+    for (capability, without) in Capability::TO_PLACE.into_iter().filter(|&(one, _)| !held.has(one)) {
+        warn!("without {}: {without}", capability.name());
+    }
 }
 
 /// Says that paths of control groups mean something else here, if any is chosen by one and they do.

@@ -26,7 +26,7 @@ use crate::exit::Exit;
 use crate::load::{self, LoadOptions, Loaded};
 use crate::metrics;
 use crate::preflight;
-use crate::refusal::lasting;
+use crate::refusal::{lasting, lasting_if_forbidden};
 use crate::service;
 use crate::tables::Tables;
 
@@ -58,10 +58,12 @@ pub fn run(cli: &Cli, recorder: Option<Recorder>, orders: &Receiver<Order>, repo
     let board = Board::default();
     let _server = Server::start(Path::new(SOCKET), board.clone()).context("the socket of statistics cannot be made")?;
     if let Some(address) = cli.options.metrics {
-        let address = metrics::start(address, board.clone(), cli.options.lease().max(HANGS))?;
+        let started = metrics::start(address, board.clone(), cli.options.lease().max(HANGS));
+        let address = started.map_err(lasting_if_forbidden)?;
         info!("metrics at http://{address}/metrics");
     }
     preflight::check_mover(cli.options.mover)?;
+    preflight::warn_of_rights();
     preflight::warn_of_rivals();
     // An agent that was killed may have left its scheduler behind.
     let begun = judged(cli.clone()).and_then(|told| Ok((begin(&told, &pins)?, told)));

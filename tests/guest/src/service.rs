@@ -5,21 +5,30 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
-use tandem_guest_tests::{Scx, Worker, program, set_affinity, state, wait_until};
+use tandem_guest_tests::{Scx, program, state, wait_until};
 
-use crate::agent::{PAGES, cpus, memory_on, two_nodes};
+use crate::agent::PAGES;
 use crate::trial;
+use crate::visitor::Visitor;
 
 const UNIT: &str = include_str!("../../../packaging/scx_tandem.service");
 const SOCKET: &str = "/tmp/notify";
 const FILE: &str = "/tmp/service.toml";
+const REPORT: &str = "/tmp/service.json";
 const PATIENCE: Duration = Duration::from_secs(120);
 /// As the kernel numbers them, up to the last one it has today.
-const CAPABILITIES: [(&str, u64); 5] =
-    [("CAP_BPF", 39), ("CAP_PERFMON", 38), ("CAP_SYS_ADMIN", 21), ("CAP_SYS_NICE", 23), ("CAP_SYS_PTRACE", 19)];
+const CAPABILITIES: [(&str, u64); 6] = [
+    ("CAP_BPF", 39),
+    ("CAP_DAC_READ_SEARCH", 2),
+    ("CAP_PERFMON", 38),
+    ("CAP_SYS_ADMIN", 21),
+    ("CAP_SYS_NICE", 23),
+    ("CAP_SYS_PTRACE", 19),
+];
 const ALL_CAPABILITIES: u64 = 41;
 
 pub fn tests() -> Vec<Trial> {
@@ -77,12 +86,14 @@ fn left_by_the_unit() -> u64 {
     line.split_whitespace().map(|name| 1 << number(name)).sum()
 }
 
-/// Sampling, loading and moving: a thread's memory comes to it.
+/// Sampling, loading and moving: memory of somebody else's thread comes to it, and its huge pages are known as such.
 fn the_rights_of_the_unit_suffice() {
     let left = left_by_the_unit();
+    let mut visitor = Visitor::start_as_nobody();
     let mut command = program();
-    let manage = format!("pid={}", std::process::id());
+    let manage = format!("pid={}", visitor.pid());
     command.args(["--interval-ms", "1000", "--sampler-budget", "25", "--mover-budget", "50", "--manage", &manage]);
+    command.args(["--report", REPORT]);
     // SAFETY: between fork and exec only system calls are made.
     unsafe {
         command.pre_exec(move || {
@@ -98,14 +109,10 @@ fn the_rights_of_the_unit_suffice() {
         });
     }
     let scx = Scx::start_as(&mut command);
-    let [home, away] = two_nodes(&scx);
-    let memory = memory_on(&away, PAGES);
-    let worker = Worker::doing({
-        let memory = std::sync::Arc::clone(&memory);
-        move || memory.walk()
-    });
-    set_affinity(worker.tid, &cpus(&home));
-    wait_until("the memory comes to the thread", || memory.pages_on(home.id.0) >= PAGES / 10 * 9);
-    assert!(scx.stop().success());
+    wait_until("the memory comes to the thread", || visitor.near() >= PAGES / 10 * 9);
+    assert!(!scx.log().contains("without CAP_"), "{}", scx.log());
+    let report = scx.stop_and_report(Path::new(REPORT));
+    let tables = &report["sampler"]["tables"];
+    assert_eq!(tables["unknown_units"], 0, "{tables}");
     assert_eq!(state(), "disabled");
 }

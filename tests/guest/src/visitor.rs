@@ -2,6 +2,7 @@
 //! Another process, with memory that is far away from its thread.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
@@ -34,6 +35,9 @@ pub fn visit_memory() {
     }
 }
 
+/// A user with no rights.
+const NOBODY: u32 = 65534;
+
 /// A process with memory far away from its thread.
 pub struct Visitor {
     process: Child,
@@ -44,7 +48,15 @@ pub struct Visitor {
 impl Visitor {
     /// Without memory yet.
     pub fn start() -> Self {
-        let mut command = Command::new("/proc/self/exe");
+        Self::begin(&mut Command::new("/proc/self/exe"))
+    }
+
+    /// The same of somebody else.
+    pub fn start_as_nobody() -> Self {
+        Self::begin(Command::new("/proc/self/exe").uid(NOBODY).gid(NOBODY))
+    }
+
+    fn begin(command: &mut Command) -> Self {
         let mut process =
             command.arg(PROGRAM).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("this program starts");
         let orders = process.stdin.take().expect("piped");

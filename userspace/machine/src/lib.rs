@@ -3,6 +3,7 @@
 //! file ([`MachineFile::load`]).
 
 mod calibration;
+mod capabilities;
 mod capacity;
 mod clock;
 mod cpu_list;
@@ -13,6 +14,7 @@ mod rivals;
 mod sysfs;
 
 pub use calibration::{Calibration, CalibrationError};
+pub use capabilities::{Capabilities, Capability};
 pub use clock::{monotonic_ns, process_cpu_ns, thread_cpu_ns};
 pub use cpu_list::{CpuListError, format_cpu_list, parse_cpu_list};
 pub use machine_file::{Caches, Coherence, Core, MachineFile, MachineFileError, MemoryTiming};

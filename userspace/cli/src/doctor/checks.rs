@@ -6,12 +6,8 @@ use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use tandem_machine::{RivalKind, parent_of, process_text};
+use tandem_machine::{Capabilities, Capability, RivalKind, parent_of, process_text};
 
-/// Without these it cannot be loaded.
-const CAPABILITIES_TO_LOAD: [(u32, &str); 3] = [(21, "CAP_SYS_ADMIN"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
-/// Without these it can see and place the processes of its own user only, and lend no threads.
-const CAPABILITIES_TO_PLACE: [(u32, &str); 2] = [(19, "CAP_SYS_PTRACE"), (23, "CAP_SYS_NICE")];
 /// How serious a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -104,12 +100,11 @@ fn isolation(root: &Path) -> Option<Check> {
 fn rights(root: &Path) -> Check {
     let status = text(root, "proc/self/status").unwrap_or_default();
     let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-    let held = line("CapEff:").and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or(0);
-    let missing = |needed: &[(u32, &str)]| {
-        let names: Vec<&str> = needed.iter().filter(|(bit, _)| held & (1 << bit) == 0).map(|&(_, name)| name).collect();
-        names.join(", ")
-    };
-    let (to_load, to_place) = (missing(&CAPABILITIES_TO_LOAD), missing(&CAPABILITIES_TO_PLACE));
+    let held = Capabilities::read(root);
+    let to_load = Capability::TO_LOAD.into_iter().filter(|&one| !held.has(one)).map(Capability::name);
+    let to_load = to_load.collect::<Vec<_>>().join(", ");
+    let to_place = Capability::TO_PLACE.into_iter().filter(|&(one, _)| !held.has(one));
+    let to_place = to_place.map(|(one, without)| format!("{}: {without}", one.name())).collect::<Vec<_>>().join("; ");
     let without = |verdict, names: &str| {
         let remedy = "give the container or service these capabilities";
         not_good("rights", verdict, format!("root without {names}"), remedy)
@@ -119,7 +114,7 @@ fn rights(root: &Path) -> Check {
     } else if !to_load.is_empty() {
         without(Verdict::Bad, &to_load)
     } else if !to_place.is_empty() {
-        without(Verdict::Warning, &format!("{to_place}: threads and pages of other users stay where they are"))
+        without(Verdict::Warning, &to_place)
     } else {
         good("rights", "root, with all that is needed")
     }
@@ -359,6 +354,7 @@ mod tests {
         for (path, text, name) in [
             ("proc/77/comm", "numad\n", "rivals"),
             ("proc/self/status", "Uid:\t0\t0\t0\t0\nCapEff:\t000001fffff7ffff\n", "rights"),
+            ("proc/self/status", "Uid:\t0\t0\t0\t0\nCapEff:\t000001fffffffffb\n", "rights"),
             ("sys/kernel/mm/ksm/run", "1\n", "KSM"),
             ("proc/sys/kernel/numa_balancing", "2\n", "numa_balancing"),
             ("proc/sys/vm/zone_reclaim_mode", "1\n", "zone_reclaim_mode"),

@@ -22,7 +22,7 @@ use std::path::Path;
 
 use perf_event_open_sys::bindings;
 use tandem_bpf::{Lending, Loans, Purpose};
-use tandem_machine::kernel_balances;
+use tandem_machine::{Capabilities, Capability, kernel_balances};
 use tandem_policies::model::{CpuId, ProcessId};
 use thiserror::Error;
 
@@ -139,6 +139,9 @@ impl Fault {
         });
         if !writes {
             tracing::info!("writes are not tracked (CONFIG_MEM_SOFT_DIRTY does): no extra faults at writes");
+        } else if !Capabilities::read(Path::new("/")).has(Capability::DacOverride) {
+            let name = Capability::DacOverride.name();
+            tracing::warn!("without {name}: no extra faults at writes of other users' processes");
         }
         let flags = FrameFlags::open().inspect_err(|error| {
             tracing::warn!("{error}: which threads share pages is not seen");

@@ -30,6 +30,7 @@ mod hardware_tests;
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use tandem_bpf::SampleFilter;
 use tandem_policies::model::{CpuId, ProcessId, ThreadId};
@@ -62,6 +63,11 @@ pub enum LookaheadError {
     /// No CPU to sample on.
     #[error("lookahead sampling needs at least one online CPU: the list is empty")]
     NoCpu,
+    /// Nobody may read another process's memory, root included.
+    #[error(
+        "memory of other processes cannot be read: kernel.yama.ptrace_scope is 3, until the next boot; choose another sampler with --sampler"
+    )]
+    Withheld,
     /// The kernel refused the event.
     #[error("cannot sample on CPU {cpu}: {source}; {}", advice(source), cpu = cpu.0)]
     Open {
@@ -70,6 +76,12 @@ pub enum LookaheadError {
         /// What the kernel said.
         source: std::io::Error,
     },
+}
+
+/// Whether the kernel below `root` lets nobody read another process's memory (Documentation/admin-guide/LSM/Yama.rst). One's own,
+/// by which this could be tried, can be read all the same.
+fn is_withheld(root: &Path) -> bool {
+    std::fs::read_to_string(root.join("proc/sys/kernel/yama/ptrace_scope")).is_ok_and(|scope| scope.trim() == "3")
 }
 
 fn advice(error: &std::io::Error) -> &'static str {
@@ -139,6 +151,9 @@ impl Lookahead {
     pub fn open(config: LookaheadConfig, cpus: &[CpuId]) -> Result<Self, LookaheadError> {
         if cpus.is_empty() {
             return Err(LookaheadError::NoCpu);
+        }
+        if is_withheld(Path::new("/")) {
+            return Err(LookaheadError::Withheld);
         }
         let period_ns = 10_000_000.clamp(config.period_ns.0, config.period_ns.1);
         let open = |&cpu| CpuClock::open(cpu, period_ns).map_err(|source| LookaheadError::Open { cpu, source });
@@ -332,5 +347,22 @@ impl Sampler for Lookahead {
 
     fn counters(&self) -> SamplerCounters {
         SamplerCounters::Lookahead(self.counters.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_nobody_may_read_others_memory_it_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("proc/sys/kernel/yama");
+        assert!(!is_withheld(root.path()), "a kernel without Yama");
+        std::fs::create_dir_all(&folder).unwrap();
+        for (scope, withheld) in [("0\n", false), ("2\n", false), ("3\n", true)] {
+            std::fs::write(folder.join("ptrace_scope"), scope).unwrap();
+            assert_eq!(is_withheld(root.path()), withheld, "{scope}");
+        }
     }
 }

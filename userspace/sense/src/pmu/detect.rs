@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
+use tandem_machine::{Capabilities, Capability};
 use tandem_policies::model::CpuId;
 use thiserror::Error;
 
@@ -13,8 +14,6 @@ use super::sysfs::{self, Device, Encoding, read_text};
 use super::table::{self, Counter};
 
 /// Capabilities that allow to watch everything, by their bits.
-const CAP_SYS_ADMIN: u32 = 21;
-const CAP_PERFMON: u32 = 38;
 /// PMUs of Intel's cores.
 const INTEL_CORES: [&str; 4] = ["cpu", "cpu_core", "cpu_atom", "cpu_lowpower"];
 
@@ -107,13 +106,11 @@ pub struct Rights {
 impl Rights {
     /// Those of this process on the system whose root is `root`.
     pub fn read(root: &Path) -> Self {
-        let status = read_text(&root.join("proc/self/status")).unwrap_or_default();
-        let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-        let effective = effective.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or(0);
+        let held = Capabilities::read(root);
         let paranoid = read_text(&root.join("proc/sys/kernel/perf_event_paranoid"));
         // Without the file nothing but one's own threads may be expected.
         let paranoid = paranoid.and_then(|text| text.trim().parse().ok()).unwrap_or(2);
-        Self { capable: effective & (1 << CAP_SYS_ADMIN | 1 << CAP_PERFMON) != 0, paranoid }
+        Self { capable: held.has(Capability::SysAdmin) || held.has(Capability::Perfmon), paranoid }
     }
 
     /// May watch all threads of a CPU.
