@@ -9,5 +9,6 @@ tools=$(vm/setup/cargo-deb.sh build/cache)
 out=build/package
 mkdir -p "$out" && rm -rf "$out/man" "$out/completions"
 build/bin/tandem generate --man "$out/man" --completions "$out/completions"
+packaging/notices.py "$out/THIRD-PARTY.txt"
 [ $# -gt 0 ] || set -- --output "$out"
 PATH=$tools:$PATH cargo-deb deb --quiet --no-build --no-separate-debug-symbols --strip --package scx_tandem "$@"

@@ -6,6 +6,7 @@ usage: fleet.py [BUILD_DIR]
 
 import os
 from pathlib import Path
+import re
 import subprocess
 import sys
 import tempfile
@@ -70,6 +71,18 @@ class Fleet(unittest.TestCase):
             packages = {line.split(":")[0] for line in found.splitlines()} - IN_EVERY_IMAGE
             self.assertEqual([package for package in packages if f" {package} " not in recipe], [])
 
+    def test_the_image_is_made_of_stripped_programs_and_licences_and_of_nothing_else(self):
+        copied = re.findall(r"(?m)^COPY (.*) \S+$", (FLEET / "Containerfile").read_text())
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            subprocess.run([ROOT / "packaging/image.sh", folder], check=True)
+            self.assertEqual(sorted(path.name for path in folder.iterdir()), sorted(" ".join(copied).split()))
+            for program in ("scx_tandem", "tandem"):
+                sections = subprocess.run(["objdump", "--section-headers", folder / program], capture_output=True, text=True, check=True)
+                self.assertNotRegex(sections.stdout, r" \.debug_(info|line|str) ")
+                version = subprocess.run([folder / program, "--version"], capture_output=True, text=True, check=True).stdout
+                self.assertTrue(version.startswith(f"{program} "), version)
+
     def test_both_modes_differ_in_nothing_but_their_mode(self):
         one, other = (said(documents(mode)["DaemonSet"], mode) for mode in MODES)
         self.assertEqual(one, other)
@@ -95,11 +108,14 @@ class Fleet(unittest.TestCase):
             volumes = {volume["name"]: volume for volume in pod["volumes"]}
             self.assertEqual(volumes["config"]["configMap"]["name"], found["ConfigMap"]["metadata"]["name"])
             for container in pod["containers"] + pod["initContainers"]:
-                self.assertEqual(container["image"], f"tandem:{version}")
+                # Of a registry that nobody can have (RFC 2606), so that no node fetches what somebody else calls tandem.
+                self.assertEqual(container["image"], f"registry.example/tandem:{version}")
                 self.assertEqual({mount["name"] for mount in container["volumeMounts"]}, set(volumes))
             port = pod["containers"][0]["ports"][0]["containerPort"]
             self.assertIn(f":{port}\"", found["ConfigMap"]["data"]["tandem.toml"])
             self.assertEqual(spec["template"]["metadata"]["annotations"]["prometheus.io/port"], str(port))
+        # What its reader replaces.
+        self.assertIn(f's|registry.example/tandem:{version}|$image|', (ROOT / "docs/fleet.md").read_text())
 
 
 if __name__ == "__main__":

@@ -24,8 +24,11 @@ CONTENT = [
     "usr/share/fish/vendor_completions.d/scx_tandem.fish", "usr/share/fish/vendor_completions.d/tandem.fish",
     "usr/share/doc/tandem/README.md", "usr/share/doc/tandem/CHANGELOG.md", "usr/share/doc/tandem/copyright",
     "usr/share/doc/tandem/docs/operations.md", "usr/share/doc/tandem/docs/policies/tandem.md",
-    "usr/share/tandem/grafana-dashboard.json",
+    "usr/share/doc/tandem/THIRD-PARTY.txt", "usr/share/tandem/grafana-dashboard.json",
+    *(f"usr/share/tandem/machines/{path.name}" for path in sorted((ROOT / "vm/machines").glob("*.toml"))),
 ]
+# What a document refers to beside it: links, and sources of pictures.
+LINK = re.compile(r'\]\(([^)\s]+)\)|(?:src|srcset|href)="([^"]+)"')
 # Debian masks the unit of a package that was removed, until it is purged.
 MASK = "etc/systemd/system/scx_tandem.service"
 NEWER = "99.0.0-1"
@@ -103,6 +106,28 @@ class Package(unittest.TestCase):
         self.assertEqual(run("dpkg-deb", "--field", self.deb, "Package").strip(), "tandem")
         self.assertIn("libelf1", run("dpkg-deb", "--field", self.deb, "Depends"))
 
+    def test_documents_refer_to_what_is_in_the_package(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run("dpkg-deb", "--extract", self.deb, folder)
+            documents = sorted((Path(folder) / "usr/share/doc/tandem").rglob("*.md"))
+            self.assertGreater(len(documents), 10)
+            for document in documents:
+                targets = (link or source for link, source in LINK.findall(document.read_text()))
+                beside = {target.split("#")[0] for target in targets if not re.match(r"[a-z]+:|#", target)}
+                missing = sorted(target for target in beside if not (document.parent / target).exists())
+                self.assertEqual(missing, [], document.relative_to(folder))
+
+    def test_licences_of_all_that_is_in_the_programs_are_there(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run("dpkg-deb", "--extract", self.deb, folder)
+            ours, others = ((Path(folder) / "usr/share/doc/tandem" / name).read_text() for name in ("copyright", "THIRD-PARTY.txt"))
+        self.assertIn("Copyright: The Tandem authors\nLicense: GPL-2.0-only\n", ours)
+        self.assertIn((ROOT / "COPYING").read_text(), ours)
+        # Of Rust, and the library in C that it brings along.
+        for crate in ("anyhow", "libbpf-sys"):
+            self.assertRegex(others, rf"(?m)^{crate} [0-9.]+.*: .*; ")
+        self.assertIn("Text of: ", others)
+
     def test_programs_are_stripped(self):
         with tempfile.TemporaryDirectory() as folder:
             run("dpkg-deb", "--extract", self.deb, folder)
@@ -122,6 +147,7 @@ class Package(unittest.TestCase):
         self.assertIn(f"ExecStart=/usr/bin/scx_tandem --config /{CONFIG}", unit)
         for wants in self.root.glob("etc/systemd/system/*.wants/scx_tandem.service"):
             self.fail(f"{wants}: the service starts only when somebody enables it")
+        self.assertIn('"name": "2node"', self.inside("tandem", "topo", "--json", "--machine", "2node"))
         self.inside("dpkg", "--remove", "tandem")
         self.assertEqual(self.files() - before, {f"/{CONFIG}", f"/{MASK}"})
         self.assertEqual(str((self.root / MASK).readlink()), "/dev/null")

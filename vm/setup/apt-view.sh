@@ -4,7 +4,7 @@
 # A private view of Debian's package archive: bookworm-backports (QEMU, bpftool)
 # and trixie-backports (kernels built with sched_ext) beside the machine's own
 # suite, with sources (QEMU's plugin header). Lists and downloads live in one directory of ours, so that the
-# machine's own sources and pins stay as they are.
+# machine's own sources and pins stay as they are. Lists are fetched when those there are older than a day.
 #
 # usage: apt-view.sh DIR      prints the path of the view's apt.conf
 set -euo pipefail
@@ -57,8 +57,23 @@ Package: *
 Pin: release n=trixie-backports
 Pin-Priority: 1
 VIEW
-if [ ! -e "$dir/updated" ]; then
-	APT_CONFIG=$conf apt-get update -qq >&2
-	touch "$dir/updated"
+# Of older lists the versions may have been replaced, and are not to be had any more.
+lists_are_new() {
+	[ -n "$(find "$dir" -maxdepth 1 -name updated -mtime -1)" ]
+}
+if ! lists_are_new; then
+	# Two may ask at the same time.
+	exec 9> "$dir/.lock"
+	flock 9
+	if lists_are_new; then
+		:
+	elif APT_CONFIG=$conf apt-get update -qq -o APT::Update::Error-Mode=any >&2; then
+		touch "$dir/updated"
+	elif [ -e "$dir/updated" ]; then
+		echo "apt-view: the package lists cannot be fetched anew: going on with those of $(date -r "$dir/updated" +%F)" >&2
+	else
+		echo "apt-view: the package lists cannot be fetched: check the network" >&2
+		exit 1
+	fi
 fi
 echo "$conf"

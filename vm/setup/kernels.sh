@@ -13,6 +13,25 @@ cache=$(mkdir -p "$1" && cd "$1" && pwd)
 release=$2
 dir=$cache/kernels/$release
 
+# newer: the later releases of the same flavour that there are: those of its series, else the last few.
+newer() {
+	local base=${release%%+*} flavour=${release#*+} all
+	all=$({ apt-cache pkgnames linux-image- | sed -n "s/^linux-image-\([0-9.]*+$flavour\)\$/\1/p"; echo "$release"; } |
+		sort -uV | awk -v ours="$release" 'seen; $0 == ours { seen = 1 }')
+	grep "^${base%.*}\\." <<< "$all" || tail -n 3 <<< "$all"
+}
+
+# Why it cannot be had. The archive drops a kernel soon after the next one has come.
+why_not() {
+	local there
+	if apt-cache show "linux-image-$release" > /dev/null 2>&1; then
+		echo "kernels: $release cannot be fetched: check the network"
+		return
+	fi
+	there=$(newer | paste -sd ' ')
+	echo "kernels: $release is not offered any more: name another release in vm/kernels.list${there:+; newer ones are $there}"
+}
+
 if [ ! -e "$dir/vmlinux" ] || [ ! -e "$dir/config" ]; then
 	APT_CONFIG=$("$here/apt-view.sh" "$cache/apt")
 	export APT_CONFIG
@@ -23,7 +42,7 @@ if [ ! -e "$dir/vmlinux" ] || [ ! -e "$dir/config" ]; then
 	fi
 	rm -rf "$dir.part" && mkdir -p "$dir.part/debs"
 	(cd "$dir.part/debs" && apt-get download -qq "${packages[@]}") || {
-		echo "kernels: $release cannot be fetched: check the network, or choose another kernel in vm/kernels.list" >&2
+		why_not >&2
 		exit 1
 	}
 	for deb in "$dir.part"/debs/*.deb; do

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 use tandem_machine::MachineFile;
-use tandem_policies::foreign::quoted;
 
 use crate::arm::Arm;
 use crate::calibration::Calibration;
@@ -41,33 +40,20 @@ pub struct Request {
     pub limit: Duration,
 }
 
-/// The file of the machine that `name` names: a path, or the name of one of the lab's.
+/// The file of the machine `asked`: a path, or the name of one of the lab's.
 ///
 /// # Errors
 /// There is no such file; the sentence lists those that there are.
-pub fn machine_file(name: &str, lab: &Lab) -> Result<PathBuf> {
+pub fn machine_file(asked: &Path, lab: &Lab) -> Result<PathBuf> {
     let folder = lab.folder().join("machines");
-    let shipped = folder.join(format!("{name}.toml"));
-    match (Path::new(name).is_file(), shipped.is_file()) {
-        (true, _) => Ok(name.into()),
-        (false, true) => Ok(shipped),
-        (false, false) => {
-            let entries = fs::read_dir(&folder).with_context(|| {
-                format!(
-                    "the lab {} has no machines: {} cannot be listed; give the path of lab.py by --lab",
-                    lab.program().display(),
-                    folder.display()
-                )
-            })?;
-            let files = entries.filter_map(Result::ok).map(|entry| entry.path());
-            let mut names: Vec<String> = files
-                .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
-                .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
-                .collect();
-            names.sort();
-            bail!("the machine {} is neither a file nor one of the lab's: {}", quoted(name), names.join(", "))
-        }
+    if !folder.is_dir() {
+        bail!(
+            "the lab {} has no machines: there is no folder {}; give the path of lab.py by --lab",
+            lab.program().display(),
+            folder.display()
+        );
     }
+    Ok(MachineFile::find(asked, &folder)?)
 }
 
 /// Calibrates and runs; one experiment per workload. What a stop left out is missing in them.

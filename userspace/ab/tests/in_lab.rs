@@ -228,11 +228,11 @@ fn two_experiments_at_a_time_on_one_store_make_each_run_once() {
 fn machines_go_by_name_or_file_and_others_are_refused() {
     let bench = Bench::new();
     let lab = Lab::at(&bench.path("vm/lab.py")).unwrap();
-    let named = machine_file("2node", &lab).unwrap();
+    let named = machine_file(Path::new("2node"), &lab).unwrap();
     assert_eq!(named.file_name().unwrap(), "2node.toml");
-    assert_eq!(machine_file(named.to_str().unwrap(), &lab).unwrap(), named);
-    let said = machine_file("9node", &lab).unwrap_err().to_string();
-    assert_eq!(said, "the machine \"9node\" is neither a file nor one of the lab's: 2node");
+    assert_eq!(machine_file(&named, &lab).unwrap(), named);
+    let said = machine_file(Path::new("9node"), &lab).unwrap_err().to_string();
+    assert_eq!(said, "the machine \"9node\" is neither a file nor one of those that have a name: 2node");
     fs::write(bench.path("vm/machines/2node.toml"), "nodes = 2\ncpus_per_node = [4]\n").unwrap();
     let said = bench.attempt(&bench.request("oracle", 1)).unwrap_err().to_string();
     assert!(said.contains("2node.toml: cpus_per_node"), "{said}");

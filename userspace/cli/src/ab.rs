@@ -63,9 +63,9 @@ and files.
 Exit codes: 0 all valid, 1 an arm failed or the experiment is void, 2 bad input, 130 interrupted (what is
 done is kept; the same command goes on).")]
 pub struct Arguments {
-    /// Machine: a name of vm/machines, or a machine file
+    /// Machine: the name of one that is shipped (vm/machines), or a machine file
     #[arg(long, value_name = "NAME|FILE", required_unless_present_any = ["compare", "show", "native"], conflicts_with = "native")]
-    machine: Option<String>,
+    machine: Option<PathBuf>,
     /// Workloads, comma-separated (repeatable); each is an experiment of its own
     #[arg(long, value_name = "NAME[:OPTIONS],...", required_unless_present_any = ["compare", "show"])]
     workload: Vec<String>,
@@ -186,7 +186,7 @@ fn booted(arguments: &Arguments, program: &Path) -> Result<(Lab, PathBuf, String
         );
     }
     let lab = Lab::at(program)?;
-    let machine = in_lab::machine_file(arguments.machine.as_deref().unwrap_or_default(), &lab)?;
+    let machine = in_lab::machine_file(arguments.machine.as_deref().unwrap_or(Path::new("")), &lab)?;
     let kernel = lab.kernel(arguments.kernel.as_deref())?;
     Ok((lab, machine, kernel))
 }

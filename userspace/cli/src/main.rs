@@ -7,6 +7,7 @@ mod config;
 mod doctor;
 mod explain;
 mod generate;
+mod machines;
 mod map;
 mod observe;
 mod policies;

@@ -13,11 +13,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use tandem_machine::{MachineFile, read_running};
+use tandem_machine::read_running;
 use tandem_policies::mapping::qap::Qap;
 use tandem_policies::mapping::{Mapping, Method, Request, Search};
 use tandem_policies::model::Topology;
 
+use crate::machines;
 use graph::Format;
 use scotch::Opinion;
 
@@ -30,8 +31,8 @@ pub struct Arguments {
     /// Form of the graph; by default what the file's name ends with (.json, .csv, .graph or .metis), else edges
     #[arg(long, requires = "graph", conflicts_with = "qap")]
     format: Option<Format>,
-    /// Map to the nodes of this machine file instead of the running machine
-    #[arg(long, value_name = "FILE", requires = "graph", conflicts_with = "qap")]
+    /// Map to the nodes of this machine, a name of those shipped or a machine file, instead of the running one
+    #[arg(long, value_name = "NAME|FILE", requires = "graph", conflicts_with = "qap")]
     machine: Option<PathBuf>,
     /// What a pair of threads pays by its weight: distance (less 10, the local one) or latency (less the local one)
     #[arg(long, value_enum, default_value_t = Price::Distance, conflicts_with = "qap")]
@@ -152,7 +153,7 @@ fn quadratic(path: &Path) -> Result<Qap> {
 
 fn topology(machine: Option<&Path>) -> Result<Topology> {
     match machine {
-        Some(path) => Ok(MachineFile::load(path)?.topology()?),
+        Some(asked) => Ok(machines::load(asked)?.topology()?),
         None => Ok(read_running()?.topology),
     }
 }

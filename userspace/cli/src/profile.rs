@@ -19,7 +19,7 @@ use tandem_ab::say::say_line;
 use tandem_ab::stop::{self, Stop};
 use tandem_ab::store::{check_writable, write_whole};
 use tandem_config::SamplerName;
-use tandem_machine::{MachineFile, read_running};
+use tandem_machine::read_running;
 use tandem_policies::foreign::{printable, printable_lines};
 use tandem_profile::emulator::{self, Emulator};
 use tandem_profile::machine::Machine;
@@ -31,6 +31,7 @@ use tandem_trace::Recorder;
 
 use sampled::Watch;
 
+use crate::machines;
 use crate::observe::can_be_observed;
 use crate::report_files::ReportFiles;
 use crate::signals;
@@ -60,8 +61,8 @@ pub struct Arguments {
     /// CPU time for sampling with lookahead, in percent of one CPU
     #[arg(long, value_name = "PERCENT", default_value_t = 10, conflicts_with = "exact", value_parser = clap::value_parser!(u32).range(1..=100))]
     sampler_budget: u32,
-    /// With --exact: place threads on the nodes of this machine file instead of those of the running machine
-    #[arg(long, value_name = "FILE", requires = "exact", conflicts_with = "pid")]
+    /// With --exact: place threads on the nodes of this machine, a name of those shipped or a machine file, not of the running one
+    #[arg(long, value_name = "NAME|FILE", requires = "exact", conflicts_with = "pid")]
     machine: Option<PathBuf>,
     /// Write the profile as JSON, to standard output if FILE is `-` (what the program prints goes to standard error then)
     #[arg(long, value_name = "FILE")]
@@ -162,7 +163,7 @@ fn words(command: &[OsString]) -> Vec<String> {
 fn exact(arguments: &Arguments, stop: &Stop) -> Result<Profiled> {
     emulator::program(program(arguments)?)?;
     let machine = match &arguments.machine {
-        Some(path) => Machine::of_file(&MachineFile::load(path)?)?,
+        Some(asked) => Machine::of_file(&machines::load(asked)?)?,
         None => Machine::running()?,
     };
     let emulator = find_emulator(arguments)?;

@@ -14,7 +14,6 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tandem_config::set_parameter;
-use tandem_machine::MachineFile;
 use tandem_model::arm::Arm;
 use tandem_model::machine::Machine;
 use tandem_model::run::{self, Outcome, Settings};
@@ -25,6 +24,7 @@ use tandem_policies::foreign::quoted;
 use tandem_policies::model::PAGE_BYTES;
 use tandem_policies::registry::Policy;
 
+use crate::machines;
 use crate::report_files::ReportFiles;
 
 /// Marks of the progress bar for one run.
@@ -54,8 +54,8 @@ pub struct Arguments {
     /// Print a built-in scenario as a file, to be changed and given to --scenario
     #[arg(long, value_name = "NAME", conflicts_with_all = ["list", "json"], conflicts_with_all = OF_A_RUN)]
     show: Option<String>,
-    /// The machine's file
-    #[arg(long, value_name = "FILE", required_unless_present_any = ["list", "show"])]
+    /// The machine: the name of one that is shipped, or a machine file
+    #[arg(long, value_name = "NAME|FILE", required_unless_present_any = ["list", "show"])]
     machine: Option<PathBuf>,
     /// A built-in scenario or a file; several separated by commas
     #[arg(long, value_name = "FILE|NAME", required_unless_present_any = ["list", "show"])]
@@ -155,7 +155,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         toml::to_string(&named(name)?).context("the scenario cannot be written as TOML")?
     } else {
         let (Some(machine), Some(scenario)) = (&arguments.machine, &arguments.scenario) else {
-            bail!("give --machine FILE and --scenario FILE|NAME");
+            bail!("give --machine NAME|FILE and --scenario FILE|NAME");
         };
         compare(arguments, machine, scenario)?
     };
@@ -199,7 +199,7 @@ fn scenario(text: &str) -> Result<Scenario> {
 
 fn compare(arguments: &Arguments, machine: &Path, names: &str) -> Result<String> {
     arguments.files.check()?;
-    let machine = Machine::new(&MachineFile::load(machine)?)?;
+    let machine = Machine::new(&machines::load(machine)?)?;
     let arms = Arm::parse_list(&arguments.policies)?;
     let choices = choices(&arms, &arguments.parameters)?;
     let scenarios = names.split(',').map(|name| scenario(name.trim())).collect::<Result<Vec<_>>>()?;

@@ -16,6 +16,7 @@ use serde::Serialize;
 use tandem_machine::{MachineFile, format_cpu_list, read_running};
 use tandem_policies::model::{CpuId, FULL_CAPACITY, LatencySource, Node, NodeId, NodeIndex, PAGE_BYTES, Topology};
 
+use crate::machines;
 use measure::Measured;
 
 /// What to show, and how.
@@ -27,8 +28,8 @@ pub struct Arguments {
     /// Print a picture (SVG) of the nodes and of what is between them
     #[arg(long, conflicts_with = "emit")]
     svg: bool,
-    /// Show the machine of this file instead of the running one
-    #[arg(long, value_name = "FILE")]
+    /// Show this machine, a name of those shipped or a machine file, instead of the running one
+    #[arg(long, value_name = "NAME|FILE")]
     machine: Option<PathBuf>,
     /// Measure latency and bandwidth between all nodes, too; wants an idle machine
     #[arg(long, conflicts_with = "machine")]
@@ -78,8 +79,8 @@ struct Shown {
 /// The machine file or the running machine cannot be read.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let text = match (&arguments.machine, arguments.emit) {
-        (Some(path), Some(Form::Lab)) => lab_form(&MachineFile::load(path)?)?,
-        (Some(path), None) => show(from_file(MachineFile::load(path)?)?, arguments)?,
+        (Some(asked), Some(Form::Lab)) => lab_form(&machines::load(asked)?)?,
+        (Some(asked), None) => show(from_file(machines::load(asked)?)?, arguments)?,
         (None, _) => show(running(arguments)?, arguments)?,
     };
     std::io::stdout().write_all(text.as_bytes()).context("standard output cannot be written")

@@ -175,7 +175,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
 
-    /// Record what is seen and decided to FILE, which must not exist yet; `tandem replay` reads it
+    /// Record what is seen and decided to FILE, which must not exist yet, or to a new file in a folder; `tandem replay` reads it
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
 

@@ -2,6 +2,7 @@
 //! Machine files: a NUMA machine in TOML, shared by the lab, the machine model and `tandem map`.
 
 mod check;
+mod find;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -47,6 +48,24 @@ pub enum MachineFileError {
         key: String,
         /// What is wrong, and what would be right.
         message: String,
+    },
+    /// It is neither a file nor the name of one.
+    #[error("the machine {asked} is neither a file nor one of those that have a name: {names}")]
+    Unknown {
+        /// What was given.
+        asked: String,
+        /// The names there are.
+        names: String,
+    },
+    /// It is no file, and the folder of those with names is not there.
+    #[error("the machine {asked} is no file, and there are none with names here: {}: {cause}", folder.display())]
+    NoNames {
+        /// What was given.
+        asked: String,
+        /// The folder.
+        folder: PathBuf,
+        /// What the system said.
+        cause: std::io::Error,
     },
 }
 

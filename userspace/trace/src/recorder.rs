@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use chrono::Utc;
 use serde::Serialize;
 use thiserror::Error;
 use tracing::{info, warn};
@@ -76,6 +77,11 @@ enum Message {
     Interval(Box<Interval>),
 }
 
+/// A name that no other recording has: the time, and which process records.
+fn name_of_now() -> String {
+    format!("{}-{}.trace", Utc::now().format("%Y%m%dT%H%M%SZ"), std::process::id())
+}
+
 /// The lock, whatever became of the thread that held it last: all that is kept under locks here is whole at any time.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -90,16 +96,21 @@ impl Recorder {
         if path.metadata().is_ok_and(|found| found.is_file()) {
             return Err(CannotRecord::Exists(path.to_owned()));
         }
+        if path.is_dir() {
+            return Ok(());
+        }
         // A name without a folder is of the current one.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         folder.read_dir().map(drop).map_err(|error| CannotRecord::Io { path: path.to_owned(), error })
     }
 
-    /// Begins a recording. An existing file is left alone; one that is no regular file (a pipe, say) is written to.
+    /// Begins a recording. An existing file is left alone; one that is no regular file (a pipe, say) is written to, and in a folder a new
+    /// file is made.
     ///
     /// # Errors
     /// [`CannotRecord`] if there is such a file already or it cannot be made or written.
     pub fn create(path: &Path) -> Result<Self, CannotRecord> {
+        let path = &if path.is_dir() { path.join(name_of_now()) } else { path.to_owned() };
         let cannot = |error| CannotRecord::Io { path: path.to_owned(), error };
         // Only for the one who records: it says what runs here and at which addresses.
         let file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
@@ -115,7 +126,9 @@ impl Recorder {
         let shortened = file.try_clone().map_err(cannot)?;
         // What is left of a frame that was written in part; a pipe has no length, and nothing is lost with it.
         let shorten = move |bytes| drop(File::set_len(&shortened, bytes));
-        Self::begin(file, path, shorten).map_err(cannot)
+        let recorder = Self::begin(file, path, shorten).map_err(cannot)?;
+        info!("recording to {}", path.display());
+        Ok(recorder)
     }
 
     /// Records to any output. `shorten` is told how much of it is whole if it takes no more.

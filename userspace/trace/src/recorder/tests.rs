@@ -59,6 +59,18 @@ fn a_file_that_exists_is_left_alone() {
     assert!(Recorder::check(Path::new("/dev/null")).is_ok(), "what is no regular file is written to");
 }
 
+#[test]
+fn in_a_folder_each_recording_has_a_file_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    assert!(Recorder::check(directory.path()).is_ok());
+    let recorder = Recorder::create(directory.path()).unwrap();
+    recorder.settings(settings(&[], 1, 1));
+    let file = recorder.finish().file;
+    assert_eq!((file.parent(), file.extension().unwrap().to_str()), (Some(directory.path()), Some("trace")));
+    assert!(read(&file).1.is_none(), "it is whole");
+    assert!(Recorder::create(&file).is_err(), "that one is left alone");
+}
+
 /// A file on a disk with room for so many bytes.
 struct FullDisk {
     file: File,

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `--machine`: a machine file, or the name of one that is shipped.
+
+use std::path::Path;
+
+use anyhow::Result;
+use tandem_machine::MachineFile;
+
+/// Reads the machine that was `asked` for.
+///
+/// # Errors
+/// It is neither a file nor a name, or the file is wrong.
+pub fn load(asked: &Path) -> Result<MachineFile> {
+    // Where programs are not told where they are, paths still work.
+    let program = std::env::current_exe().unwrap_or_default();
+    Ok(MachineFile::load(MachineFile::find(asked, &MachineFile::folder_of(&program))?)?)
+}
