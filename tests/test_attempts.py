@@ -31,7 +31,7 @@ ok
 test long_two       ... ignored
 test three          ... FAILED
 test four           ... lab: kernel panic
-lab: ended after 7.5 s
+note: ended after 7.5 s
 
 """
 

@@ -99,6 +99,8 @@ def chosen_accel(options, kernel, described):
 def request(options):
     if getattr(options, "control", None) and options.runner != "direct":
         raise LabError("--control needs --runner direct")
+    if options.accel == "tcg-in-turn" and getattr(options, "runner", "direct") != "direct":
+        raise LabError("--accel tcg-in-turn needs --runner direct")
     if getattr(options, "out", None) is not None:
         run.make_out(options.out)
     kernel = kernels.vmlinux(options.kernel)
@@ -126,15 +128,17 @@ def calibration(wanted, as_json):
 
 def main():
     options = parser().parse_args()
-    # A polite kill ends as Ctrl-C does: the guest is killed, its terminal restored.
+    # A polite kill and a terminal that goes away end as Ctrl-C does: the guest is killed, nothing is left behind.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
     try:
         wanted = request(options)
         if options.what == "shell":
             return run.shell(wanted)
         if options.what == "calibrate":
             return calibration(wanted, options.json)
-        return vng.run(wanted) if options.runner == "vng" else run.direct(wanted)
+        return (vng.run if options.runner == "vng" else run.direct)(wanted)[0]
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)
         return verdict.LAB_ERROR

@@ -8,6 +8,7 @@ Prints a report and writes it with all series as JSON. Exit status: 0 all goals 
 
 import argparse
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -18,7 +19,10 @@ import report
 
 HERE = pathlib.Path(__file__).resolve().parent
 VM = HERE.parent
-ROOT = VM.parent
+sys.path.append(str(VM))
+
+from lab import BUILD  # noqa: E402
+
 BOOT_AND_LOAD_S = 180
 PROGRESS_S = 15
 # Emulated CPUs that run in parallel may run a breakpoint after the kernel, patching its code, has removed it.
@@ -49,8 +53,8 @@ def parse_arguments():
     )
     parser.add_argument("--workload", action="append", choices=list(WORKLOADS), help="only this workload; repeatable (default: crossed and perf)")
     parser.add_argument("--arm", action="append", choices=list(ARMS), help="only this arm; repeatable")
-    parser.add_argument("--json", type=pathlib.Path, default=ROOT / "build" / "demo.json", help="where the report goes")
-    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "build" / "demo", help="where the runs' files go")
+    parser.add_argument("--json", type=pathlib.Path, default=BUILD / "demo.json", help="where the report goes")
+    parser.add_argument("--runs", type=pathlib.Path, default=BUILD / "demo", help="where the runs' files go")
     parser.add_argument("--tries", type=int, default=1, help="repeat all of it when a goal is missed: a run is a draw (default 1)")
     arguments = parser.parse_args()
     needed_s = arguments.within + report.QUIET_S + 1
@@ -61,16 +65,32 @@ def parse_arguments():
 
 def guest_files(workload, arm):
     """Files the guest needs: (file on this machine, path in the guest)."""
-    binaries = ROOT / "build" / "bin"
+    binaries = BUILD / "bin"
     files = [(HERE / "arm.sh", "/bin/arm.sh"), (binaries / "tandem-load", "/bin/tandem-load")]
     if workload == "perf":
-        files.append((ROOT / "build" / "cache" / "perf" / "usr" / "bin" / "perf", "/bin/perf"))
+        files.append((BUILD / "cache" / "perf" / "usr" / "bin" / "perf", "/bin/perf"))
     if arm == "tandem":
         files.append((binaries / "scx_tandem", "/bin/scx_tandem"))
     for file, _ in files:
         if not file.exists():
             raise DemoError(f"{file} is missing; ./run build makes it")
     return files
+
+
+def check(arguments):
+    """Refuses, before minutes of runs, what would be missed after them."""
+    for name in arguments.workload or WORKLOADS:
+        for arm in arguments.arm or ARMS:
+            guest_files(name, arm)
+    path = arguments.json
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DemoError(f"--json {path}: {path.parent} cannot be made: {error.strerror}") from error
+    if path.is_dir():
+        raise DemoError(f"--json {path}: is a folder: name a file")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise DemoError(f"--json {path}: may not be written: name another file, or change its rights")
 
 
 def run_arm(arguments, workload, arm, title):
@@ -166,6 +186,7 @@ class GoalsMissed(DemoError):
 
 def main():
     arguments = parse_arguments()
+    check(arguments)
     for _ in range(arguments.tries - 1):
         try:
             return demonstrate(arguments)
@@ -186,9 +207,11 @@ def demonstrate(arguments):
         demo["machine"] = {"file": arguments.machine.name, "kernel": arguments.kernel, "node_ids": observation["nodes"]}
         if name != "perf" and "tandem" in documents:
             demo["goals"] += [{"workload": name} | goal for goal in report.goals(*documents["tandem"], arguments.within)]
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(json.dumps(demo, indent=1) + "\n")
     print("\n".join(report.text(demo)))
+    try:
+        arguments.json.write_text(json.dumps(demo, indent=1) + "\n")
+    except OSError as error:
+        raise DemoError(f"the report is above, {arguments.json} cannot be written: {error.strerror}") from error
     print(f"\nAll of this, with the series, is in {arguments.json}.")
     missed = [goal for goal in demo["goals"] if not goal["met"]]
     if missed:
@@ -200,5 +223,7 @@ if __name__ == "__main__":
         main()
     except DemoError as error:
         sys.exit(f"demo: {error}")
+    except OSError as error:
+        sys.exit(f"demo: {error.filename}: {error.strerror}" if error.filename else f"demo: {error}")
     except KeyboardInterrupt:
         sys.exit("demo: interrupted")

@@ -48,12 +48,14 @@ def calibrate(request):
     words = ["tandem-calibrate", str(lines(request.machine)), *nodes]
     with tempfile.TemporaryDirectory(prefix="tandem-lab-") as directory:
         out = Path(directory)
-        code = run.direct(dataclasses.replace(
+        code, sentence = run.direct(dataclasses.replace(
             request, additions=(*request.additions, str(PROGRAM)), out=out,
             command=("sh", "-c", f"{' '.join(words)} > /out/walks.json"),
         ))
-        if code != 0:
+        if sentence is not None:
             return code, None
+        if code != 0:
+            raise LabError(f"tandem-calibrate failed with {code} in the guest: what it said is above")
         walks = json.loads((out / "walks.json").read_text())
     about = {"machine": request.machine.name, "kernel": request.release, "seed": request.seed}
     return 0, about | compare(request.machine, walks)

@@ -20,13 +20,17 @@ class Archive:
 
     def __init__(self):
         self.parts = []
-        self.names = set()
+        # What is there under a name: the same may come twice, but nothing else in its place. None: anything may.
+        self.names = {}
         self.inode = 0
 
     def _entry(self, name, mode, data, device=(0, 0)):
-        if name in self.names:
+        content = mode, hashlib.sha256(data).digest()
+        if self.names.get(name) == content:
             return
-        self.names.add(name)
+        if self.names.get(name) is not None:
+            raise LabError(f"/{name} in the guest is taken already")
+        self.names[name] = content
         self.inode += 1
         path = os.fsencode(name) + b"\0"
         fields = (self.inode, mode, 0, 0, 1, 0, len(data), 0, 0, *device, len(path), 0)
@@ -34,17 +38,23 @@ class Archive:
         self.parts += [_padded(header + path), _padded(data)]
 
     def directory(self, name):
-        parent = os.path.dirname(name)
-        if parent:
-            self.directory(parent)
-        self._entry(name, stat.S_IFDIR | 0o755, b"")
+        if name:
+            self.directory(os.path.dirname(name))
+            self._entry(name, stat.S_IFDIR | 0o755, b"")
 
     def file(self, name, data, mode=0o755):
         self.directory(os.path.dirname(name))
         self._entry(name, stat.S_IFREG | mode, data)
 
+    def library(self, name, data):
+        """A file that gives way to what is added under its name."""
+        if name not in self.names:
+            self.file(name, data)
+            self.names[name] = None
+
     def link(self, name, target):
-        self._entry(name, stat.S_IFLNK | 0o777, target.encode())
+        self.directory(os.path.dirname(name))
+        self._entry(name, stat.S_IFLNK | 0o777, os.fsencode(target))
 
     def console(self):
         self._entry("dev/console", stat.S_IFCHR | 0o600, b"", (5, 1))
@@ -101,27 +111,62 @@ def split_addition(text):
         path.stat()
     except OSError as error:
         raise LabError(f"--add {text}: {host}: {error.strerror}") from None
+    if not colon and not path.name:
+        raise LabError(f"--add {text}: say where it goes in the guest: {text}:/PATH")
     guest = guest if colon else f"/bin/{path.name}"
-    if not guest.startswith("/") or ".." in Path(guest).parts or guest == "/":
+    inside = str(Path(guest)).lstrip("/")
+    if not guest.startswith("/") or ".." in Path(guest).parts or not inside:
         raise LabError(f"--add {text}: the path in the guest must be absolute, and not its root")
-    return path, str(Path(guest))[1:]
+    return path, inside
 
 
-def add(archive, text):
+def add(archive, text, with_libraries=True):
+    """Puts what `--add TEXT` names into `archive`."""
     host, guest = split_addition(text)
-    files = sorted(path for path in host.rglob("*") if path.is_file()) if host.is_dir() else [host]
-    if host.is_dir():
+    try:
+        if not host.is_dir():
+            return add_file(archive, host, guest, with_libraries)
         archive.directory(guest)
-    for path in files:
-        name = f"{guest}/{path.relative_to(host)}" if host.is_dir() else guest
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise LabError(f"--add {text}: {error}") from None
-        archive.file(name, data, stat.S_IMODE(path.stat().st_mode))
-        if data[:4] == b"\x7fELF":
-            for library in libraries(path):
-                archive.file(library.lstrip("/"), Path(library).read_bytes())
+        for path in below(host):
+            name = f"{guest}/{path.relative_to(host)}"
+            if stays_link(path, host):
+                archive.link(name, os.readlink(path))
+            elif path.is_dir():
+                archive.directory(name)
+            else:
+                add_file(archive, path, name, with_libraries)
+    except OSError as error:
+        raise LabError(f"--add {text}: {error.filename}: {error.strerror}") from None
+    except LabError as error:
+        raise LabError(f"--add {text}: {error}") from None
+
+
+def below(folder):
+    """All that is below a folder, each folder before what it holds."""
+    def refuse(error):
+        raise error
+
+    for path, folders, files in os.walk(folder, onerror=refuse):
+        folders.sort()
+        yield from (Path(path) / name for name in sorted(folders + files))
+
+
+def stays_link(path, folder):
+    """Whether a path is a link that is one in the guest too; one that leads out of the folder to a file becomes that file."""
+    if not path.is_symlink():
+        return False
+    inside = not os.path.isabs(os.readlink(path)) and path.resolve().is_relative_to(folder.resolve())
+    return inside or not path.is_file()
+
+
+def add_file(archive, path, name, with_libraries):
+    if not path.is_file():
+        raise LabError(f"{path} is neither a file nor a folder")
+    data = path.read_bytes()
+    archive.file(name, data, stat.S_IMODE(path.stat().st_mode))
+    if with_libraries and data[:4] == b"\x7fELF":
+        for library in libraries(path):
+            archive.library(library.lstrip("/"), Path(library).read_bytes())
 
 
 def build(path, kernel, release, additions, script):

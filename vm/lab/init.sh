@@ -1,8 +1,8 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: GPL-2.0-only
 # First program of a lab guest. The port named tandem.terminal takes what the command prints; tandem.result takes
-# records for the runner: `started`, `exit N`, `files` with a tar of /out, its sha256, `end`. Without ports, a shell
-# runs on the second serial line.
+# records for the runner: `started`, `exit N`, `files` with a tar of /out, its sha256, `end`; `unpacked N` where tar
+# fails. Without ports, a shell runs on the second serial line.
 export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/root TERM=dumb
 
 mount -t proc proc /proc
@@ -67,9 +67,15 @@ done
 wait "$relay"
 
 echo "exit $code" >&3
-echo files >&3
 cd /out
-tar -cf /tmp/out.tar . && cat /tmp/out.tar >&3
-sha256sum < /tmp/out.tar | cut -c1-64 >&3
-echo end >&3
+tar -cf /tmp/out.tar .
+packed=$?
+if [ "$packed" = 0 ]; then
+	echo files >&3
+	cat /tmp/out.tar >&3
+	sha256sum < /tmp/out.tar | cut -c1-64 >&3
+	echo end >&3
+else
+	echo "unpacked $packed" >&3
+fi
 poweroff -f

@@ -14,7 +14,7 @@ import time
 
 from lab import BUILD, LabError, image, process, qemu, timing
 from lab.follow import follow
-from lab.verdict import KernelLog, judge, records
+from lab.verdict import LAB_ERROR, Ending, KernelLog, came_to, judge, records
 
 # panic=-1 with QEMU's -no-reboot ends the run at once; an oops leaves a guest that proves nothing. Mitigations cost
 # much under TCG, where each address space switch empties QEMU's TLB.
@@ -30,7 +30,9 @@ TIMING_BOOT_LIMIT_S, TIMING_BOOT_LIMIT_S_PER_CPU = 120, 12
 STALE_BREAKPOINT = "int3"
 # In the words of QEMU below virtme-ng, which ends with a code of its own where QEMU ended by a signal.
 FAILED_ASSERTION = "Assertion `"
-ONCE_MORE = "lab: the guest did not come up, which lies in the emulator: once more"
+ONCE_MORE = "the guest did not come up, which lies in the emulator: once more"
+# What a guest may print, and its kernel log, before either fills the disk.
+MOST_B = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -113,8 +115,8 @@ def whole(stream):
 class Streams:
     """Takes the guest's three lines while it runs: kernel log, terminal, result port."""
 
-    def __init__(self, request, begun, last_boot):
-        self.request = request
+    def __init__(self, request, begun, last_boot, paths=None):
+        self.request, self._paths = request, paths or {}
         self.printed, self.said = whole(sys.stdout), whole(sys.stderr)
         self.kernel, self.result = KernelLog(), bytearray()
         self.started_after_s = None
@@ -122,7 +124,16 @@ class Streams:
         self._booted = time.monotonic()
         self._partial = b""
 
+    def too_much(self):
+        """What the guest wrote too much of, in a sentence; None: nothing."""
+        for name, what in (("terminal", "the command printed"), ("serial", "the kernel logged")):
+            if name in self._paths and self._paths[name].stat().st_size > MOST_B:
+                return f"{what} more than {MOST_B >> 20} MiB, the guest is killed"
+        return None
+
     def deadline(self):
+        if self.too_much() is not None:
+            return 0.0
         end = self.begun + self.request.timeout_s
         if self._last_boot or self.started_after_s is not None:
             return end
@@ -130,7 +141,7 @@ class Streams:
 
     def failed_by_emulation(self, qemu_code, qemu_words):
         """Whether it did not come up for a reason that lies in the emulator; `qemu_code` None: QEMU did not end."""
-        if self._last_boot or self.started_after_s is not None:
+        if self._last_boot or self.started_after_s is not None or self.too_much() is not None:
             return False
         if qemu_code is not None and (qemu_code < 0 or qemu_code > 0 and FAILED_ASSERTION in qemu_words):
             return True
@@ -176,23 +187,22 @@ def qemu_options(name):
 
 
 def direct(request):
-    """Runs `request` in a QEMU of its own; its exit code."""
+    """Runs `request` in a QEMU of its own; (exit code, the lab's sentence or None)."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tandem-lab-")))
         initramfs = directory / "initramfs.cpio"
         image.build(initramfs, request.kernel, request.release, request.additions, delayed_script(request))
         begun = time.monotonic()
         for last_boot in (False, True):
-            streams = Streams(request, begun, last_boot)
             paths = lines_of(request, directory)
+            streams = Streams(request, begun, last_boot, paths)
             clock = timing.arguments(request.machine, request.seed, directory) if request.timed else []
             ended, code, said = boot(arguments(request, initramfs) + clock, paths, streams)
             if not streams.failed_by_emulation(code, said):
                 break
-            print(ONCE_MORE, file=sys.stderr)
-        if request.timed and request.out is not None:
-            (request.out / "truth.json").write_text(json.dumps(timing.truth(request, directory)) + "\n")
-        return conclude(request, streams, paths["serial"], not ended, code, said)
+            note(request, ONCE_MORE)
+        ending = Ending(not ended, code, said, streams.too_much())
+        return conclude(request, streams, paths["serial"], ending, directory)
 
 
 def boot(words, paths, streams):
@@ -210,21 +220,38 @@ def boot(words, paths, streams):
         return ended, code, said.read()
 
 
-def conclude(request, streams, path, timed_out, qemu_code, qemu_words):
+def note(request, words):
+    """Tells about the run what is no verdict: those begin with `lab:`."""
+    if not request.quiet:
+        print(f"note: {words}", file=sys.stderr)
+
+
+def conclude(request, streams, path, ending, directory):
+    """Judges a run and leaves its files; (exit code, the lab's sentence or None)."""
     got = records(bytes(streams.result))
+    verdict = judge(streams.kernel, got, ending, request.timeout_s, request.allow_scx_exit)
     if got.tar is not None and request.out is not None:
-        unpack(got.tar, request.out)
-    code, sentence = judge(
-        streams.kernel, got, timed_out, request.timeout_s, qemu_code, qemu_words, request.allow_scx_exit
-    )
+        verdict = leaving(verdict, lambda: unpack(got.tar, request.out, request.timed))
+    if request.timed and request.out is not None:
+        verdict = leaving(verdict, lambda: leave_truth(request, directory))
+    code, sentence = verdict
     if sentence is not None:
         print(f"lab: {sentence}; kernel log: {path}", file=sys.stderr)
-    if not request.quiet:
-        ran = time.monotonic() - streams.begun
-        booted = "never" if streams.started_after_s is None else f"{streams.started_after_s:.1f} s"
-        print(f"lab: {request.machine.name} on {request.release} ({request.accel}): "
-              f"booted after {booted}, ended after {ran:.1f} s", file=sys.stderr)
-    return code
+    ran = time.monotonic() - streams.begun
+    booted = "never" if streams.started_after_s is None else f"{streams.started_after_s:.1f} s"
+    note(request, f"{request.machine.name} on {request.release} ({request.accel}): "
+                  f"booted after {booted}, ended after {ran:.1f} s")
+    return code, sentence
+
+
+def leaving(verdict, leave):
+    """`verdict` after `leave()` left files; what fails there adds to it and hides nothing."""
+    code, sentence = verdict
+    try:
+        leave()
+    except (LabError, OSError) as error:
+        return (LAB_ERROR, f"{error}{came_to(code)}") if sentence is None else (code, f"{sentence}; {error}")
+    return verdict
 
 
 def make_out(out):
@@ -237,13 +264,25 @@ def make_out(out):
         raise LabError(f"--out {out}: may not be written: name another folder, or change its rights")
 
 
-def unpack(tar, out):
+def leave_truth(request, directory):
+    text = json.dumps(timing.truth(request, directory)) + "\n"
+    try:
+        (request.out / "truth.json").write_text(text)
+    except OSError as error:
+        raise LabError(f"--out {request.out}: truth.json cannot be written: {error.strerror}") from None
+
+
+def unpack(tar, out, timed):
+    # In a timing run truth.json is the plugin's; what the command left under that name gets another one.
+    rename = [r"--transform=s,^\./truth\.json\($\|/\),./command-truth.json\1,S"] if timed else []
     done = subprocess.run(
-        ["tar", "-xf", "-", "--no-same-owner", "--no-overwrite-dir", "-C", out],
+        ["tar", "-xf", "-", "--no-same-owner", "--no-overwrite-dir", *rename, "-C", out],
         input=tar, capture_output=True, check=False,
     )
     if done.returncode != 0:
-        raise LabError(f"--out {out}: {done.stderr.decode(errors='replace').strip()}")
+        # Its last line only says that there are others.
+        said = done.stderr.decode(errors="replace").splitlines() or ["tar failed"]
+        raise LabError(f"--out {out}: {said[0]}")
 
 
 def shell(request):
@@ -260,7 +299,7 @@ def shell(request):
             "-chardev", f"file,id=serial,path={log_path(request)}", "-serial", "chardev:serial",
             "-chardev", "stdio,id=terminal,mux=on,signal=off", "-serial", "chardev:terminal",
         ]
-        print("lab: booting; `exit` or Ctrl-A X ends", file=sys.stderr)
+        print("note: booting; `exit` or Ctrl-A X ends", file=sys.stderr)
         child = process.start(arguments(request, initramfs) + words, own_session=False)
         try:
             return child.wait()

@@ -14,6 +14,10 @@ KNOWN_QEMUS = ("10.0.2",)
 MAX_VCPUS, MAX_NODES = 32, 8
 LINE_B = 64
 WINDOW_NS = 10_000
+# The plugin's steps of time (timing.h), and how much of a time may be lost to them.
+TICKS_PER_NS, MAX_ROUNDING = 16, 0.01
+# L1 is indexed by a mask and holds a page at least (caches.c).
+MIN_L1_KB = 4
 # The ring that the guest sees (vm/timing/ring.h), and of how many misses one goes into it.
 RING_MB, SAMPLE_PERIOD = 4, 64
 # q35 has no memory from here to 4 GiB: for a machine that fits below, and for a larger one.
@@ -40,8 +44,23 @@ def check(machine):
                        "nodes count)")
     if len(machine.nodes) > MAX_NODES:
         raise LabError(f"--timing: {machine.name} has {len(machine.nodes)} nodes, {MAX_NODES} is the most")
-    if flat(machine)["caches.line_b"] != str(LINE_B):
-        raise LabError(f"--timing: {machine.name} has lines of {flat(machine)['caches.line_b']} bytes, must be {LINE_B}")
+    values = flat(machine)
+    if values["caches.line_b"] != str(LINE_B):
+        raise LabError(f"--timing: {machine.name} has lines of {values['caches.line_b']} bytes, must be {LINE_B}")
+    l1_kb = int(values["caches.l1_kb"])
+    if l1_kb < MIN_L1_KB or l1_kb & l1_kb - 1:
+        raise LabError(f"--timing: {machine.name}: caches.l1_kb is {l1_kb}, must be a power of two from {MIN_L1_KB} up")
+    check_times(machine.name, values)
+
+
+def check_times(name, values):
+    """Refuses times of which the plugin, which counts in ticks, would make others."""
+    for key, value in values.items():
+        for ns in map(float, value.split() if key.endswith("_ns") else ()):
+            counted = int(ns * TICKS_PER_NS + 0.5) / TICKS_PER_NS
+            if abs(counted - ns) > MAX_ROUNDING * ns:
+                raise LabError(f"--timing: {name}: {key} has {ns:g} ns, of which steps of 1/{TICKS_PER_NS} ns would make "
+                               f"{counted:g}: give a multiple of {1 / TICKS_PER_NS:g}")
 
 
 def flat(machine):
@@ -121,7 +140,7 @@ def truth(request, directory):
 
 def records(path):
     """All records of a file, which is not there if QEMU ended early; its last line may be cut off, where QEMU was killed while it wrote."""
-    text = path.read_text() if path.exists() else ""
+    text = path.read_text(errors="replace") if path.exists() else ""
     finished, _, cut_off = text.rpartition("\n")
     try:
         found = [json.loads(line) for line in finished.splitlines()]

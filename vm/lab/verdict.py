@@ -15,8 +15,8 @@ exit codes:
   122  kernel panic or oops
   123  QEMU failed
   124  the command did not end within the time limit
-  125  lab error: bad machine file, missing kernel or program, damaged files
-  130  interrupted (Ctrl-C); the guest is killed
+  125  lab error: bad machine file, missing kernel or program, damaged files, too much output
+  130  interrupted (Ctrl-C, TERM, HUP); the guest is killed
 A command that exits with one of these itself is told apart by the absence of a `lab:` sentence.
 """
 
@@ -24,7 +24,8 @@ TIMESTAMP = re.compile(r"^\[ *\d+\.\d+\](?:\[ *[TC]\d+\])? ")
 EJECTED = re.compile(r'sched_ext: BPF (\S+) "([^"]*)" disabled \((.*)\)')
 PANICKED = re.compile(r"Kernel panic - not syncing: (.*)")
 # Not "BUG: soft lockup": a busy host causes it in a guest that is right.
-OOPSED = re.compile(r"(?:Oops: .*|BUG: (?:unable|kernel|scheduling).*|general protection fault.*)")
+# Nor "traps: NAME[PID] general protection fault", a program's own; the kernel's begins the line where it is no "Oops: ".
+OOPSED = re.compile(r"(?:Oops: .*|BUG: (?:unable|kernel|scheduling).*|^general protection fault.*)")
 # The kernel's words for an orderly end: by user space, by the scheduler itself, by the kernel's shutdown.
 ORDERLY = "unregistered from "
 
@@ -56,6 +57,16 @@ class KernelLog:
 
 
 @dataclass(frozen=True)
+class Ending:
+    """How QEMU ended; killed at the time limit, or since it wrote too much, it has no code."""
+
+    timed_out: bool
+    qemu_code: int | None
+    qemu_words: str
+    too_much: str | None = None
+
+
+@dataclass(frozen=True)
 class Records:
     """The guest's records: when the command started, its exit code, and the tar of /out."""
 
@@ -79,6 +90,9 @@ def records(data):
             started = float(value)
         elif word == b"exit":
             exit_code = int(value)
+        elif word == b"unpacked":
+            return Records(started, exit_code, None, f"the files in /out could not be packed in the guest (tar failed with "
+                           f"{value.decode(errors='replace')}): its memory must have room for them once more")
         else:
             return Records(started, exit_code, None, f"the guest sent an unknown record: {line[:40]!r}")
         rest = after
@@ -96,7 +110,7 @@ def files(data):
     return tar, None
 
 
-def judge(kernel, got, timed_out, limit_s, qemu_code, qemu_words, allow_scx_exit):
+def judge(kernel, got, ending, limit_s, allow_scx_exit):
     """(exit code, sentence or None) of a run."""
     if kernel.panic is not None:
         reason = kernel.panic if kernel.oops is None else f"{kernel.panic} ({kernel.oops})"
@@ -105,15 +119,29 @@ def judge(kernel, got, timed_out, limit_s, qemu_code, qemu_words, allow_scx_exit
         return PANIC, f"kernel oops: {kernel.oops}"
     if kernel.ejected and not allow_scx_exit:
         return SCX_EXIT, "; ".join(kernel.ejected)
-    if got.exit_code is not None and not timed_out:
-        return (LAB_ERROR, got.damage or "the files in /out did not arrive") if got.tar is None else (got.exit_code, None)
-    if timed_out and got.started_s is None:
+    if ending.too_much is not None:
+        return LAB_ERROR, ending.too_much
+    if ending.timed_out and got.started_s is None:
         return NOT_STARTED, f"the guest did not start the command within {limit_s:g} s"
-    if timed_out:
+    if ending.timed_out:
         return TIME_LIMIT, f"the command did not end within {limit_s:g} s (--timeout)"
-    if qemu_code != 0:
-        words = qemu_words.strip().splitlines()
-        how = f"signal {-qemu_code}" if qemu_code < 0 else f"exit code {qemu_code}"
-        return QEMU_DIED, f"QEMU ended with {how}" + (f": {words[-1]}" if words else "")
+    if ending.qemu_code != 0:
+        return QEMU_DIED, failure(ending) + came_to(got.exit_code)
+    if got.exit_code is not None and got.tar is None:
+        return LAB_ERROR, (got.damage or "the files in /out did not arrive") + came_to(got.exit_code)
+    if got.exit_code is not None:
+        return got.exit_code, None
     when = "before it started the command" if got.started_s is None else "before the command ended"
     return NOT_STARTED, f"the guest stopped {when}"
+
+
+def failure(ending):
+    """A failing QEMU in words, its own if it left any."""
+    words = ending.qemu_words.strip().splitlines()
+    how = f"signal {-ending.qemu_code}" if ending.qemu_code < 0 else f"exit code {ending.qemu_code}"
+    return f"QEMU ended with {how}" + (f": {words[-1]}" if words else "")
+
+
+def came_to(exit_code):
+    """What a sentence of the lab's adds, so that the command's code is not lost."""
+    return "" if exit_code is None else f"; the command ended with exit code {exit_code}"

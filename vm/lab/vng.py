@@ -5,15 +5,14 @@ from contextlib import ExitStack
 import os
 from pathlib import Path
 import shlex
-import shutil
 import subprocess
-import sys
 import tempfile
 import time
 
 from lab import BUILD, CACHE, SETUP, LabError, image, process, qemu
 from lab.follow import follow
-from lab.run import ONCE_MORE, Streams, conclude, lines_of, script
+from lab.run import ONCE_MORE, Streams, conclude, lines_of, note, script
+from lab.verdict import Ending
 
 GUEST = Path(__file__).with_name("vng-guest.sh")
 # Interrupts by pins for all devices that virtme-ng adds, for the reason told in run.py at `vectors=0`.
@@ -57,12 +56,15 @@ def machine_arguments(machine):
 def stage(directory, request):
     """Puts the command and the additions where the guest finds them."""
     (directory / "add").mkdir()
-    (directory / "command").write_bytes(script(request.command))
+    # By the same archive as the direct runner's, for the same rules.
+    archive = image.Archive()
+    archive.file("lab/command", script(request.command))
     for text in request.additions:
-        host, guest = image.split_addition(text)
-        target = directory / "add" / guest
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(host, target) if host.is_dir() else shutil.copy(host, target)
+        image.add(archive, text, with_libraries=False)
+    unpack = ["busybox", "cpio", "-id"]
+    done = subprocess.run(unpack, cwd=directory / "add", input=archive.bytes(), capture_output=True, check=False)
+    if done.returncode != 0:
+        raise LabError(f"the files of --add cannot be unpacked: {done.stderr.decode(errors='replace').strip()}")
 
 
 def arguments(request, machine, directory, port):
@@ -82,7 +84,7 @@ def arguments(request, machine, directory, port):
 
 
 def run(request):
-    """Runs `request` through virtme-ng; its exit code."""
+    """Runs `request` through virtme-ng; (exit code, the lab's sentence or None)."""
     # What it cannot do is refused before anything is set up.
     machine = machine_arguments(request.machine)
     tools = setup()
@@ -93,14 +95,15 @@ def run(request):
         stage(directory, request)
         begun = time.monotonic()
         for last_boot in (False, True):
-            streams = Streams(request, begun, last_boot)
             paths = lines_of(request, directory)
+            streams = Streams(request, begun, last_boot, paths)
             ended, code = boot(arguments(request, machine, directory, paths["port"]), tools, paths, streams)
             words = paths["serial"].read_text(errors="replace")
             if not streams.failed_by_emulation(code, words):
                 break
-            print(ONCE_MORE, file=sys.stderr)
-        return conclude(request, streams, paths["serial"], not ended, code, words)
+            note(request, ONCE_MORE)
+        ending = Ending(not ended, code, words, streams.too_much())
+        return conclude(request, streams, paths["serial"], ending, directory)
 
 
 def boot(words, tools, paths, streams):

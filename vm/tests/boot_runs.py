@@ -87,6 +87,45 @@ class Runs(unittest.TestCase):
         self.assertIn("did not end within 20 s", done.stderr)
         self.assertLess(time.monotonic() - begun, 25)
 
+    def test_a_command_that_never_stops_printing_ends_at_the_time_limit(self):
+        begun = time.monotonic()
+        with open(self.folder / "printed", "wb") as printed:
+            done = subprocess.run(
+                [LAB, "run", "--machine", VM / "machines/1x4.toml", "--quiet", "--timeout", "30", "--", "yes"],
+                stdout=printed, stderr=subprocess.PIPE, text=True, check=False,
+            )
+        self.assertEqual(done.returncode, verdict.TIME_LIMIT, done.stderr)
+        self.assertLess(time.monotonic() - begun, 45)
+        self.assertGreater((self.folder / "printed").stat().st_size, 1 << 20)
+
+    def test_a_time_limit_ends_the_guest_though_nobody_reads(self):
+        marker = f"{os.getpid()}-unread"
+        child = subprocess.Popen(
+            [LAB, "run", "--machine", VM / "machines/1x4.toml", "--quiet", "--timeout", "30",
+             "--append", f"marker={marker}", "--", "yes"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        self.addCleanup(child.kill)
+        os.read(child.stdout.fileno(), 1)
+        self.assertTrue(guests(marker))
+        time.sleep(33)
+        self.assertFalse(guests(marker))
+        _, errors = child.communicate(timeout=60)
+        self.assertEqual(child.returncode, verdict.TIME_LIMIT, errors)
+
+    def test_files_that_cannot_be_packed_are_told_beside_the_commands_code(self):
+        fill = "mount -o remount,size=1m /tmp; dd if=/dev/zero of=/out/large bs=1M count=4 2> /dev/null; exit 7"
+        done = lab("--timeout", "60", "--out", self.folder / "out", "--", "sh", "-c", fill)
+        self.assertEqual(done.returncode, verdict.LAB_ERROR, done.stderr)
+        words = r"\Alab: the files in /out could not be packed in the guest .*; the command ended with exit code 7;"
+        self.assertRegex(done.stderr, words)
+
+    def test_a_folder_arrives_with_its_links_and_empty_folders(self):
+        (self.folder / "set/empty").mkdir(parents=True)
+        (self.folder / "set/link").symlink_to("empty")
+        done = lab("--timeout", "60", "--add", f"{self.folder}/set://opt//set", "--", "sh", "-c",
+                   "cd /opt/set; find . | sort; readlink link")
+        self.assertEqual((done.stdout, done.returncode), (".\n./empty\n./link\nempty\n", 0), done.stderr)
+
     def test_a_kernel_panic_is_reported(self):
         done = lab("--timeout", "60", "--", "sh", "-c", "echo c > /proc/sysrq-trigger")
         self.assertEqual(done.returncode, verdict.PANIC, done.stderr)
@@ -109,20 +148,26 @@ class Runs(unittest.TestCase):
         self.assertIn("runnable task stall", done.stderr)
         self.assertEqual(lab("--allow-scx-exit", *command).returncode, 0)
 
-    def test_an_interrupt_kills_the_guest(self):
-        marker = f"{os.getpid()}-interrupt"
-        child = subprocess.Popen(
-            [LAB, "run", "--machine", VM / "machines/1x4.toml", "--quiet", "--append", f"marker={marker}", "--",
-             "sh", "-c", "echo up; sleep 1000"],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        self.assertEqual(child.stdout.readline(), "up\n")
-        self.assertTrue(guests(marker))
-        child.send_signal(signal.SIGINT)
-        _, errors = child.communicate(timeout=10)
-        self.assertEqual(child.returncode, verdict.INTERRUPTED)
-        self.assertIn("interrupted", errors)
-        self.assertFalse(guests(marker))
+    def test_an_interrupt_kills_the_guest_and_leaves_nothing(self):
+        for end in (signal.SIGINT, signal.SIGHUP):
+            marker = f"{os.getpid()}-{end}"
+            child = subprocess.Popen(
+                [LAB, "run", "--machine", VM / "machines/1x4.toml", "--quiet", "--append", f"marker={marker}", "--",
+                 "sh", "-c", "echo up; sleep 1000"],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(self.folder)},
+                # Whatever the tests themselves ignore.
+                preexec_fn=lambda end=end: signal.signal(end, signal.SIG_DFL),
+            )
+            self.addCleanup(child.kill)
+            self.assertEqual(child.stdout.readline(), "up\n")
+            self.assertTrue(guests(marker))
+            self.assertTrue(list(self.folder.iterdir()))
+            child.send_signal(end)
+            _, errors = child.communicate(timeout=10)
+            self.assertEqual(child.returncode, verdict.INTERRUPTED)
+            self.assertIn("interrupted", errors)
+            self.assertFalse(guests(marker))
+            self.assertEqual(list(self.folder.iterdir()), [])
 
     def test_a_killed_guest_is_told_from_one_that_ended(self):
         marker = f"{os.getpid()}-killed"

@@ -5,6 +5,7 @@ from contextlib import redirect_stderr
 import importlib.util
 import io
 from pathlib import Path
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -38,6 +39,24 @@ class Words(unittest.TestCase):
     def test_a_control_socket_without_a_qemu_of_its_own_is_refused(self):
         refused = (125, "lab: --control needs --runner direct\n")
         self.assertEqual(run("--runner", "vng", "--control", "socket"), refused)
+
+    def test_turns_of_emulated_cpus_below_virtme_ng_are_refused(self):
+        # Not through the program, which would set virtme-ng up if it were not refused.
+        lab = command()
+        words = ["run", "--machine", str(VM / "machines/2x4.toml"), "--runner", "vng", "--accel", "tcg-in-turn", "--", "true"]
+        with self.assertRaisesRegex(lab.LabError, "^--accel tcg-in-turn needs --runner direct$"):
+            lab.request(lab.parser().parse_args(words))
+
+    def test_a_terminal_that_goes_away_ends_it_as_an_interrupt_does(self):
+        for handler, ended in ((signal.SIG_DFL, 130), (signal.SIG_IGN, 0)):
+            lab = command()
+            run_it = mock.Mock(side_effect=lambda _: (signal.raise_signal(signal.SIGHUP), (0, None))[1])
+            self.addCleanup(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, handler))
+            self.addCleanup(signal.signal, signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+            with mock.patch.object(lab, "request"), mock.patch.object(lab.run, "direct", run_it), mock.patch(
+                "sys.argv", ["lab.py", "run", "--machine", "m", "--", "true"]
+            ), redirect_stderr(io.StringIO()):
+                self.assertEqual(lab.main(), ended)
 
     def test_results_that_could_not_be_left_are_refused_before_anything_boots(self):
         with tempfile.TemporaryDirectory() as folder:

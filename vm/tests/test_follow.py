@@ -2,6 +2,7 @@
 """Following files that a child writes."""
 
 from pathlib import Path
+import signal
 import subprocess
 import tempfile
 import time
@@ -50,6 +51,32 @@ class Follow(unittest.TestCase):
     def test_the_deadline_may_be_as_far_away_as_one_likes(self):
         child = self.start('echo one >> "$1"')
         self.assertTrue(follow({"a": self.path}, self.take, child, lambda: 1e300))
+
+    def test_the_deadline_ends_a_child_that_never_stops_writing(self):
+        begun = time.monotonic()
+        child = self.start('while :; do seq 1000; sleep 0.01; done >> "$1"')
+        read = []
+
+        def take(_name, data):
+            # As slow as what it takes is written.
+            read.append(data)
+            time.sleep(0.02)
+
+        self.assertFalse(follow({"a": self.path}, take, child, lambda: begun + 1))
+        self.assertLess(time.monotonic() - begun, 10)
+        self.assertEqual(b"".join(read), self.path.read_bytes())
+
+    def test_the_deadline_ends_the_child_while_nobody_takes_what_it_wrote(self):
+        begun = time.monotonic()
+        child = self.start('echo one >> "$1"; exec sleep 100')
+        ended = []
+        self.assertFalse(follow({"a": self.path}, lambda *_: ended.append(child.wait(20)), child, lambda: begun + 1))
+        self.assertEqual(ended, [-signal.SIGKILL])
+
+    def test_the_deadline_is_none_for_one_that_ended_before(self):
+        begun = time.monotonic()
+        child = self.start('echo one >> "$1"')
+        self.assertTrue(follow({"a": self.path}, lambda *_: time.sleep(1.5), child, lambda: begun + 1))
 
     def test_the_deadline_ends_it(self):
         begun = time.monotonic()

@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which guests are booted once more, and what they print."""
+"""Which guests are booted once more, what they print, and what is left of a run."""
 
 import array
+from contextlib import redirect_stderr
 import fcntl
+import hashlib
+import io
+import json
 import os
+from pathlib import Path
 import signal
 import subprocess
 import sys
+import tarfile
+import tempfile
 import termios
 import time
 import types
@@ -15,6 +22,7 @@ import unittest
 import machines  # noqa: F401  (finds the lab)
 
 from lab import run
+from lab.verdict import Ending
 
 
 def streams(timeout_s=300, waited_s=0.0, last_boot=False):
@@ -96,6 +104,103 @@ class BootLimit(unittest.TestCase):
         guest = streams()
         guest.port(b"x")
         self.assertFalse(guest.failed_by_emulation(255, words))
+
+
+class TooMuch(unittest.TestCase):
+    def test_what_a_guest_writes_is_bounded(self):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = {name: Path(folder) / name for name in ("serial", "terminal", "port")}
+            for path in paths.values():
+                path.touch()
+            for name, words in (("terminal", "the command printed"), ("serial", "the kernel logged")):
+                guest = streams()
+                guest._paths = paths
+                os.truncate(paths["port"], run.MOST_B + 1)
+                os.truncate(paths[name], run.MOST_B)
+                self.assertIsNone(guest.too_much())
+                self.assertGreater(guest.deadline(), time.monotonic())
+                os.truncate(paths[name], run.MOST_B + 1)
+                self.assertEqual(guest.too_much(), f"{words} more than 1024 MiB, the guest is killed")
+                self.assertLess(guest.deadline(), time.monotonic())
+                self.assertFalse(guest.failed_by_emulation(None, ""))
+                os.truncate(paths[name], 0)
+
+
+class Conclusion(unittest.TestCase):
+    """A run that ended, with a tar of /out that is there or not."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.out, self.directory = Path(folder.name) / "out", Path(folder.name) / "own"
+        self.out.mkdir()
+        self.directory.mkdir()
+
+    def conclude(self, code=7, quiet=True, timed=True, panic=None, files=()):
+        sent = io.BytesIO()
+        with tarfile.open(fileobj=sent, mode="w") as tar:
+            for name, text in files:
+                entry = tarfile.TarInfo(name)
+                entry.size = len(text)
+                tar.addfile(entry, io.BytesIO(text))
+        tar = sent.getvalue()
+        guest = streams()
+        guest.result += b"started 1.0\nexit %d\nfiles\n" % code + tar + hashlib.sha256(tar).hexdigest().encode() + b"\nend\n"
+        guest.kernel.panic = panic
+        wanted = run.Request(
+            machine=types.SimpleNamespace(name="m", flat="", nodes=()), kernel=None, release="7.0", timeout_s=60,
+            accel="timing" if timed else "tcg", additions=(), append="", out=self.out, quiet=quiet, verbose=False,
+            allow_scx_exit=False, command=(),
+        )
+        said = io.StringIO()
+        with redirect_stderr(said):
+            verdict = run.conclude(wanted, guest, "log", Ending(False, 0, ""), self.directory)
+        return verdict, said.getvalue()
+
+    def test_bad_records_hide_neither_the_commands_code_nor_its_files(self):
+        (self.directory / "records").write_bytes(b"{\xff\n{}\n")
+        (code, sentence), said = self.conclude(files=[("./kept", b"x")])
+        self.assertEqual(code, 125)
+        self.assertRegex(sentence, "has a line that is no record .*; the command ended with exit code 7$")
+        self.assertEqual(said, f"lab: {sentence}; kernel log: log\n")
+        self.assertEqual((self.out / "kept").read_text(), "x")
+        (code, sentence), _ = self.conclude(panic="a reason")
+        self.assertEqual(code, 122)
+        self.assertRegex(sentence, "^kernel panic: a reason; .* has a line that is no record")
+
+    def test_files_that_cannot_be_left_hide_no_code_either(self):
+        (self.out / "kept").mkdir()
+        (self.out / "kept/full").touch()
+        (code, sentence), _ = self.conclude(timed=False, files=[("./kept", b"x")])
+        self.assertEqual(code, 125)
+        self.assertRegex(sentence, "^--out .*; the command ended with exit code 7$")
+        (self.out / "truth.json").mkdir()
+        (code, sentence), _ = self.conclude()
+        self.assertEqual((code, sentence), (
+            125, f"--out {self.out}: truth.json cannot be written: Is a directory; the command ended with exit code 7"))
+
+    def test_the_truth_and_a_file_of_that_name_stay_both(self):
+        files = [("./truth.json", b"x"), ("./truth.json.old", b"y"), ("./sub/truth.json", b"z")]
+        self.assertEqual(self.conclude(files=files), ((7, None), ""))
+        self.assertEqual(json.loads((self.out / "truth.json").read_text())["machine"], "m")
+        left = {str(path.relative_to(self.out)) for path in self.out.rglob("*") if path.is_file()}
+        self.assertEqual(left, {"truth.json", "command-truth.json", "truth.json.old", "sub/truth.json"})
+        self.assertEqual((self.out / "command-truth.json").read_text(), "x")
+        self.conclude(timed=False, files=files)
+        self.assertEqual((self.out / "truth.json").read_text(), "x")
+
+    def test_only_a_verdict_begins_as_one(self):
+        _, said = self.conclude(quiet=False)
+        self.assertRegex(said, r"\Anote: m on 7\.0 \(timing\): booted after never, ended after .* s\n\Z")
+
+
+class Notes(unittest.TestCase):
+    def test_a_second_boot_is_told_but_to_whom_wants_quiet(self):
+        for quiet, words in ((True, ""), (False, "note: the guest did not come up, which lies in the emulator: once more\n")):
+            said = io.StringIO()
+            with redirect_stderr(said):
+                run.note(types.SimpleNamespace(quiet=quiet), run.ONCE_MORE)
+            self.assertEqual(said.getvalue(), words)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ import types
 import unittest
 from unittest import mock
 
-from machines import machine
+from machines import VM, machine
 
 from lab import LabError, calibrate, qemu, run, timing
-from lab.machine import parse
+from lab.machine import load, parse
 
 FLAT = """\
 name=pair
@@ -19,6 +19,7 @@ nodes=2
 threads_per_core=1
 llcs_per_node=1
 caches.line_b=64
+caches.l1_kb=32
 caches.l2_kb=256
 caches.l3_kb_per_llc=1024
 core.pause_ns=40
@@ -110,6 +111,25 @@ class Refusals(unittest.TestCase):
     def test_lines_of_another_size_are_refused(self):
         self.refused(parse(FLAT.replace("line_b=64", "line_b=128")), "lines of 128 bytes, must be 64")
 
+    def test_times_that_the_plugin_would_change_are_refused(self):
+        for ns, counted in (("0.1", "0.125"), ("0.02", "0"), ("1.04", "1.0625")):
+            slow = parse(FLAT.replace("pause_ns=40", f"pause_ns={ns}"))
+            words = f"pair: core.pause_ns has {ns} ns, of which steps of 1/16 ns would make {counted}: give a multiple"
+            self.refused(slow, words)
+        self.refused(parse(FLAT.replace("185 95", "185 1.1")), "node.1.latency_ns has 1.1 ns")
+        for ns in ("0", "0.3125", "49.3"):
+            self.refused(parse(FLAT.replace("pause_ns=40", f"pause_ns={ns}")), None)
+
+    def test_an_l1_that_the_plugin_would_change_is_refused(self):
+        for kb in (1, 2, 3, 48):
+            self.refused(parse(FLAT.replace("l1_kb=32", f"l1_kb={kb}")), f"l1_kb is {kb}, must be a power of two from 4 up")
+        for kb in (4, 64):
+            self.refused(parse(FLAT.replace("l1_kb=32", f"l1_kb={kb}")), None)
+
+    def test_all_machine_files_have_times_that_the_plugin_keeps(self):
+        for path in sorted((VM / "machines").glob("*.toml")):
+            timing.check_times(path.name, timing.flat(load(path)))
+
     def test_a_plugin_that_is_not_built_is_named(self):
         with mock.patch.object(timing, "PLUGIN", Path("/no/timing.so")):
             self.assertRaisesRegex(LabError, "is not built", timing.check, pair())
@@ -139,6 +159,14 @@ class Truth(unittest.TestCase):
 
 
 class Calibration(unittest.TestCase):
+    def test_a_program_that_fails_in_the_guest_is_told_and_a_verdict_of_the_lab_is_not_told_twice(self):
+        wanted = run.Request(pair(), Path("kernel"), "7.0", "timing", 60, (), "", None, True, False, False, ())
+        with mock.patch.object(calibrate, "PROGRAM", Path(__file__)):
+            with mock.patch.object(run, "direct", return_value=(1, None)):
+                self.assertRaisesRegex(LabError, "^tandem-calibrate failed with 1 in the guest", calibrate.calibrate, wanted)
+            with mock.patch.object(run, "direct", return_value=(122, "kernel panic")):
+                self.assertEqual(calibrate.calibrate(wanted), (122, None))
+
     WALKS = [{"from": 0, "to": 2, "ns": 180.9}, {"from": 2, "to": 0, "ns": 185.0}]
 
     def test_walks_are_compared_by_the_kernels_ids(self):

@@ -7,7 +7,7 @@ import unittest
 import machines  # noqa: F401  (the way to the lab)
 
 from lab import verdict
-from lab.verdict import KernelLog, Records, judge, records
+from lab.verdict import Ending, KernelLog, Records, judge, records
 
 SENT = b"a tar\n with lines\n"
 WHOLE = b"started 3.25\nexit 7\nfiles\n" + SENT + hashlib.sha256(SENT).hexdigest().encode() + b"\nend\n"
@@ -20,8 +20,8 @@ def log_of(*lines):
     return log
 
 
-def verdict_of(log=None, got=Records(3.0, 0, b""), timed_out=False, qemu_code=0, words="", allow=False):
-    return judge(log or KernelLog(), got, timed_out, 60, qemu_code, words, allow)
+def verdict_of(log=None, got=Records(3.0, 0, b""), timed_out=False, qemu_code=0, words="", allow=False, too_much=None):
+    return judge(log or KernelLog(), got, Ending(timed_out, qemu_code, words, too_much), 60, allow)
 
 
 class GuestRecords(unittest.TestCase):
@@ -38,6 +38,11 @@ class GuestRecords(unittest.TestCase):
         self.assertIsNone(got.tar)
         self.assertIn("checksum", got.damage)
 
+    def test_files_that_could_not_be_packed_are_told_from_damaged_ones(self):
+        got = records(b"started 3.25\nexit 7\nunpacked 1\n")
+        self.assertEqual((got.exit_code, got.tar), (7, None))
+        self.assertIn("could not be packed in the guest (tar failed with 1)", got.damage)
+
     def test_a_guest_that_died_early_has_no_exit_code(self):
         self.assertEqual(records(b"started 3.0\n"), Records(3.0, None, None))
         self.assertEqual(records(b""), Records(None, None, None))
@@ -49,7 +54,7 @@ class Judgement(unittest.TestCase):
 
     def test_damaged_files_fail_even_when_the_command_did_not(self):
         code, words = verdict_of(got=Records(3.0, 0, None, "damaged"))
-        self.assertEqual((code, words), (verdict.LAB_ERROR, "damaged"))
+        self.assertEqual((code, words), (verdict.LAB_ERROR, "damaged; the command ended with exit code 0"))
 
     def test_a_panic_is_told_from_everything_else(self):
         log = log_of("[    4.1] Kernel panic - not syncing: sysrq triggered crash")
@@ -61,6 +66,13 @@ class Judgement(unittest.TestCase):
         self.assertEqual(verdict_of(log)[0], verdict.PANIC)
         log = log_of("[   64.1] watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [sh:88]")
         self.assertEqual(verdict_of(log), (0, None))
+
+    def test_a_fault_of_a_program_is_none_of_the_kernels(self):
+        fault = "general protection fault"
+        log = log_of(f"[    4.1] traps: a.out[123] {fault} ip:401136 sp:7ffc error:0 in a.out[401000+1000]")
+        self.assertEqual(verdict_of(log, Records(3.0, 139, b"")), (139, None))
+        for words in (f"Oops: {fault}, probably for non-canonical address 0xdead: 0000 [#1]", f"{fault}: 0000 [#1] SMP"):
+            self.assertEqual(verdict_of(log_of(f"[    4.1][   T71] {words}"))[0], verdict.PANIC, words)
 
     def test_an_ejected_scheduler_fails_the_run_with_the_kernels_reason(self):
         log = log_of('[   40.25] sched_ext: BPF scheduler "tandem" disabled (runnable task stall)\r',
@@ -90,6 +102,17 @@ class Judgement(unittest.TestCase):
         self.assertEqual(code, verdict.QEMU_DIED)
         self.assertIn("no such machine", words)
         self.assertIn("signal 9", verdict_of(got=Records(3.0, None, None), qemu_code=-9)[1])
+
+    def test_a_qemu_that_fails_after_the_command_is_quoted_too_beside_the_commands_code(self):
+        for tar in (b"", None):
+            got = Records(3.0, 7, tar, None if tar is not None else "the files in /out did not arrive whole")
+            self.assertEqual(verdict_of(got=got, qemu_code=1, words="timing plugin: records cannot be written\n"), (
+                verdict.QEMU_DIED, "QEMU ended with exit code 1: timing plugin: records cannot be written; "
+                "the command ended with exit code 7"))
+
+    def test_too_much_output_is_told_from_the_time_limit(self):
+        got = Records(3.0, None, None)
+        self.assertEqual(verdict_of(got=got, timed_out=True, qemu_code=None, too_much="much"), (verdict.LAB_ERROR, "much"))
 
     def test_a_guest_that_powers_itself_off_is_reported(self):
         code, words = verdict_of(got=Records(3.0, None, None))
