@@ -55,8 +55,11 @@ STEPS = {
         journalctl --quiet --unit=scx_tandem | grep -o '"option_of_a_later_version": there is no such option' | sort -u
         systemctl is-failed scx_tandem; property ExecMainStatus; property NRestarts
         sed -i /later_version/d $config; systemctl reset-failed scx_tandem; systemctl restart scx_tandem; state""",
-    "stuck": """kill -STOP $(agent); systemctl stop scx_tandem; property Result; state; systemctl reset-failed scx_tandem
-        systemctl start scx_tandem; state""",
+    # Of this signal the agent takes no notice.
+    "stuck": """dropin=/run/systemd/system/scx_tandem.service.d; mkdir -p $dropin
+        printf '[Service]\\nKillSignal=SIGWINCH\\nTimeoutStopSec=2\\n' > $dropin/deaf.conf; systemctl daemon-reload
+        systemctl stop scx_tandem; property Result; state; rm -r $dropin; systemctl daemon-reload
+        systemctl reset-failed scx_tandem; systemctl start scx_tandem; state""",
     "hang": """before=$(seq); old=$(agent); kill -STOP $old
         until_true '[ $(agent) != 0 ] && [ $(agent) != '$old' ]'; until_true 'systemctl --quiet is-active scx_tandem'; [ $old != $(agent) ] && echo another agent
         [ $before = $(seq) ] && echo without a gap
