@@ -11,7 +11,7 @@ use tandem_machine::MachineFile;
 /// # Errors
 /// It is neither a file nor a name, or the file is wrong.
 pub fn load(asked: &Path) -> Result<MachineFile> {
-    // Where programs are not told where they are, paths still work.
-    let program = std::env::current_exe().unwrap_or_default();
+    // Without /proc programs are not told where they are: then it is where packages put it.
+    let program = std::env::current_exe().unwrap_or_else(|_| "/usr/bin/tandem".into());
     Ok(MachineFile::load(MachineFile::find(asked, &MachineFile::folder_of(&program))?)?)
 }
