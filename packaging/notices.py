@@ -29,14 +29,14 @@ it is by the Rust project's developers, under "MIT OR Apache-2.0".
 def run(*words):
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        sys.exit(f"notices: {' '.join(words[:2])} failed: {done.stderr.strip().splitlines()[-1]}")
+        sys.exit(f"notices: {' '.join(words[:2])} failed: {'; '.join(map(str.strip, done.stderr.strip().splitlines()))}")
     return done.stdout
 
 
 def metadata():
     """What Cargo knows of all packages on this kind of machine."""
     target = re.search(r"(?m)^host: (.*)$", run("rustc", "-vV"))[1]
-    return json.loads(run("cargo", "metadata", "--locked", "--offline", "--format-version", "1", "--filter-platform", target))
+    return json.loads(run("cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", target))
 
 
 def linked(known):
@@ -91,7 +91,8 @@ def main():
     if len(sys.argv) != 2:
         sys.exit("usage: notices.py FILE")
     try:
-        Path(sys.argv[1]).write_text(notices(linked(metadata())))
+        with open(sys.argv[1], "w") as file:
+            file.write(notices(linked(metadata())))
     except OSError as error:
         sys.exit(f"notices: {error.filename}: {error.strerror}")
 

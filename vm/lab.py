@@ -3,6 +3,7 @@
 """Runs a command in a NUMA machine that a machine file describes."""
 
 import argparse
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -126,6 +127,12 @@ def calibration(wanted, as_json):
     return 0 if result["valid"] else 1
 
 
+def say(words):
+    """Tells it on standard error, which may be a terminal that is gone."""
+    with contextlib.suppress(OSError):
+        print(f"lab: {words}", file=sys.stderr, flush=True)
+
+
 def main():
     options = parser().parse_args()
     # A polite kill and a terminal that goes away end as Ctrl-C does: the guest is killed, nothing is left behind.
@@ -140,18 +147,18 @@ def main():
             return calibration(wanted, options.json)
         return (vng.run if options.runner == "vng" else run.direct)(wanted)[0]
     except LabError as error:
-        print(f"lab: {error}", file=sys.stderr)
+        say(error)
         return verdict.LAB_ERROR
     except KeyboardInterrupt:
-        print("lab: interrupted, the guest is killed", file=sys.stderr)
+        say("interrupted, the guest is killed")
         return verdict.INTERRUPTED
     except BrokenPipeError:
         # Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print("lab: nobody reads the output any more, the guest is killed", file=sys.stderr)
+        say("nobody reads the output any more, the guest is killed")
         return verdict.INTERRUPTED
     except OSError as error:
-        print(f"lab: {error.filename}: {error.strerror}" if error.filename else f"lab: {error}", file=sys.stderr)
+        say(f"{error.filename}: {error.strerror}" if error.filename else error)
         return verdict.LAB_ERROR
 
 

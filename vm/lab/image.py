@@ -155,7 +155,7 @@ def stays_link(path, folder):
     """Whether a path is a link that is one in the guest too; one that leads out of the folder to a file becomes that file."""
     if not path.is_symlink():
         return False
-    inside = not os.path.isabs(os.readlink(path)) and path.resolve().is_relative_to(folder.resolve())
+    inside = not os.path.isabs(os.readlink(path)) and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
     return inside or not path.is_file()
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """One run: boot, stream, collect, judge."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 import json
 import os
@@ -112,6 +112,14 @@ def whole(stream):
     return open(stream.fileno(), "wb", closefd=False)
 
 
+def size(path):
+    """The bytes of a file; none of one that somebody tidied away."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 class Streams:
     """Takes the guest's three lines while it runs: kernel log, terminal, result port."""
 
@@ -127,7 +135,7 @@ class Streams:
     def too_much(self):
         """What the guest wrote too much of, in a sentence; None: nothing."""
         for name, what in (("terminal", "the command printed"), ("serial", "the kernel logged")):
-            if name in self._paths and self._paths[name].stat().st_size > MOST_B:
+            if name in self._paths and size(self._paths[name]) > MOST_B:
                 return f"{what} more than {MOST_B >> 20} MiB, the guest is killed"
         return None
 
@@ -305,4 +313,6 @@ def shell(request):
             return child.wait()
         finally:
             process.end(child)
-            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+            # It may be gone.
+            with suppress(termios.error):
+                termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

@@ -119,8 +119,8 @@ def judge(kernel, got, ending, limit_s, allow_scx_exit):
         return PANIC, f"kernel oops: {kernel.oops}"
     if kernel.ejected and not allow_scx_exit:
         return SCX_EXIT, "; ".join(kernel.ejected)
-    if ending.too_much is not None:
-        return LAB_ERROR, ending.too_much
+    if ending.timed_out and ending.too_much is not None:
+        return LAB_ERROR, ending.too_much + came_to(got.exit_code)
     if ending.timed_out and got.started_s is None:
         return NOT_STARTED, f"the guest did not start the command within {limit_s:g} s"
     if ending.timed_out:

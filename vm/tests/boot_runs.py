@@ -17,6 +17,8 @@ from machines import VM
 from lab import kernels, verdict
 
 LAB = VM / "lab.py"
+# For ever, and in half a minute less than the lab takes.
+PRINTS = "while :; do seq 1000; usleep 10000; done"
 
 
 def lab(*words, machine="1x4", **options):
@@ -91,7 +93,7 @@ class Runs(unittest.TestCase):
         begun = time.monotonic()
         with open(self.folder / "printed", "wb") as printed:
             done = subprocess.run(
-                [LAB, "run", "--machine", VM / "machines/1x4.toml", "--quiet", "--timeout", "30", "--", "yes"],
+                [LAB, "run", "--machine", VM / "machines/1x4.toml", "--quiet", "--timeout", "30", "--", "sh", "-c", PRINTS],
                 stdout=printed, stderr=subprocess.PIPE, text=True, check=False,
             )
         self.assertEqual(done.returncode, verdict.TIME_LIMIT, done.stderr)
@@ -102,7 +104,7 @@ class Runs(unittest.TestCase):
         marker = f"{os.getpid()}-unread"
         child = subprocess.Popen(
             [LAB, "run", "--machine", VM / "machines/1x4.toml", "--quiet", "--timeout", "30",
-             "--append", f"marker={marker}", "--", "yes"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+             "--append", f"marker={marker}", "--", "sh", "-c", PRINTS], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )
         self.addCleanup(child.kill)
         os.read(child.stdout.fileno(), 1)

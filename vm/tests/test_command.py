@@ -76,6 +76,14 @@ class Words(unittest.TestCase):
                 self.assertEqual(code, 2, said)
                 self.assertTrue(said.endswith(f"error: argument {option}: {value} {words}\n"), said)
 
+    def test_an_interrupted_run_has_its_code_though_its_terminal_is_gone(self):
+        gone = mock.Mock(write=mock.Mock(side_effect=OSError(5, "Input/output error")))
+        lab = command()
+        with mock.patch.object(lab, "request", side_effect=KeyboardInterrupt), redirect_stderr(gone), mock.patch(
+            "sys.argv", ["lab.py", "run", "--machine", "m", "--", "true"]
+        ):
+            self.assertEqual(lab.main(), 130)
+
     def test_what_the_system_refuses_is_one_sentence(self):
         lab = command()
         for error, words in ((OSError(36, "File name too long", "log"), "log: File name too long"), (OSError("broken"), "broken")):

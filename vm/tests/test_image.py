@@ -63,14 +63,14 @@ class Image(unittest.TestCase):
         (folder / "sub").mkdir()
         (folder / "sub/one").write_text("1")
         (self.folder / "elsewhere").write_text("2")
-        for name, to in (("folder", "sub"), ("file", "sub/one"), ("nothing", "/no/such"), ("out", "../elsewhere")):
+        for name, to in (("folder", "sub"), ("file", "sub/one"), ("nothing", "/no/such"), ("out", "../elsewhere"), ("loop", "loop")):
             (folder / name).symlink_to(to)
         archive = image.Archive()
         image.add(archive, f"{folder}:/data")
         arrived = self.unpack(archive) / "data"
         self.assertTrue((arrived / "empty").is_dir())
         links = {path.name: os.readlink(path) for path in arrived.iterdir() if path.is_symlink()}
-        self.assertEqual(links, {"folder": "sub", "file": "sub/one", "nothing": "/no/such"})
+        self.assertEqual(links, {"folder": "sub", "file": "sub/one", "nothing": "/no/such", "loop": "loop"})
         self.assertEqual((arrived / "out").read_text(), "2")
 
     def test_what_is_neither_a_file_nor_a_folder_is_named(self):

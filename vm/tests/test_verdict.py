@@ -113,6 +113,9 @@ class Judgement(unittest.TestCase):
     def test_too_much_output_is_told_from_the_time_limit(self):
         got = Records(3.0, None, None)
         self.assertEqual(verdict_of(got=got, timed_out=True, qemu_code=None, too_much="much"), (verdict.LAB_ERROR, "much"))
+        ended = Records(3.0, 7, b"")
+        self.assertEqual(verdict_of(got=ended, timed_out=True, qemu_code=None, too_much="much")[1], "much; the command ended with exit code 7")
+        self.assertEqual(verdict_of(got=ended, too_much="much"), (7, None), "it ended by itself")
 
     def test_a_guest_that_powers_itself_off_is_reported(self):
         code, words = verdict_of(got=Records(3.0, None, None))

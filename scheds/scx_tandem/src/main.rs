@@ -75,9 +75,7 @@ fn run(cli: &Cli) -> Result<()> {
     }
 
     allow_many_files();
-    // What ends a run long after it began would be known too late.
-    cli.options.report.as_deref().map_or(Ok(()), report::check).map_err(lasting_if_forbidden)?;
-    let recorder = cli::recorder(cli)?;
+    let recorder = begin_files(cli).map_err(|error| session::give_up(&Pins::default(), error))?;
     let orders = orders()?;
     let mut report = Report::default();
     let ended = session::run(cli, recorder.clone(), &orders, &mut report);
@@ -87,6 +85,12 @@ fn run(cli: &Cli) -> Result<()> {
         tracing::error!("{error:#}");
     }
     ended.and(written)
+}
+
+/// Tries the report, since what ends a run long after it began would be known too late, and begins the recording.
+fn begin_files(cli: &Cli) -> Result<Option<Recorder>> {
+    cli.options.report.as_deref().map_or(Ok(()), report::check).map_err(lasting_if_forbidden)?;
+    cli::recorder(cli)
 }
 
 /// Samplers have some files open for each CPU, more than a shell or systemd allows by default on machines with hundreds.

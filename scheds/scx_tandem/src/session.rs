@@ -56,13 +56,7 @@ pub fn lock() -> Result<File> {
 pub fn run(cli: &Cli, recorder: Option<Recorder>, orders: &Receiver<Order>, report: &mut Report) -> Result<()> {
     let pins = Pins::default();
     let board = Board::default();
-    let _server = Server::start(Path::new(SOCKET), board.clone()).context("the socket of statistics cannot be made")?;
-    if let Some(address) = cli.options.metrics {
-        let started = metrics::start(address, board.clone(), cli.options.lease().max(HANGS));
-        let address = started.map_err(lasting_if_forbidden)?;
-        info!("metrics at http://{address}/metrics");
-    }
-    preflight::check_mover(cli.options.mover)?;
+    let _server = offer(cli, &board).map_err(|error| give_up(&pins, error))?;
     preflight::warn_of_rights();
     preflight::warn_of_rivals();
     // An agent that was killed may have left its scheduler behind.
@@ -102,6 +96,18 @@ pub fn run(cli: &Cli, recorder: Option<Recorder>, orders: &Receiver<Order>, repo
         }
         begun = begin_anew(&told, &pins).map_err(|error| give_up(&pins, error))?;
     }
+}
+
+/// Offers what is known, and refuses what needs no scheduler to be refused.
+fn offer(cli: &Cli, board: &Board) -> Result<Server> {
+    let server = Server::start(Path::new(SOCKET), board.clone()).context("the socket of statistics cannot be made")?;
+    if let Some(address) = cli.options.metrics {
+        let started = metrics::start(address, board.clone(), cli.options.lease().max(HANGS));
+        let address = started.map_err(lasting_if_forbidden)?;
+        info!("metrics at http://{address}/metrics");
+    }
+    preflight::check_mover(cli.options.mover)?;
+    Ok(server)
 }
 
 /// Begins again. That fails where CPUs go on coming and going meanwhile, so it is tried for a while.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
-use tandem_machine::MachineFile;
+use tandem_machine::{MachineFile, MachineFileError};
 
 use crate::arm::Arm;
 use crate::calibration::Calibration;
@@ -46,14 +46,14 @@ pub struct Request {
 /// There is no such file; the sentence lists those that there are.
 pub fn machine_file(asked: &Path, lab: &Lab) -> Result<PathBuf> {
     let folder = lab.folder().join("machines");
-    if !folder.is_dir() {
-        bail!(
+    match MachineFile::find(asked, &folder) {
+        Err(MachineFileError::NoNames { .. }) => bail!(
             "the lab {} has no machines: there is no folder {}; give the path of lab.py by --lab",
             lab.program().display(),
             folder.display()
-        );
+        ),
+        found => Ok(found?),
     }
-    Ok(MachineFile::find(asked, &folder)?)
 }
 
 /// Calibrates and runs; one experiment per workload. What a stop left out is missing in them.

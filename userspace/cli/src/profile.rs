@@ -125,16 +125,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// A program's profile if there is something to tell, and its exit code.
 type Profiled = (Result<Profile>, u8);
 
-/// Says what was recorded. A file in which nothing is does not stay.
+/// Says what was recorded.
 ///
 /// # Errors
 /// The recording ended before the profile did, or the profile before the first slice.
 fn end_recording(recorder: &Recorder) -> Result<()> {
     let recording = recorder.finish();
     let file = recording.file.display();
-    if recording.intervals == 0 && recording.file.is_file() {
-        std::fs::remove_file(&recording.file).with_context(|| format!("{file}: cannot be removed"))?;
-    }
     if let Some(why) = &recording.ended_early {
         bail!("{file}: the recording ended early, after {} slices: {why}", recording.intervals);
     }

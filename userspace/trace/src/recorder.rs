@@ -5,7 +5,7 @@
 //! falls behind by more than a few intervals, or the disk takes no more, it is said once, the recording ends, and the
 //! agent goes on. What was recorded until then stays readable.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -186,13 +186,19 @@ impl Recorder {
         lock(&self.0.progress).clone()
     }
 
-    /// Ends the recording and waits until all of it is written, but not for ever.
+    /// Ends the recording and waits until all of it is written, but not for ever. A file in which nothing is does not stay.
     pub fn finish(&self) -> Recording {
         *lock(&self.0.sender) = None;
         if lock(&self.0.done).recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
             warn!("the recording is not written yet after {} s: leaving it", PATIENCE.as_secs());
         }
-        self.progress()
+        let recording = self.progress();
+        if recording.intervals == 0 && recording.file.is_file() {
+            if let Err(error) = fs::remove_file(&recording.file) {
+                warn!("{}: an empty recording cannot be removed: {error}", recording.file.display());
+            }
+        }
+        recording
     }
 }
 

@@ -65,10 +65,14 @@ fn in_a_folder_each_recording_has_a_file_of_its_own() {
     assert!(Recorder::check(directory.path()).is_ok());
     let recorder = Recorder::create(directory.path()).unwrap();
     recorder.settings(settings(&[], 1, 1));
+    recorder.interval(intervals(1).remove(0));
     let file = recorder.finish().file;
     assert_eq!((file.parent(), file.extension().unwrap().to_str()), (Some(directory.path()), Some("trace")));
     assert!(read(&file).1.is_none(), "it is whole");
     assert!(Recorder::create(&file).is_err(), "that one is left alone");
+    let empty = tempfile::tempdir().unwrap();
+    let _recording = Recorder::create(empty.path()).unwrap().finish();
+    assert_eq!(empty.path().read_dir().unwrap().count(), 0, "nothing was recorded");
 }
 
 /// A file on a disk with room for so many bytes.
