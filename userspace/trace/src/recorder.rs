@@ -193,10 +193,9 @@ impl Recorder {
             warn!("the recording is not written yet after {} s: leaving it", PATIENCE.as_secs());
         }
         let recording = self.progress();
-        if recording.intervals == 0 && recording.file.is_file() {
-            if let Err(error) = fs::remove_file(&recording.file) {
-                warn!("{}: an empty recording cannot be removed: {error}", recording.file.display());
-            }
+        let is_empty = recording.intervals == 0 && recording.file.is_file();
+        if is_empty && let Err(error) = fs::remove_file(&recording.file) {
+            warn!("{}: an empty recording cannot be removed: {error}", recording.file.display());
         }
         recording
     }
