@@ -129,7 +129,10 @@ fn rooms(topology: &Topology, measured: Duration) -> Result<Vec<Room>> {
 }
 
 /// What a program can have of a node's memory; `None` if the kernel does not tell by nodes.
-fn available_mib(node: u32) -> Result<Option<u64>> {
+///
+/// # Errors
+/// It cannot be read.
+pub fn available_mib(node: u32) -> Result<Option<u64>> {
     let path = format!("/sys/devices/system/node/node{node}/meminfo");
     match std::fs::read_to_string(&path) {
         Ok(text) => Ok(Some(available(&text).with_context(|| format!("{path} is no meminfo of a node"))?)),

@@ -15,6 +15,7 @@ use tandem_machine::RunningMachine;
 use tandem_policies::model::{CpuId, Node, PAGE_BYTES, Topology};
 
 use super::memory::Buffer;
+use crate::advise::available_mib;
 
 /// The buffer, in sizes of the largest cache, and the least with which most loads still miss.
 const TIMES_CACHE: u64 = 8;
@@ -47,7 +48,7 @@ pub fn measure(machine: &RunningMachine, each: Duration) -> Result<Measured> {
     let topology = &machine.topology;
     let nodes: Vec<&Node> = topology.nodes.values().collect();
     let cache_bytes = largest_cache(Path::new(CPUS)).unwrap_or(ASSUMED_CACHE_BYTES);
-    let buffer_bytes = buffer_bytes(topology, cache_bytes)?;
+    let buffer_bytes = buffer_bytes(&with_cached_files(topology.clone())?, cache_bytes)?;
     let nothing = || vec![vec![None; nodes.len()]; nodes.len()];
     let mut measured = Measured { buffer_bytes, huge_pages: true, latency_ns: nothing(), bandwidth_mb_s: nothing() };
     for (to, target) in nodes.iter().enumerate().filter(|(_, node)| node.memory_pages > 0) {
@@ -73,6 +74,15 @@ pub fn fast_cpu(node: &Node) -> CpuId {
     *node.cpus.iter().find(|cpu| !node.slow_cpus.contains_key(cpu)).unwrap_or(&node.cpus[0])
 }
 
+/// Machines that have run for long have little free memory: what holds files that can be read again counts as free too.
+fn with_cached_files(mut topology: Topology) -> Result<Topology> {
+    for node in topology.nodes.values_mut() {
+        let available = available_mib(node.id.0)?.map(|mib| (mib << 20) / PAGE_BYTES);
+        node.free_pages = available.unwrap_or(node.free_pages);
+    }
+    Ok(topology)
+}
+
 /// As many times the cache as every node has free twice.
 fn buffer_bytes(topology: &Topology, cache_bytes: u64) -> Result<u64> {
     ensure!(topology.nodes.values().any(|node| !node.cpus.is_empty()), "no node has a CPU to measure from");
@@ -83,8 +93,7 @@ fn buffer_bytes(topology: &Topology, cache_bytes: u64) -> Result<u64> {
     let free = scarcest.free_pages * PAGE_BYTES;
     ensure!(
         free / 2 >= needed,
-        "node {} has {} MiB of free memory, and {} MiB are needed to measure beyond caches of {} MiB: free some (`echo 1 > \
-         /proc/sys/vm/drop_caches` lets go of cached files)",
+        "node {} has {} MiB of free memory, and {} MiB are needed to measure beyond caches of {} MiB: end what has the rest",
         scarcest.id,
         free >> 20,
         (2 * needed) >> 20,
