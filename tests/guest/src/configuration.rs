@@ -75,6 +75,11 @@ fn a_wrong_configuration_leaves_no_scheduler_without_an_agent() {
     let refused = program().args(["--config", FILE]).output().expect("scx_tandem is in the guest");
     assert_eq!(refused.status.code(), LASTING, "{refused:?}");
     assert_eq!(state(), "disabled");
+    // Nor does what is refused before anything is loaded, though it may be right later.
+    Scx::start_observing().kill();
+    let refused = program().args(["--dry-run", "--report", "/nowhere/report.json"]).output();
+    let refused = refused.expect("scx_tandem is in the guest");
+    assert_eq!((refused.status.code(), state().as_str()), (Some(1), "disabled"), "{refused:?}");
 }
 
 fn a_misspelt_variable_is_told() {
