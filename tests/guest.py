@@ -34,7 +34,7 @@ def failed_tests(output: str) -> list[str]:
     """The names in the closing list of a run of guest-tests; none if it did not get that far."""
     *_, listed = output.replace("\r", "").rpartition("\nfailures:\n")
     names, ended, _ = listed.partition("\ntest result: ")
-    return re.findall(r"^ {4}(\w+)$", names, re.MULTILINE) if ended else []
+    return re.findall(r"^ {4}([\w:]+)$", names, re.MULTILINE) if ended else []
 
 
 def passed_tests(output: str) -> list[str]:

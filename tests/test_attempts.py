@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which in-guest tests get a second attempt, and how they count."""
+"""Which tests get a second attempt, and how they count."""
 
 import contextlib
 import io
+import os
+import pathlib
 import re
+import subprocess
+import sys
+import tempfile
 import unittest
 
 from count import count, ran_none, second_attempts
@@ -34,6 +39,79 @@ test four           ... lab: kernel panic
 note: ended after 7.5 s
 
 """
+# What cargo says of two programs of tests of which the second failed.
+CARGO = """running 1 test
+.
+test result: ok. 1 passed; 0 failed; 0 ignored
+
+running 2 tests
+.F
+failures:
+
+---- agent::tests::goes ----
+it said:
+failures:
+    another_programs
+test result: FAILED. 0 passed; 1 failed; 0 ignored
+
+failures:
+    agent::tests::goes
+
+test result: FAILED. 1 passed; 1 failed; 0 ignored
+
+error: test failed, to rerun pass `-p tandem-agent --test run`
+error: 1 target failed:
+    `-p tandem-agent --test run`
+"""
+# Stands for cargo: says that, and the second time whether the test passes alone; notes what it was asked.
+CARGO_PROGRAM = """#!/bin/sh
+echo "$*" >> "$ASKED"
+case "$*" in
+*--exact*) [ "$ALONE" = ok ] || { echo "test result: FAILED. 0 passed; 1 failed"; exit 101; }
+	echo "test result: ok. 1 passed; 0 failed" ;;
+*) printf '%s' "$SAID"; exit "$STATUS" ;;
+esac
+"""
+
+
+class CargoTests(unittest.TestCase):
+    def run_with(self, said, alone="ok", status="101"):
+        """What a run ends with, prints, and asked of cargo."""
+        with tempfile.TemporaryDirectory() as folder:
+            cargo, asked = pathlib.Path(folder, "cargo"), pathlib.Path(folder, "asked")
+            cargo.write_text(CARGO_PROGRAM)
+            cargo.chmod(0o755)
+            environment = {**os.environ, "ASKED": str(asked), "SAID": said, "ALONE": alone, "STATUS": status}
+            done = subprocess.run(
+                [sys.executable, ROOT / "tests/cargo_tests.py", cargo], env=environment, capture_output=True, text=True, check=False
+            )
+            return done.returncode, done.stdout, asked.read_text().splitlines()
+
+    def test_what_passes_alone_has_passed_at_the_second_attempt(self):
+        status, told, asked = self.run_with(CARGO)
+        self.assertEqual((status, asked[1:]), (0, ["test --quiet --workspace --test run -- --exact agent::tests::goes"]))
+        self.assertEqual(second_attempts({"stdout": told}), 1)
+        # The other program's is what the test said, and counts as it would if there were no second attempt.
+        self.assertEqual(count({"result": "OK", "stdout": told.replace("0 passed; 1 failed", "")}), (3, 0))
+
+    def test_what_fails_twice_has_failed_and_is_told_at_the_end(self):
+        status, told, _ = self.run_with(CARGO, alone="no")
+        self.assertEqual((status, second_attempts({"stdout": told})), (101, 0))
+        self.assertIn("---- agent::tests::goes ----", told.partition("failed of --test run:")[2])
+
+    def test_what_failed_otherwise_gets_no_second_attempt(self):
+        for said in ("error: could not compile\n", CARGO.replace("    agent::tests::goes\n", "    src/lib.rs - x (line 3)\n")):
+            status, _, asked = self.run_with(said)
+            self.assertEqual((status, len(asked)), (101, 1), said)
+
+    def test_many_failures_are_a_fault(self):
+        many = "".join(f"    agent::t{number}\n" for number in range(5))
+        status, _, asked = self.run_with(CARGO.replace("    agent::tests::goes\n", many))
+        self.assertEqual((status, len(asked)), (101, 1))
+
+    def test_what_passed_is_run_once(self):
+        status, _, asked = self.run_with(CARGO.partition("running 2")[0], status="0")
+        self.assertEqual((status, asked), (0, ["test --quiet --workspace --no-fail-fast"]))
 
 
 class Attempts(unittest.TestCase):

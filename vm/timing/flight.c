@@ -24,6 +24,8 @@ struct miss {
 
 static struct {
 	unsigned count;
+	/* When the first of them is there. */
+	uint64_t first;
 	const struct block *block;
 	struct miss misses[MAX_OUTSTANDING];
 } flights[MAX_VCPUS];
@@ -32,11 +34,21 @@ static void forget(unsigned vcpu, uint64_t until)
 {
 	typeof(&flights[0]) flight = &flights[vcpu];
 
-	for (unsigned i = 0; i < flight->count;)
-		if (flight->misses[i].ready <= until)
+	/* Asked with each block, and there is mostly nothing to forget. */
+	if (flight->first > until)
+		return;
+	flight->first = UINT64_MAX;
+	for (unsigned i = 0; i < flight->count;) {
+		uint64_t ready = flight->misses[i].ready;
+
+		if (ready <= until) {
 			flight->misses[i] = flight->misses[--flight->count];
-		else
-			i++;
+			continue;
+		}
+		if (ready < flight->first)
+			flight->first = ready;
+		i++;
+	}
 	vcpus[vcpu].live->in_flight = flight->count;
 }
 
@@ -81,21 +93,19 @@ static void wait_until(unsigned vcpu, uint64_t time)
 void flight_start(unsigned vcpu, const struct load *load, uint64_t ticks)
 {
 	typeof(&flights[0]) flight = &flights[vcpu];
-	uint64_t until = 0, first = UINT64_MAX;
+	uint64_t until = 0, ready;
 
 	forget(vcpu, clock_now(vcpu));
 	for (unsigned i = 0; load && i < flight->count; i++)
 		if (needs(load, &flight->misses[i]) && flight->misses[i].ready > until)
 			until = flight->misses[i].ready;
 	wait_until(vcpu, until);
-	if (flight->count >= settings.outstanding) {
-		for (unsigned i = 0; i < flight->count; i++)
-			if (flight->misses[i].ready < first)
-				first = flight->misses[i].ready;
-		wait_until(vcpu, first);
-	}
-	flight->misses[flight->count++] =
-		(struct miss){.ready = clock_now(vcpu) + ticks, .load = load};
+	if (flight->count >= settings.outstanding)
+		wait_until(vcpu, flight->first);
+	ready = clock_now(vcpu) + ticks;
+	flight->misses[flight->count++] = (struct miss){.ready = ready, .load = load};
+	if (ready < flight->first)
+		flight->first = ready;
 	vcpus[vcpu].live->in_flight = flight->count;
 }
 
