@@ -67,8 +67,9 @@ error: 1 target failed:
 CARGO_PROGRAM = """#!/bin/sh
 echo "$*" >> "$ASKED"
 case "$*" in
-*--exact*) [ "$ALONE" = ok ] || { echo "test result: FAILED. 0 passed; 1 failed"; exit 101; }
-	echo "test result: ok. 1 passed; 0 failed" ;;
+*--exact*) [ "$ALONE" != no ] || { echo "test result: FAILED. 0 passed; 1 failed"; exit 101; }
+	[ "$ALONE" = none ] || echo "test result: ok. 1 passed; 0 failed"
+	echo "test result: ok. 0 passed; 0 failed" ;;
 *) printf '%s' "$SAID"; exit "$STATUS" ;;
 esac
 """
@@ -99,14 +100,21 @@ class CargoTests(unittest.TestCase):
         self.assertEqual((status, second_attempts({"stdout": told})), (101, 0))
         self.assertIn("---- agent::tests::goes ----", told.partition("failed of --test run:")[2])
 
+    def test_a_name_that_chooses_no_test_has_not_passed(self):
+        status, told, asked = self.run_with(CARGO, alone="none")
+        self.assertEqual((status, second_attempts({"stdout": told}), len(asked)), (101, 0, 2))
+
     def test_what_failed_otherwise_gets_no_second_attempt(self):
-        for said in ("error: could not compile\n", CARGO.replace("    agent::tests::goes\n", "    src/lib.rs - x (line 3)\n")):
+        goes, other = "    agent::tests::goes\n", "    src/lib.rs - x (line 3)\n"
+        one_of_two = CARGO.replace(goes, goes + other).replace("FAILED. 1 passed; 1", "FAILED. 0 passed; 2")
+        for said in ("error: could not compile\n", CARGO.replace(goes, other), one_of_two):
             status, _, asked = self.run_with(said)
             self.assertEqual((status, len(asked)), (101, 1), said)
 
     def test_many_failures_are_a_fault(self):
         many = "".join(f"    agent::t{number}\n" for number in range(5))
-        status, _, asked = self.run_with(CARGO.replace("    agent::tests::goes\n", many))
+        said = CARGO.replace("    agent::tests::goes\n", many).replace("FAILED. 1 passed; 1", "FAILED. 1 passed; 5")
+        status, _, asked = self.run_with(said)
         self.assertEqual((status, len(asked)), (101, 1))
 
     def test_what_passed_is_run_once(self):

@@ -89,7 +89,7 @@ impl CostReport {
     /// An interval has ended.
     pub fn note_interval(&mut self) {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        self.note(Moment::now(), peak_resident_bytes(&status));
+        self.note(Moment::now(), status_bytes(&status, "VmHWM:"));
     }
 
     fn note(&mut self, now: Moment, peak_resident_bytes: Option<u64>) {
@@ -102,10 +102,9 @@ impl CostReport {
     }
 }
 
-/// `VmHWM` of /proc/PID/status.
-fn peak_resident_bytes(status: &str) -> Option<u64> {
-    let kib: u64 =
-        status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.split_whitespace().next()?.parse().ok()?;
+/// A field of /proc/PID/status, with its colon, that is given in kB there.
+pub(crate) fn status_bytes(status: &str, field: &str) -> Option<u64> {
+    let kib: u64 = status.lines().find_map(|line| line.strip_prefix(field))?.split_whitespace().next()?.parse().ok()?;
     kib.checked_mul(1024)
 }
 
@@ -147,7 +146,7 @@ mod tests {
 
     #[test]
     fn the_peak_is_in_kib() {
-        assert_eq!(peak_resident_bytes("Name:\tx\nVmPeak:\t   99 kB\nVmHWM:\t    12 kB\n"), Some(12288));
-        assert_eq!(peak_resident_bytes("Name:\tx\n"), None);
+        assert_eq!(status_bytes("Name:\tx\nVmPeak:\t   99 kB\nVmHWM:\t    12 kB\n", "VmHWM:"), Some(12288));
+        assert_eq!(status_bytes("Name:\tx\n", "VmHWM:"), None);
     }
 }

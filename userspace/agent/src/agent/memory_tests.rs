@@ -12,6 +12,7 @@ use tandem_view::Board;
 use super::acting::places_of_moved;
 use super::many_groups::ManyGroups;
 use super::*;
+use crate::cost::status_bytes;
 use crate::leases::leases;
 use crate::report::PagesMove;
 use crate::status::{UnderWay, status};
@@ -76,11 +77,7 @@ fn carry_out(snapshot: &Snapshot, plan: &Plan) -> Report {
 /// were built how, says nothing of the loop.
 fn peak_bytes(what: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("a process can read its own");
-    let bytes = |field: &str| {
-        let kib =
-            status.lines().find_map(|line| line.strip_prefix(field)?.strip_suffix("kB")?.trim().parse::<u64>().ok());
-        1024 * kib.expect("Linux tells")
-    };
+    let bytes = |field| status_bytes(&status, field).expect("Linux tells");
     let (peak, file) = (bytes("VmHWM:"), bytes("RssFile:"));
     println!("{what}: {:.1} MiB, of files {:.1}", peak as f64 / 1_048_576.0, file as f64 / 1_048_576.0);
     peak - file
