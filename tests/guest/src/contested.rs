@@ -19,10 +19,10 @@ use crate::agent::{MOST_PAGES, PAGES, cpus, memory_on, two_nodes};
 use crate::trial;
 
 /// From the first move on.
-const WINDOW: Duration = Duration::from_secs(60);
-/// A contested group rests six cooldowns at first, 12 s, and then 24 and 48 s: it moves three times in the window, and the first
+const WINDOW: Duration = Duration::from_secs(30);
+/// A contested group rests six cooldowns at first, 6 s, and then 12 and 24 s: it moves three times in the window, and the first
 /// rest may be of a part of it only. Each time it rested for a cooldown it would move ten times and more.
-const COOLDOWN: [&str; 2] = ["--cooldown-s", "2"];
+const COOLDOWN: [&str; 2] = ["--cooldown-s", "1"];
 const MOST_MOVES: usize = 4;
 /// So long the memory stays where a plan put it.
 const STAYS: Duration = Duration::from_millis(300);

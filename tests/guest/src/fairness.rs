@@ -63,7 +63,6 @@ fn cpu_time_goes_by_weight() {
 /// By their weights alone the light thread would run once in a minute and a half, and the kernel's watchdog would eject
 /// the scheduler before.
 fn a_light_thread_does_not_starve_beside_heavy_ones() {
-    const WINDOWS: usize = 3;
     let scx = Scx::start_observing();
     let scheduler = scx.handle();
     let cpus = cpus_by_node(&scx).concat();
@@ -74,11 +73,10 @@ fn a_light_thread_does_not_starve_beside_heavy_ones() {
             light_may_use.iter().flat_map(|&on| [on; 2]).map(|on| pinned(Worker::nice(-20), on)).collect();
         let light = [Worker::nice(19)];
         set_affinity(light[0].tid, &light_may_use);
+        // Whoever is new runs once soon.
         std::thread::sleep(Duration::from_secs(1));
-        for _ in 0..WINDOWS {
-            let (ran_ns, _) = watch(&light, &scheduler, Duration::from_secs(4));
-            assert!(ran_ns[0] > 0, "it did not run for 4 s beside {} heavy ones", heavy.len());
-        }
+        let (ran_ns, _) = watch(&light, &scheduler, Duration::from_secs(4));
+        assert!(ran_ns[0] > 0, "it did not run for 4 s beside {} heavy ones", heavy.len());
     }
 }
 

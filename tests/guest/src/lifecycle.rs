@@ -103,7 +103,7 @@ fn a_new_agent_takes_over_without_a_gap() {
 
 /// No agent decides anything: what holds the thread after the first one's lease is that lease, taken over.
 fn assignments_go_on_under_a_new_agent() {
-    // A lease of 30 s, in which an agent can be started on an emulated machine too.
+    // A lease of 20 s, in which an agent can be started on an emulated machine too.
     let agent = || {
         let process = format!("pid={}", std::process::id());
         Scx::start(&["--interval-ms", "10000", "--manage", &process, "--policy", "none+locality"])
@@ -113,7 +113,7 @@ fn assignments_go_on_under_a_new_agent() {
     let first = agent();
     let record = worker.record(&first.handle());
     let node = other_node(&first, record.home);
-    let assignment = assignment(&record, NodeIndex(node as usize), Duration::from_secs(30));
+    let assignment = assignment(&record, NodeIndex(node as usize), Duration::from_secs(20));
     first.handle().assign(&[assignment]).expect("assigned");
     first.kill();
     let second = agent();
