@@ -199,6 +199,7 @@ static void start_running(struct task_struct *p, struct task_ctx *tctx)
 		tctx->queued_since_ns = 0;
 	}
 	tctx->running_since_ns = now;
+	tctx->made_to_wait = false;
 	tctx->switches++;
 	if (is_node(node) && tctx->last_node != node) {
 		tctx->node_changes++;

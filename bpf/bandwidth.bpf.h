@@ -108,6 +108,32 @@ static bool is_throttled(const struct task_ctx *tctx)
 	return throttled_until(tctx) != 0;
 }
 
+/* The registers of what was interrupted by what this CPU handles. */
+extern struct pt_regs *const __irq_regs __ksym __weak;
+/* In the code segment's register, of what is no part of the kernel. */
+#define USER_CS 3
+
+/*
+ * Whether the tick on this CPU interrupted a program, not the kernel on its behalf, which may hold
+ * locks that all others wait for. True where that is not known.
+ */
+static bool tick_interrupts_program(void)
+{
+#ifdef __TARGET_ARCH_x86
+	void *regs;
+	u16 cs;
+
+	if (!bpf_ksym_exists(&__irq_regs))
+		return true;
+	regs = *(void **)bpf_this_cpu_ptr(&__irq_regs);
+	return !bpf_probe_read_kernel(&cs, sizeof(cs),
+				      regs + bpf_core_field_offset(struct pt_regs, cs)) &&
+	       (cs & USER_CS);
+#else
+	return true;
+#endif
+}
+
 /* Takes @ran_ns from what the group of a task has left, and the groups above it. */
 static void use_bandwidth(const struct task_ctx *tctx, u64 ran_ns)
 {

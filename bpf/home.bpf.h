@@ -47,13 +47,11 @@ static __always_inline bool node_allowed(const struct task_ctx *tctx, u32 node)
 	return in_nodes(tctx->allowed_nodes, node);
 }
 
-/* The node assigned to a task, TANDEM_NO_NODE if there is none or the lease is over. */
-static u32 assigned_node(struct task_ctx *tctx)
+/* The node assigned to a task; TANDEM_NO_NODE, and the lease is given up, if it is over. */
+__noinline u32 leased_node(struct task_ctx *tctx __arg_nonnull)
 {
 	u32 node = tctx->assigned;
 
-	if (node == TANDEM_NO_NODE)
-		return node;
 	if (bpf_ktime_get_ns() < tctx->expires_ns)
 		return node;
 	node = __sync_lock_test_and_set(&tctx->assigned, TANDEM_NO_NODE);
@@ -68,6 +66,12 @@ static u32 assigned_node(struct task_ctx *tctx)
 	}
 	count(TANDEM_STAT_LEASE_EXPIRED);
 	return TANDEM_NO_NODE;
+}
+
+/* The node assigned to a task, TANDEM_NO_NODE if there is none or the lease is over. */
+static u32 assigned_node(struct task_ctx *tctx)
+{
+	return tctx->assigned == TANDEM_NO_NODE ? TANDEM_NO_NODE : leased_node(tctx);
 }
 
 static u32 nearest_allowed(const struct task_ctx *tctx, u32 node)

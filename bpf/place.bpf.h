@@ -94,7 +94,9 @@ static void move_claim(struct task_ctx *tctx, u64 from, u32 to)
 
 /*
  * A function that is not static is verified once, for any arguments, instead of
- * wherever it is called; that is why these take numbers only.
+ * wherever it is called. It takes numbers, a task or its context. The verifier of
+ * 6.18 takes it for one of the program that is loaded, which may sleep, so what
+ * reads what RCU keeps says so, though it may be called by readers only.
  */
 __noinline int nr_claims_of(u32 node)
 {
@@ -151,22 +153,15 @@ static s32 room_beside_others(const struct task_ctx *tctx, u32 queue, u32 cpus)
 	return rules_room(claims, load, cpus);
 }
 
-/*
- * The queue of @node that @p belongs to: that of the cache where it ran last
- * while there is room, else the one with the most room. TANDEM_NO_QUEUE when no
- * CPU of the node may run it.
- */
-static u32 queue_at_home(const struct task_struct *p, const struct task_ctx *tctx, u32 node)
+/* Of several queues of @node: see queue_at_home(). */
+__noinline u32 roomiest_queue(const struct task_struct *p __arg_trusted,
+			      const struct task_ctx *tctx __arg_nonnull, u32 node)
 {
-	bool only = nr_queues_of(node) == 1;
 	u32 best = TANDEM_NO_QUEUE;
 	s32 best_room = 0;
 	u32 at;
 
-	if (!nr_cpus_of(node))
-		return TANDEM_NO_QUEUE;
-	if (only)
-		return node_allowed(tctx, node) ? queue_of_node(node, 0) : TANDEM_NO_QUEUE;
+	bpf_rcu_read_lock();
 	bpf_for (at, 0, nr_queues_of(node)) {
 		u32 queue = queue_of_node(node, at);
 		u32 cpus = nr_cpus_of_queue(queue);
@@ -174,15 +169,32 @@ static u32 queue_at_home(const struct task_struct *p, const struct task_ctx *tct
 
 		if (!cpus || !queue_allowed(queue, p->cpus_ptr))
 			continue;
-		if (queue == tctx->last_queue && room > 0)
-			return queue;
+		if (queue == tctx->last_queue && room > 0) {
+			best = queue;
+			break;
+		}
 		if (best == TANDEM_NO_QUEUE || room > best_room ||
 		    (room == best_room && queue == tctx->last_queue)) {
 			best = queue;
 			best_room = room;
 		}
 	}
+	bpf_rcu_read_unlock();
 	return best;
+}
+
+/*
+ * The queue of @node that @p belongs to: that of the cache where it ran last
+ * while there is room, else the one with the most room. TANDEM_NO_QUEUE when no
+ * CPU of the node may run it.
+ */
+static u32 queue_at_home(const struct task_struct *p, const struct task_ctx *tctx, u32 node)
+{
+	if (!nr_cpus_of(node))
+		return TANDEM_NO_QUEUE;
+	if (nr_queues_of(node) == 1)
+		return node_allowed(tctx, node) ? queue_of_node(node, 0) : TANDEM_NO_QUEUE;
+	return roomiest_queue(p, tctx, node);
 }
 
 /* The node with the most room of those in @allowed, a bit each; @home before others of the same. */
@@ -292,7 +304,7 @@ static s32 pick_idle_of_queue(struct task_struct *p, u32 node, u32 queue, u64 fl
 }
 
 /* An idle CPU of @node, rather one that serves @queue. */
-static s32 pick_idle_near(struct task_struct *p, u32 node, u32 queue, u64 flags)
+__noinline int pick_idle_near(struct task_struct *p __arg_trusted, u32 node, u32 queue, u64 flags)
 {
 	s32 cpu = -EBUSY;
 
@@ -306,7 +318,8 @@ static s32 pick_idle_near(struct task_struct *p, u32 node, u32 queue, u64 flags)
  * core, the previous one, any; each rather below the cache of @queue. Claims the
  * CPU; negative when none is idle.
  */
-static s32 pick_idle_home(struct task_struct *p, u32 home, u32 queue, s32 prev_cpu)
+__noinline int pick_idle_home(struct task_struct *p __arg_trusted, u32 home, u32 queue,
+			      s32 prev_cpu)
 {
 	bool prev_is_home = queue_of_cpu(prev_cpu) == queue && node_of_cpu(prev_cpu) == home &&
 			    bpf_cpumask_test_cpu(prev_cpu, p->cpus_ptr);
@@ -370,7 +383,8 @@ __noinline u64 expected_wait_ns(u32 node)
 }
 
 /* An idle CPU on the nearest node where running costs less than waiting at home. */
-static s32 pick_idle_remote(struct task_struct *p, struct task_ctx *tctx, u32 home)
+__noinline int pick_idle_remote(struct task_struct *p __arg_trusted,
+				struct task_ctx *tctx __arg_nonnull, u32 home)
 {
 	u64 wait_ns = expected_wait_ns(home);
 	u32 rank;

@@ -253,7 +253,8 @@ static u64 shared_vtime_for(s32 cpu, bool waits, u64 head)
  * waits for @cpu. It is not in a queue itself, so without this comparison two
  * tasks would take turns whatever their weights.
  */
-static bool goes_first(struct task_struct *prev, struct task_ctx *tctx, s32 cpu, u32 queue)
+__noinline int goes_first(struct task_struct *prev __arg_trusted,
+			  struct task_ctx *tctx __arg_nonnull, s32 cpu, u32 queue)
 {
 	bool own_waits, shared_waits, pinned = is_pinned(prev);
 	u64 mine, first, offset, own = 0, shared = 0;
@@ -281,7 +282,7 @@ static bool goes_first(struct task_struct *prev, struct task_ctx *tctx, s32 cpu,
  * that @cpu serves. @contended: one of the shared queue runs on @cpu and could
  * go on.
  */
-static bool take_own(s32 cpu, u32 queue, bool contended)
+__noinline int take_own(s32 cpu, u32 queue, bool contended)
 {
 	u64 own = 0, shared = 0;
 	bool shared_waits;
@@ -299,7 +300,7 @@ static bool take_own(s32 cpu, u32 queue, bool contended)
 }
 
 /* Takes a task from another queue of the same node: nothing there is far away. */
-static bool take_nearby(u32 node, u32 queue)
+__noinline int take_nearby(u32 node, u32 queue)
 {
 	u32 queues = nr_queues_of(node), first = queue_of_node(node, 0), at;
 
@@ -344,10 +345,20 @@ static bool is_ending(const struct task_struct *p)
 	return (p->pending.signal.sig[0] & SIGKILL_BIT) | (p->flags & PF_EXITING);
 }
 
-/* Whether @p has to wait for its control group's next period. */
+/*
+ * Whether @p has to wait for its control group's next period. It is made to by a tick that
+ * interrupts its program: what waits within the kernel keeps its locks, and whoever starts or ends
+ * a program of the same file, wherever it belongs to, would wait along.
+ */
 static bool must_wait(const struct task_struct *p, const struct task_ctx *tctx)
 {
-	return is_throttled(tctx) && !is_ending(p);
+	return tctx->made_to_wait && is_throttled(tctx) && !is_ending(p);
+}
+
+/* At a tick: whether @p, which runs, is made to wait for its control group's next period. */
+static bool is_made_to_wait(const struct task_struct *p, const struct task_ctx *tctx)
+{
+	return is_throttled(tctx) && !is_ending(p) && tick_interrupts_program();
 }
 
 /*
@@ -372,7 +383,7 @@ static void queue_unknown(struct task_struct *p, s32 cpu, u64 enq_flags)
  */
 static bool throttle(struct task_struct *p, struct task_ctx *tctx, u64 enq_flags)
 {
-	u64 until = throttled_until(tctx);
+	u64 until = tctx->made_to_wait ? throttled_until(tctx) : 0;
 
 	if (!until || is_ending(p) || !cpu_is_online[cpu_at(scx_bpf_task_cpu(p))])
 		return false;

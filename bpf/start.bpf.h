@@ -42,7 +42,7 @@ static void note_end(u32 node, u32 pid)
  * Room on @node for a process that @starter starts, which may just have started itself: being at
  * work, it has its claim.
  */
-static s32 room_to_start_on(u32 node, u32 starter)
+__noinline int room_to_start_on(u32 node, u32 starter)
 {
 	s32 room = room_on(node);
 

@@ -124,14 +124,15 @@ __noinline int wake_unused(u32 queue)
 }
 
 /* Wakes an idle CPU for the first tasks of @queue whose wait exceeds its price somewhere. */
-static void rescue_from(u32 queue)
+__noinline int rescue_from(u32 queue)
 {
 	u32 home = node_of_queue(queue);
 	struct task_struct *p;
 	u32 looked_at = unknown_zero;
 
 	if (scx_bpf_dsq_nr_queued(shared_dsq(queue)) <= 0)
-		return;
+		return 0;
+	bpf_rcu_read_lock();
 	bpf_for_each (scx_dsq, p, shared_dsq(queue), 0) {
 		struct task_ctx *tctx;
 		u32 rank;
@@ -155,6 +156,8 @@ static void rescue_from(u32 queue)
 			break;
 		}
 	}
+	bpf_rcu_read_unlock();
+	return 0;
 }
 
 #endif /* __TANDEM_STEAL_BPF_H */

@@ -167,6 +167,7 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 		note_visit(tctx, cpu);
 		yields = tctx->yields;
 		tctx->yields = false;
+		tctx->made_to_wait = false;
 	}
 	/* Soon done where nobody waits: tasks that yield come here all the time. */
 	if (!at_home || somebody_waits(cpu, queue)) {
@@ -266,7 +267,8 @@ void BPF_STRUCT_OPS(tandem_tick, struct task_struct *p)
 	if (!tctx)
 		return;
 	account_run(p, tctx);
-	if (must_wait(p, tctx))
+	tctx->made_to_wait = is_made_to_wait(p, tctx);
+	if (tctx->made_to_wait)
 		scx_bpf_task_set_slice(p, 0);
 }
 

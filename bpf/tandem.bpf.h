@@ -111,7 +111,9 @@ struct task_ctx {
 	/* An idle CPU of its own node was woken for it when it was queued. */
 	bool home_cpu_woken;
 	/* It gave up the rest of its slice. */
-	bool yields;
+	bool yields : 1;
+	/* It was interrupted to wait for its group's next period, and did not run since. */
+	bool made_to_wait : 1;
 
 	u64 run_ns[TANDEM_MAX_NODES];
 

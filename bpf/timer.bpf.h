@@ -33,11 +33,12 @@ struct {
  * the nearest node that may run it; else back to the CPU where it was, which is
  * leaving: the kernel finds another one for whatever that CPU picks.
  */
-static void rehome(u32 queue)
+__noinline int rehome(u32 queue)
 {
 	u32 home = node_of_queue(queue);
 	struct task_struct *p;
 
+	bpf_rcu_read_lock();
 	bpf_for_each (scx_dsq, p, shared_dsq(queue), 0) {
 		struct task_ctx *tctx = task_ctx_of(p);
 		u32 node, other = TANDEM_NO_QUEUE;
@@ -57,6 +58,8 @@ static void rehome(u32 queue)
 		if (move_to(BPF_FOR_EACH_ITER, p, tctx, other))
 			count(TANDEM_STAT_REHOMED);
 	}
+	bpf_rcu_read_unlock();
+	return 0;
 }
 
 /*
@@ -66,13 +69,14 @@ static void rehome(u32 queue)
  * crowded. What is assigned stays where the agent wants it until it waited for
  * its price.
  */
-static void send_to_less_crowded(u32 queue)
+__noinline int send_to_less_crowded(u32 queue)
 {
 	u32 home = node_of_queue(queue), looked_at = unknown_zero;
 	struct task_struct *p;
 
 	if (!is_overfull(home))
-		return;
+		return 0;
+	bpf_rcu_read_lock();
 	bpf_for_each (scx_dsq, p, shared_dsq(queue), 0) {
 		struct task_ctx *tctx;
 		u32 node, other;
@@ -90,26 +94,22 @@ static void send_to_less_crowded(u32 queue)
 			continue;
 		make_home(tctx, node, RULES_FIRM_BOND_NS);
 		count(TANDEM_STAT_BALANCED);
-		return;
+		break;
 	}
+	bpf_rcu_read_unlock();
+	return 0;
 }
 
-/*
- * Looks after one queue. Timers are readers of RCU, but the verifier of 6.18
- * takes a function that is not static for one of the program that started them,
- * which may sleep.
- */
+/* Looks after one queue. */
 __noinline int look_after(u32 queue)
 {
 	wake_unused(queue);
-	bpf_rcu_read_lock();
 	if (nr_cpus_of_queue(queue)) {
 		rescue_from(queue);
 		send_to_less_crowded(queue);
 	} else {
 		rehome(queue);
 	}
-	bpf_rcu_read_unlock();
 	return 0;
 }
 

@@ -60,8 +60,9 @@ static bool visitor_yields(const struct task_struct *p, const struct task_ctx *t
  * The CPU of a visitor of @home for @p, which woke up there and found none idle: @prev_cpu, or one
  * below the cache of @queue, or any; negative without one.
  */
-static s32 find_visitor(const struct task_struct *p, const struct task_ctx *tctx, u32 home,
-			u32 queue, s32 prev_cpu)
+__noinline int find_visitor(const struct task_struct *p __arg_trusted,
+			    const struct task_ctx *tctx __arg_nonnull, u32 home, u32 queue,
+			    s32 prev_cpu)
 {
 	s32 cpu, other = -EBUSY;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Control groups: cpu.weight and cpu.max.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
@@ -17,6 +18,7 @@ pub fn tests() -> Vec<Trial> {
         trial("weights_of_groups_can_be_ignored", weights_of_groups_can_be_ignored),
         trial("a_quota_of_a_group_is_kept", a_quota_is_kept),
         trial("who_is_killed_does_not_wait_for_a_quota", who_is_killed_does_not_wait_for_a_quota),
+        trial("nobody_waits_for_a_quota_with_a_lock_of_the_kernel", nobody_waits_for_a_quota_with_a_lock),
         trial("who_leaves_a_group_without_quota_waited_for_no_cpu", who_leaves_a_group_without_quota_waited_for_no_cpu),
         trial("a_cpuset_is_stronger_than_an_assignment", a_cpuset_is_stronger_than_an_assignment),
     ]
@@ -159,6 +161,23 @@ fn who_is_killed_does_not_wait_for_a_quota() {
     drop(hog);
     println!("gone within {:?}", begun.elapsed());
     assert!(begun.elapsed() < Duration::from_secs(1), "it took {:?}", begun.elapsed());
+}
+
+/// Whoever joins is starting its program then, with locks that all need who start or end one of the same file.
+fn nobody_waits_for_a_quota_with_a_lock() {
+    let scx = Scx::start_observing();
+    let scheduler = scx.handle();
+    let group = ControlGroup::new("nearly-nothing");
+    group.set("cpu.max", "1000 1000000");
+    let cpus: Vec<u32> = scx.topology.nodes.values().flat_map(|node| &node.cpus).map(|cpu| cpu.0).collect();
+    let mut hogs = vec![hog_in(&group, &cpus)];
+    wait_until("it waits", || waits_for_its_quota(&hogs[0], &scheduler));
+    for _ in 0..24 {
+        let begun = Instant::now();
+        hogs.push(hog_in(&group, &cpus));
+        let status = Command::new("/bin/sh").args(["-c", ":"]).status().expect("a shell is in the guest");
+        assert!(status.success() && begun.elapsed() < Duration::from_secs(2), "it took {:?}", begun.elapsed());
+    }
 }
 
 /// Whether it does not run for 300 ms, when somebody does for a quota.

@@ -8,8 +8,8 @@ use tandem_guest_tests::Scx;
 use crate::trial;
 
 /// Instructions that the verifier may walk through for all programs together, and for the one with most.
-const BUDGET_ALL: u64 = 120_000;
-const BUDGET_ONE: u64 = 50_000;
+const BUDGET_ALL: u64 = 70_000;
+const BUDGET_ONE: u64 = 25_000;
 
 pub fn tests() -> Vec<Trial> {
     vec![trial("programs_are_verified_within_their_budget", programs_are_verified_within_their_budget)]
