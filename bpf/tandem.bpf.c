@@ -42,7 +42,7 @@ s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 		return prev_cpu;
 	}
 	home = home_of(p, tctx, prev_cpu);
-	if (!is_node(home) || must_wait(p, tctx))
+	if (!is_node(home))
 		return prev_cpu;
 	if (wake_flags & SCX_WAKE_FORK)
 		home = first_home(p, tctx, home);
