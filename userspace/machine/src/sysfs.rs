@@ -14,6 +14,8 @@ use crate::cpu_list::{CpuListError, parse_cpu_list};
 
 /// Where the kernel shows the running machine.
 const RUNNING: &str = "/sys/devices/system";
+/// So often a machine is read that does not settle.
+const READS: usize = 20;
 
 /// Why the machine cannot be read.
 #[derive(Debug, Error)]
@@ -52,6 +54,12 @@ pub enum SysfsError {
         /// The contradiction.
         cause: TopologyError,
     },
+    /// No two reads agree.
+    #[error("{}: CPUs or nodes come and go while they are read: try again when they no longer do", path.display())]
+    Unsettled {
+        /// Root of the tree.
+        path: PathBuf,
+    },
 }
 
 /// The running machine: its topology, and what policies do not need but schedulers do.
@@ -71,12 +79,37 @@ pub struct RunningMachine {
     pub assumed: Vec<String>,
 }
 
-/// The machine this runs on.
+/// The machine this runs on, read until two reads one after the other agree: a CPU that comes or goes meanwhile can be missing in
+/// one list after it was in another.
 ///
 /// # Errors
-/// See [`read_sysfs`].
+/// See [`read_sysfs`]; and CPUs or nodes that come and go all the time.
 pub fn read_running() -> Result<RunningMachine, SysfsError> {
-    read_sysfs(Path::new(RUNNING))
+    let root = Path::new(RUNNING);
+    let settled = settled(|| read_sysfs(root), same_but_for_memory)?;
+    settled.ok_or_else(|| SysfsError::Unsettled { path: root.to_owned() })
+}
+
+/// What `read` gives when it gives the same twice; `None` if it does not in [`READS`].
+fn settled<T, E>(mut read: impl FnMut() -> Result<T, E>, same: impl Fn(&T, &T) -> bool) -> Result<Option<T>, E> {
+    let mut last = read()?;
+    for _ in 1..READS {
+        let now = read()?;
+        if same(&last, &now) {
+            return Ok(Some(now));
+        }
+        last = now;
+    }
+    Ok(None)
+}
+
+/// Free memory changes all the time, and what a guest has of it while its host takes some back.
+fn same_but_for_memory(one: &RunningMachine, other: &RunningMachine) -> bool {
+    let mut one = one.clone();
+    for (node, theirs) in one.topology.nodes.values_mut().zip(other.topology.nodes.values()) {
+        (node.memory_pages, node.free_pages) = (theirs.memory_pages, theirs.free_pages);
+    }
+    one == *other
 }
 
 /// The machine shown by the tree at `root`, which has `node/` and `cpu/` as /sys/devices/system
@@ -338,5 +371,37 @@ fn optional<T>(result: Result<T, SysfsError>) -> Result<Option<T>, SysfsError> {
         Ok(value) => Ok(Some(value)),
         Err(SysfsError::Read { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_what_two_reads_in_a_row_tell() {
+        let read_in_turn = |reads: &[u32]| {
+            let mut reads = reads.iter();
+            settled(|| reads.next().copied().ok_or("read once more"), u32::eq)
+        };
+        assert_eq!(read_in_turn(&[7, 7]), Ok(Some(7)));
+        assert_eq!(read_in_turn(&[8, 7, 8, 8]), Ok(Some(8)));
+        assert_eq!(read_in_turn(&[8]), Err("read once more"));
+        let changing: Vec<u32> = (0..=READS as u32).collect();
+        assert_eq!(read_in_turn(&changing), Ok(None));
+    }
+
+    #[test]
+    fn a_cpu_that_one_list_lacks_makes_another_machine_and_free_memory_does_not() {
+        let machine = read_running().unwrap();
+        let mut other = machine.clone();
+        let node = other.topology.nodes.values_mut().next().unwrap();
+        (node.memory_pages, node.free_pages) = (node.memory_pages + 1, node.free_pages + 1);
+        assert!(same_but_for_memory(&machine, &other));
+        other.topology.nodes.values_mut().next().unwrap().cpus.pop();
+        assert!(!same_but_for_memory(&machine, &other));
+        let mut other = machine.clone();
+        other.node_of_offline_cpu.insert(CpuId(4095), NodeId(0));
+        assert!(!same_but_for_memory(&machine, &other));
     }
 }
