@@ -4,9 +4,9 @@
 //! A file appears whole or not at all, so an experiment that is interrupted goes on where it was, and what was measured
 //! once is not measured again. Failed runs are not stored.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -15,6 +15,9 @@ use serde::de::DeserializeOwned;
 use tempfile::NamedTempFile;
 
 use crate::run::{Identity, Run};
+
+/// Where a process has its open files.
+const DESCRIPTORS: [&str; 2] = ["/dev/fd", "/proc/self/fd"];
 
 /// A directory of finished runs.
 #[derive(Clone, Debug)]
@@ -106,11 +109,15 @@ impl Store {
 }
 
 /// Writes a file so that it is there with all of `content` or as it was before, with the same owner and rights. Behind a symbolic
-/// link it is the file that this leads to.
+/// link it is the file that this leads to. A terminal, pipe or open file (`/dev/stdout`) gets `content` behind what it got before.
 ///
 /// # Errors
-/// The file or its directory cannot be written, or what is there is no regular file.
+/// The file or its directory cannot be written, or what is there is neither.
 pub fn write_whole(path: &Path, content: &[u8]) -> Result<()> {
+    if is_stream(path) {
+        let written = append(path).and_then(|mut stream| stream.write_all(content));
+        return written.with_context(|| format!("{} cannot be written", path.display()));
+    }
     let file = behind_links(path)?;
     let written = part_of(&file).and_then(|mut part| {
         part.write_all(content)?;
@@ -134,13 +141,42 @@ fn part_of(file: &Path) -> io::Result<NamedTempFile> {
     Ok(part)
 }
 
-/// Whether [`write_whole`] could write this file: for what takes long before there is something to write.
+/// Whether [`write_whole`] could write this: for what takes long before there is something to write.
 ///
 /// # Errors
 /// It could not.
 pub fn check_writable(path: &Path) -> Result<()> {
+    if !is_stream(path) {
+        return check_replaceable(path);
+    }
+    // Who reads from a pipe with a name sees its end when it is closed again.
+    let is_pipe = fs::metadata(path).is_ok_and(|there| there.file_type().is_fifo());
+    let opened = if is_pipe { Ok(()) } else { append(path).map(drop) };
+    opened.with_context(|| format!("{} cannot be written", path.display()))
+}
+
+/// The same for what is to be read again later: only a file will do.
+///
+/// # Errors
+/// It could not be written, or is no regular file.
+pub fn check_replaceable(path: &Path) -> Result<()> {
     let part = tempfile::tempfile_in(directory_of(&behind_links(path)?));
     part.map(drop).with_context(|| format!("{} cannot be written", path.display()))
+}
+
+/// Whether this names what takes bytes as they come, where a part could take no place: even if what is open there is a file, others
+/// write to it as well.
+fn is_stream(path: &Path) -> bool {
+    let leads_to = fs::read_link(path).unwrap_or_else(|_| path.to_owned());
+    let is_open = [path, &leads_to].iter().any(|path| DESCRIPTORS.iter().any(|folder| path.starts_with(folder)));
+    fs::metadata(path).is_ok_and(|there| {
+        let kind = there.file_type();
+        kind.is_fifo() || kind.is_char_device() || is_open && kind.is_file()
+    })
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    File::options().append(true).open(path)
 }
 
 /// The file that is written under this name. A part that takes its place would take that of a link or of a device as well.
@@ -161,6 +197,8 @@ fn directory_of(file: &Path) -> &Path {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd as _;
+
     use super::*;
     use crate::testing::run;
 
@@ -240,6 +278,34 @@ mod tests {
             assert!(said.iter().all(|said| said.contains(words)), "{said:?}");
         }
         assert!(nowhere.is_symlink() && !directory.path().join("missing").exists());
+    }
+
+    #[test]
+    fn what_is_open_already_gets_what_is_written_behind_the_rest() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let open = File::options().append(true).open(file.path()).unwrap();
+        let name = format!("/dev/fd/{}", open.as_raw_fd());
+        (&open).write_all(b"text, ").unwrap();
+        check_writable(Path::new(&name)).unwrap();
+        write_whole(Path::new(&name), b"JSON, ").unwrap();
+        (&open).write_all(b"more text").unwrap();
+        assert_eq!(fs::read_to_string(file.path()).unwrap(), "text, JSON, more text");
+        let said = check_replaceable(Path::new("/dev/null")).unwrap_err().to_string();
+        assert!(said.contains("is no regular file"), "{said}");
+        check_writable(Path::new("/dev/null")).unwrap();
+        write_whole(Path::new("/dev/null"), b"nobody reads this").unwrap();
+    }
+
+    #[test]
+    fn who_reads_from_a_pipe_gets_all_of_it() {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let name = format!("/proc/self/fd/{}", writer.as_raw_fd());
+        check_writable(Path::new(&name)).unwrap();
+        write_whole(Path::new(&name), b"all of it").unwrap();
+        drop(writer);
+        let mut read = String::new();
+        std::io::Read::read_to_string(&mut reader, &mut read).unwrap();
+        assert_eq!(read, "all of it");
     }
 
     #[test]

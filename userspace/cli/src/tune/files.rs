@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use tandem_ab::store::check_writable;
+use tandem_ab::store::check_replaceable;
 use tandem_tune::shell;
 use tandem_tune::subject;
 use tandem_tune::surroundings::named;
@@ -28,8 +28,8 @@ impl Files<'_> {
     /// One sentence: which cannot, or what would be lost.
     pub fn check(&self, command: &[String], input: Option<&Path>) -> Result<()> {
         let (program, arguments) = command.split_first().context("there is no program to run")?;
-        check_writable(&self.output)?;
-        check_writable(&self.store)?;
+        check_replaceable(&self.output)?;
+        check_replaceable(&self.store)?;
         let program = subject::find(program)?;
         self.check_apart(&program, arguments, input)?;
         let lost = || format!("-o {}: what is there would be lost, name another file", self.output.display());
