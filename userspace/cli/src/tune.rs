@@ -222,7 +222,8 @@ fn show(arguments: &Arguments, tuned: &Tuned, output: &Path) -> Result<()> {
         let notes: String = tuned.notes.iter().map(|note| format!("note: {note}\n")).collect();
         let file = shell::quoted(&output.display().to_string());
         let command = shell::in_words(arguments.command.iter().map(String::as_str));
-        let apply = format!("apply it: tandem run --tuned {file} -- {command}\n");
+        let so = if tuned.gains() { "apply it" } else { "no gain is sure; to apply it all the same" };
+        let apply = format!("{so}: tandem run --tuned {file} -- {command}\n");
         let apply = if tuned.is_applied() { apply } else { String::new() };
         let regions = tuned.regions_in_words();
         let between = if regions.is_empty() { "" } else { "\n" };

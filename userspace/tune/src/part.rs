@@ -45,6 +45,10 @@ impl<'a> Session<'a> {
         let searched = expected_runs(space.configurations(self.topology).len() + 1, &self.settings, self.machines);
         let share_s = |runs: usize| budget.div_f64(runs as f64).max(SHORTEST).min(budget).as_secs_f64();
         let Some(row) = self.row(None, 0, Some(share_s(searched)))? else { return Ok(None) };
+        if !matches!(row.reading, Reading::SlowerThan(_)) {
+            // Whole runs are as hopeless, and the first one would be made once more.
+            self.judge_first(&row)?;
+        }
         let entered: u64 = row.regions.iter().map(|region| region.entries).sum();
         // The store may have a run of a larger share, or a whole one.
         let (Reading::SlowerThan(seconds) | Reading::Seconds(seconds)) = row.reading else { return Ok(whole) };
@@ -82,7 +86,7 @@ impl<'a> Session<'a> {
     /// About how many runs one after the other tuning its regions one by one takes, of a program that was in these in a run of so many
     /// seconds, of which this `part` counts: those in which they take turns, or one for each choice and more, and four of each plan,
     /// which is what it takes to tell them apart.
-    fn runs_by_region(&self, space: &Space, regions: &[Region], seconds: f64, part: f64) -> usize {
+    pub(crate) fn runs_by_region(&self, space: &Space, regions: &[Region], seconds: f64, part: f64) -> usize {
         let matter: Vec<&Region> = regions
             .iter()
             .filter(|region| {

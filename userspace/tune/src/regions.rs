@@ -34,7 +34,7 @@ use crate::plan::ENOUGH;
 use crate::process::{Process, Seating};
 use crate::stop_cost::Stops;
 use crate::symbols::Code;
-use meaning::{Meaning, THREAD_NUMBER, function, meaning};
+use meaning::{Meaning, THREAD_NUMBER, function, meaning, number_at};
 pub use region::Region;
 pub(crate) use region::together;
 use stay::{Stay, Stays};
@@ -230,6 +230,7 @@ impl Regions {
         };
         match meaning {
             Meaning::SetsNumber => self.set = Some(stand.first as u32 as usize),
+            Meaning::SetsNumberAt => self.set = number_at(thread, stand.first).or(self.set),
             // Called by ourselves it says nothing of the program.
             Meaning::PushesNumber if is_main && self.asking.is_none() => {
                 self.pushed = Some(stand.third as u32 as usize);

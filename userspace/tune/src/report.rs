@@ -69,12 +69,16 @@ const PREDICTED: &str = "Plans with seats of their own for single regions. Tick:
 
 /// Predictions and what became of them, as text.
 pub fn predictions(all: &[Prediction]) -> String {
-    let mut text =
-        format!("{:<4}  {:>11}  {:>8}  {:>4}  {:<20}  plan\n", "plan", "predicted s", "real s", "runs", "way");
+    let mut text = format!(
+        "{:<4}  {:>11}  {:>8}  {:>6}  {:>4}  {:<20}  plan\n",
+        "plan", "predicted s", "real s", "error", "runs", "way"
+    );
     for (at, one) in all.iter().enumerate() {
-        let real = one.real_s.map_or("-".to_owned(), |seconds| format!("{seconds:.3}"));
+        let of_real = |words: &dyn Fn(f64) -> String| one.real_s.map_or("-".to_owned(), words);
+        let real = of_real(&|seconds| format!("{seconds:.3}"));
+        let error = of_real(&|seconds| format!("{:+.1}%", 100.0 * (one.predicted_s / seconds - 1.0)));
         let (number, predicted, runs, way, plan) = (at + 1, one.predicted_s, one.runs, &one.way, &one.plan);
-        text += &format!("{number:<4}  {predicted:>11.3}  {real:>8}  {runs:>4}  {way:<20}  {plan}\n");
+        text += &format!("{number:<4}  {predicted:>11.3}  {real:>8}  {error:>6}  {runs:>4}  {way:<20}  {plan}\n");
     }
     text
 }
@@ -121,11 +125,15 @@ fn speed_ups(axes: &[Axis], outcome: &Outcome) -> Result<String> {
     dots(&rows, "times as fast", Some(1.0))
 }
 
-/// All configurations that ran, the fastest first, as text.
+/// All configurations that ran, the fastest first, as text, with how many times as fast as the program as it is each one is.
 pub fn table(measured: &[Measured]) -> String {
     let width = measured.iter().map(|one| one.configuration.chars().count()).max().unwrap_or(0);
-    let mut text = format!("{:<width$}  {:>4}  {:>9}  {:>18}\n", "configuration", "runs", "median s", "range s");
-    for one in measured {
+    let as_it_is = measured.iter().find(|one| one.configuration == name(None)).and_then(|one| one.median_s);
+    let mut text = format!(
+        "{:>4}  {:<width$}  {:>4}  {:>9}  {:>8}  {:>18}\n",
+        "rank", "configuration", "runs", "median s", "speed-up", "range s"
+    );
+    for (at, one) in measured.iter().enumerate() {
         let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.3}"));
         let range = format!("{}..{}", number(one.least_s), number(one.greatest_s));
         let remark = match (&one.failure, one.slower_than_s) {
@@ -133,8 +141,13 @@ pub fn table(measured: &[Measured]) -> String {
             (None, Some(limit)) => format!("  stopped after {limit:.3} s"),
             (None, None) => String::new(),
         };
+        let rank = one.median_s.map_or("-".to_owned(), |_| (at + 1).to_string());
+        let times = one
+            .median_s
+            .zip(as_it_is)
+            .map_or("-".to_owned(), |(median, as_it_is)| format!("{:.2}x", as_it_is / median));
         let (name, median) = (&one.configuration, number(one.median_s));
-        text += &format!("{name:<width$}  {:>4}  {median:>9}  {range:>18}{remark}\n", one.runs);
+        text += &format!("{rank:>4}  {name:<width$}  {:>4}  {median:>9}  {times:>8}  {range:>18}{remark}\n", one.runs);
     }
     text
 }
@@ -219,7 +232,7 @@ mod tests {
             "Which axes mattered",
             "Speed-ups by axis",
             "Predicted against real",
-            "1           2.500     2.500     2  in place ",
+            "1           2.500     2.500   +0.0%     2  in place ",
             "number of threads",
             "threads only ",
             "threads and pages ",

@@ -194,14 +194,14 @@ impl Session<'_> {
         let usual_s = self.judge_first(&first)?;
         let mut notes: Vec<String> = self.note_of_part().into_iter().collect();
         let Some(space) = self.space(&first, &mut notes)? else { return Ok(None) };
-        self.announce(&space, usual_s);
+        self.announce(&space, usual_s, &first.regions);
         let Some(space) = self.with_maps(space, &first, &mut notes)? else { return Ok(None) };
         let configurations = space.configurations(self.topology);
         if first.processes > 1 {
             let processes = first.processes;
             notes.push(format!(
-                "the program starts {processes} processes: each one's threads are placed by themselves, and what runs on when \
-                 the program itself ends is ended then"
+                "the program and what it starts are {processes} processes: each one's threads are placed by themselves, and what \
+                 would run on when the program itself ends is ended then"
             ));
         }
         if first.regions.is_empty() {
@@ -266,7 +266,7 @@ impl Session<'_> {
     }
 
     /// Seconds of the first run, if the program can be tuned.
-    fn judge_first(&self, first: &Row) -> Result<f64> {
+    pub(crate) fn judge_first(&self, first: &Row) -> Result<f64> {
         match &first.reading {
             Reading::Seconds(seconds) if *seconds >= SHORTEST_S => Ok(*seconds),
             Reading::Seconds(seconds) => bail!(
@@ -351,17 +351,23 @@ impl Session<'_> {
         Space { threads: vec![threads], ..space }
     }
 
-    /// Says what is to come: the count, and how long the search takes with the runs that tell who uses which page.
-    fn announce(&self, space: &Space, usual_s: f64) {
+    /// Says what is to come: the count, how long the search takes with the runs that tell who uses which page, and how long tuning these
+    /// regions one by one.
+    fn announce(&self, space: &Space, usual_s: f64, regions: &[Region]) {
         let configurations = space.configurations(self.topology);
         let (different, combinations) = (configurations.len(), space.combinations(self.topology));
         let mapped = configurations.iter().filter(|one| self.mapping.is_some() && one.needs_moving());
         let profiles: BTreeSet<usize> = mapped.map(|one| one.threads).collect();
         let of = |machines| search::expected_runs(different + 1, &self.settings, machines) + profiles.len();
         let (runs, expected) = (of(1), in_words(of(self.machines) as f64 * usual_s));
-        let besides = if self.one_by_one { ", besides what single regions take" } else { "" };
+        let by_region = if self.one_by_one { self.runs_by_region(space, regions, usual_s, 1.0) } else { 0 };
+        let besides = match by_region {
+            0 => String::new(),
+            runs => format!(", and about {} for single regions", in_words(runs as f64 * usual_s)),
+        };
+        let plural = if different == 1 { "" } else { "s" };
         (self.say)(&format!(
-            "{different} configurations ({combinations} combinations, less duplicates and what does not fit); about {runs} \
+            "{different} configuration{plural} ({combinations} combinations, less duplicates and what does not fit); about {runs} \
              runs of {usual_s:.3} s: {expected}{besides}{}",
             self.budget.map_or(String::new(), |budget| format!(", {} at most", in_words(budget.as_secs_f64())))
         ));

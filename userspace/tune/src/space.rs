@@ -267,7 +267,6 @@ fn nearest(
     taken
 }
 
-/// Nodes with memory, in the order in which they are taken for pages.
 /// Nodes that have memory.
 pub(crate) fn memory_nodes(topology: &Topology) -> impl Iterator<Item = NodeIndex> + '_ {
     topology.nodes.iter().filter(|(_, node)| node.memory_pages > 0).map(|(index, _)| index)

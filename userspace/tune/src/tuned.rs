@@ -97,6 +97,13 @@ impl Evidence {
             first_entries: outcome.first_entries,
         })
     }
+
+    /// Whether the difference can be told from chance.
+    fn verdict(&self) -> Verdict {
+        let runs = self.runs[0].min(self.runs[1]);
+        let runs = if runs < self.needed_runs { 0 } else { runs };
+        Comparison { ratio: self.speed_up, interval: self.interval.into(), runs }.verdict(Better::Higher)
+    }
 }
 
 /// How far a session came.
@@ -211,6 +218,11 @@ impl Tuned {
         self.configuration.is_some() || self.main_node().is_some()
     }
 
+    /// Whether what is applied is known to be faster than the program as it is.
+    pub fn gains(&self) -> bool {
+        self.evidence.as_ref().is_none_or(|evidence| evidence.verdict() == Verdict::Better)
+    }
+
     /// How far its session came, as far as that is known.
     pub fn reached(&self) -> Reached {
         let of_evidence = || self.evidence.as_ref().is_none_or(|evidence| evidence.complete);
@@ -230,10 +242,7 @@ impl Tuned {
         };
         let Some(evidence) = &self.evidence else { return self.alone_in_words(&plan) };
         let [low, high] = evidence.interval;
-        let runs = evidence.runs[0].min(evidence.runs[1]);
-        let runs = if runs < evidence.needed_runs { 0 } else { runs };
-        let sure = Comparison { ratio: evidence.speed_up, interval: (low, high), runs }.verdict(Better::Higher);
-        let so = match sure {
+        let so = match evidence.verdict() {
             Verdict::NoDifference => ": no difference that can be told from chance",
             Verdict::TooFewRuns => ": too few runs to tell that from chance",
             Verdict::Better | Verdict::Worse => "",

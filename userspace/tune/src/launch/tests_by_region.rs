@@ -137,22 +137,29 @@ fn a_number_of_threads_that_the_program_sets_is_left_alone() {
     let source = r#"
 #include <omp.h>
 #include <stdio.h>
+void omp_set_num_threads_(const int *);
 __attribute__((noinline)) void region(void) {
 	#pragma omp parallel
 	#pragma omp single
 	printf("%d\n", omp_get_num_threads());
 }
 int main(void) {
+	int number = 3;
 	region();
-	omp_set_num_threads(3);
+	SET;
 	region();
-	omp_set_num_threads(5);
+	number = 5;
+	SET;
 	region();
 }
 "#;
+    let [by_gcc, by_clang] = [("gcc", "._omp_fn.0"), ("clang-19", ".omp_outlined")];
+    let [in_c, as_in_fortran] = ["omp_set_num_threads(number)", "omp_set_num_threads_(&number)"];
     let output = directory.path().join("output");
-    for (compiler, kind) in [("gcc", "._omp_fn.0"), ("clang-19", ".omp_outlined")] {
-        let program = program(build_by(compiler, directory.path(), source), &output);
+    for ((compiler, kind), call) in
+        [(by_gcc, in_c), (by_gcc, as_in_fortran), (by_clang, in_c), (by_clang, as_in_fortran)]
+    {
+        let program = program(build_by(compiler, directory.path(), &source.replace("SET", call)), &output);
         let regions = [(format!("region{kind}"), seating(2, &[0]))].into();
         let by_region = Some(ByRegion { home: seating(5, &[0]), regions, turns: None });
         let seen = launch(&program, &Places { threads: Some(5), by_region, ..Places::default() });

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Functions that tell of parallel regions.
 
+use nix::sys::ptrace::{self, AddressType};
+use nix::unistd::Pid;
+
 use crate::breakpoint::Stand;
 
 /// What a breakpoint is at.
@@ -14,6 +17,8 @@ pub enum Meaning {
     Named,
     /// The program sets the number of threads of all further regions: the first argument.
     SetsNumber,
+    /// Fortran's for the same: the first argument is where the number is.
+    SetsNumberAt,
     /// It gives the next region of libomp a number of threads: the third argument.
     PushesNumber,
 }
@@ -37,6 +42,7 @@ pub fn meaning(name: &str, named: &[String]) -> Option<Meaning> {
     match name {
         "__kmpc_fork_call" => Some(Meaning::Kmp),
         "omp_set_num_threads" => Some(Meaning::SetsNumber),
+        "omp_set_num_threads_" => Some(Meaning::SetsNumberAt),
         PUSH => Some(Meaning::PushesNumber),
         _ if gomp => Some(Meaning::Gomp),
         _ if named.iter().any(|one| one == name) => Some(Meaning::Named),
@@ -51,4 +57,9 @@ pub fn function(meaning: Meaning, stand: &Stand) -> u64 {
         Meaning::Named => stand.at,
         _ => stand.first,
     }
+}
+
+/// The number of threads that is at an address of the process of `thread`, which is stopped.
+pub fn number_at(thread: Pid, address: u64) -> Option<usize> {
+    ptrace::read(thread, address as AddressType).ok().map(|word| word as u32 as usize)
 }

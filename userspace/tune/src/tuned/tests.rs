@@ -30,6 +30,9 @@ fn a_result_is_read_back_as_it_was_written() {
     assert_eq!(tuned.measured.len(), 2, "what did not run is not there");
     let said = "2.00 times as fast (95 %: 1.90 to 2.10, 3 and 3 runs): too few runs to tell that from chance\n";
     assert!(tuned.text().unwrap().contains(said), "{tuned:?}");
+    let evidence = tuned.evidence.clone().map(|evidence| Evidence { runs: [8, 8], ..evidence });
+    let of_more_runs = Tuned { evidence, ..tuned.clone() };
+    assert_eq!((tuned.gains(), of_more_runs.gains()), (false, true));
     for page_placement in crate::space::ALL {
         let configuration = tuned.configuration.map(|one| Configuration { page_placement, ..one });
         let tuned = Tuned { configuration, ..tuned.clone() };

@@ -157,6 +157,20 @@ fn regions_that_are_tuned_after_the_search_have_their_share_of_the_budget() {
 }
 
 #[test]
+fn what_regions_take_is_said_before_the_search() {
+    let directory = tempfile::tempdir().unwrap();
+    for (regions, words) in [(1, ": 2 min"), (2, ": 2 min, and about 78 s for single regions")] {
+        ENTRIES.set(Some((3000, true)));
+        REGIONS.set(regions);
+        let run = session(&directory.path().join(words), &four_are_best, 10_000);
+        ENTRIES.set(None);
+        REGIONS.set(1);
+        let announced = run.said.iter().find(|said| said.contains("configurations (")).unwrap();
+        assert!(announced.ends_with(words), "{announced}");
+    }
+}
+
+#[test]
 fn regions_take_no_more_of_the_search_than_it_can_be_told_without() {
     let directory = tempfile::tempdir().unwrap();
     assert_eq!(entries_of(100, 36, 2, &directory.path().join("few")), Some(20), "24 are in the search's share alone");

@@ -19,6 +19,18 @@ fn programs_that_cannot_be_tuned_are_refused_in_words() {
 }
 
 #[test]
+fn a_program_that_cannot_be_tuned_within_a_budget_runs_once() {
+    let directory = tempfile::tempdir().unwrap();
+    for (store, run) in [("fails", (End::Code(1), 1.0, 1)), ("at once", (End::Code(0), 0.003, 1))] {
+        BUDGET.set(Some(Duration::from_secs(100)));
+        let session = session(&directory.path().join(store), &|_| run.clone(), 10_000);
+        BUDGET.set(None);
+        assert!(session.outcome.is_err(), "{store}");
+        assert_eq!(session.ran, [(name(None), 1)].into(), "{store}");
+    }
+}
+
+#[test]
 fn a_program_that_was_too_short_runs_again_with_the_next_session() {
     let directory = tempfile::tempdir().unwrap();
     let store = directory.path().join("s");
