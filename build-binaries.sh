@@ -5,7 +5,7 @@
 set -euo pipefail
 stamp=$(readlink -f "$2")
 cd "$(dirname "$(readlink -f "$0")")"
-programs=(scx_tandem tandem guest-tests sampler-accuracy two_nodes tandem-load)
+programs=(scx_tandem tandem guest-tests sampler-accuracy codelets two_nodes tandem-load)
 cargo build --release --locked --workspace --exclude tandem-load --bins
 # Static and small, so that it runs in any guest and on any machine.
 cargo rustc --release --locked -p tandem-load -- -C target-feature=+crt-static -C strip=debuginfo

@@ -127,7 +127,10 @@ def add(archive, text, with_libraries=True):
         if not host.is_dir():
             return add_file(archive, host, guest, with_libraries)
         archive.directory(guest)
-        for path in below(host):
+        inside = list(below(host))
+        # What has its own dynamic linker has its own libraries.
+        with_libraries = with_libraries and not any(path.name.startswith("ld-linux") for path in inside)
+        for path in inside:
             name = f"{guest}/{path.relative_to(host)}"
             if stays_link(path, host):
                 archive.link(name, os.readlink(path))

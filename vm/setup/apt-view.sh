@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# A private view of Debian's package archive: bookworm-backports (QEMU, bpftool)
-# and trixie-backports (kernels built with sched_ext) beside the machine's own
-# suite, with sources (QEMU's plugin header). Lists and downloads live in one directory of ours, so that the
+# A private view of Debian's package archive: bookworm-backports (QEMU, bpftool),
+# trixie (CRIU) and trixie-backports (kernels built with sched_ext) beside the
+# machine's own suite, with sources (QEMU's plugin header). Lists and downloads live in one directory of ours, so that the
 # machine's own sources and pins stay as they are. Lists are fetched when those there are older than a day.
 #
 # usage: apt-view.sh DIR      prints the path of the view's apt.conf
@@ -37,7 +37,7 @@ $sources
 
 Types: deb deb-src
 URIs: $uri
-Suites: bookworm-backports trixie-backports
+Suites: bookworm-backports trixie trixie-backports
 Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
 VIEW
@@ -50,16 +50,16 @@ Dir::State::lists "$dir/lists";
 Dir::Cache "$dir/cache";
 APT::Sandbox::User "root";
 VIEW
-# Nothing comes from trixie-backports unless it is asked for by name: its
-# packages are built against newer libraries.
+# Nothing comes from trixie unless it is asked for by name: its packages are
+# built against newer libraries.
 cat > "$dir/view.pref" <<VIEW
 Package: *
-Pin: release n=trixie-backports
+Pin: release n=trixie*
 Pin-Priority: 1
 VIEW
-# Of older lists the versions may have been replaced, and are not to be had any more.
+# Of older lists the versions may have been replaced, and are not to be had any more; those of other sources are no good.
 lists_are_new() {
-	[ -n "$(find "$dir" -maxdepth 1 -name updated -mtime -1)" ]
+	[ -n "$(find "$dir" -maxdepth 1 -name updated -mtime -1)" ] && cmp -s "$dir/view.sources" "$dir/updated"
 }
 if ! lists_are_new; then
 	# Two may ask at the same time.
@@ -68,7 +68,7 @@ if ! lists_are_new; then
 	if lists_are_new; then
 		:
 	elif APT_CONFIG=$conf apt-get update -qq -o APT::Update::Error-Mode=any >&2; then
-		touch "$dir/updated"
+		cp "$dir/view.sources" "$dir/updated"
 	elif [ -e "$dir/updated" ]; then
 		echo "apt-view: the package lists cannot be fetched anew: going on with those of $(date -r "$dir/updated" +%F)" >&2
 	else

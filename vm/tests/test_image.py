@@ -102,6 +102,17 @@ class Image(unittest.TestCase):
                 image.add(archive, text)
             self.assertEqual(archive.names[library.lstrip("/")][1], hashlib.sha256(b"own").digest(), ordered)
 
+    def test_a_folder_with_its_own_linker_gets_no_libraries_of_this_machine(self):
+        (self.folder / "set").mkdir()
+        (self.folder / "set/ls").write_bytes(Path("/bin/ls").read_bytes())
+        for linker in (False, True):
+            if linker:
+                (self.folder / "set/ld-linux-x86-64.so.2").write_text("another one")
+            archive = image.Archive()
+            image.add(archive, f"{self.folder}/set:/opt")
+            libraries = [name for name in archive.names if name.endswith("/libc.so.6")]
+            self.assertEqual(len(libraries), 0 if linker else 1)
+
     def test_what_does_not_exist_is_named(self):
         for host in ("/no/such", "n" * 300, "/bin/sh/below"):
             with self.assertRaisesRegex(LabError, f"^--add {host}: {host}: [A-Z]"):

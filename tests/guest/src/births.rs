@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use libtest_mimic::Trial;
-use tandem_guest_tests::homes;
+use tandem_guest_tests::homes_in_words;
 
 use crate::trial;
 
@@ -95,15 +95,7 @@ pub fn tell_homes() {
             // SAFETY: a page of this program's own memory, which nobody else uses.
             unsafe { page.write_volatile(1) };
         }
-        let mut runs: Vec<(i32, usize)> = Vec::new();
-        for home in homes(&pages) {
-            match runs.last_mut() {
-                Some(last) if last.0 == home => last.1 += 1,
-                _ => runs.push((home, 1)),
-            }
-        }
-        let runs: Vec<String> = runs.iter().map(|(node, pages)| format!("{pages} on {node}")).collect();
-        println!("{kind}: {}", runs.join(", "));
+        println!("{kind}: {}", homes_in_words(&pages));
     }
 }
 

@@ -17,7 +17,7 @@ use tandem_policies::model::NodeIndex;
 pub use bound::Bound;
 pub use control_group::ControlGroup;
 pub use hog::Hog;
-pub use memory::{Memory, homes};
+pub use memory::{Memory, homes, homes_in_words};
 pub use scheduler::{Failed, Scx, enable_seq, program, scx_tandem_fails, state, unload};
 pub use worker::Worker;
 

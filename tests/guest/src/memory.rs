@@ -95,7 +95,7 @@ impl Memory {
     }
 
     /// Addresses of its pages.
-    fn pages(&self) -> Vec<*mut u8> {
+    pub fn pages(&self) -> Vec<*mut u8> {
         (0..self.bytes).step_by(PAGE_BYTES).map(|offset| self.start.wrapping_add(offset)).collect()
     }
 
@@ -125,6 +125,22 @@ pub fn homes(pages: &[*mut u8]) -> Vec<i32> {
         unsafe { libc::syscall(libc::SYS_move_pages, 0, pages.len(), pages.as_ptr(), nowhere, homes.as_mut_ptr(), 0) };
     assert_eq!(result, 0, "move_pages: {}", std::io::Error::last_os_error());
     homes
+}
+
+/// The same as text: how many pages follow each other on which node.
+///
+/// # Panics
+/// If the kernel does not say.
+pub fn homes_in_words(pages: &[*mut u8]) -> String {
+    let mut runs: Vec<(i32, usize)> = Vec::new();
+    for home in homes(pages) {
+        match runs.last_mut() {
+            Some(last) if last.0 == home => last.1 += 1,
+            _ => runs.push((home, 1)),
+        }
+    }
+    let runs: Vec<String> = runs.iter().map(|(node, pages)| format!("{pages} on {node}")).collect();
+    runs.join(", ")
 }
 
 impl Drop for Memory {

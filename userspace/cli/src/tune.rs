@@ -112,7 +112,7 @@ enum Codelets {
     Auto,
     /// The same
     InPlace,
-    /// From checkpoints by CRIU
+    /// From a checkpoint of one entry, by CRIU, or as before where that cannot be; needs root
     Criu,
     /// Not at all: one configuration for the whole program
     Off,
@@ -188,8 +188,10 @@ fn machine_of(executor: Option<&dyn Executor>, stop: &Stop, deadline: Option<Ins
 impl Arguments {
     /// The files that a session writes, if they can be, and nothing else forbids it.
     fn check(&self) -> Result<Files<'_>> {
-        if self.codelets == Codelets::Criu {
-            bail!("--codelets criu: {}", checkpoints::obstacle());
+        if self.codelets == Codelets::Criu
+            && let Some(obstacle) = self.elsewhere.obstacle_to_checkpoints().or_else(checkpoints::obstacle)
+        {
+            bail!("--codelets criu: {obstacle}; regions can be measured in place (--codelets in-place)");
         }
         self.files.check()?;
         let (output, store) = self.output_and_store(&self.command[0]);

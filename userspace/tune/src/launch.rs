@@ -16,6 +16,7 @@
 //!
 //! Here a program is started and watched from outside; `tracer` follows its threads.
 
+mod codelet;
 mod tracer;
 
 use std::ffi::OsString;
@@ -43,6 +44,7 @@ use crate::places::Places;
 use crate::regions::Region;
 use crate::seat::NodeSet;
 use crate::wait::{Event, next_event};
+pub use codelet::{Codelet, Entry};
 use tracer::Tracer;
 
 /// How often the wish to stop is looked at.
@@ -185,19 +187,34 @@ fn traced(
     stop: &Stop,
     started: impl FnOnce(i32) + Send,
 ) -> Result<Seen> {
-    let mut command = command(program, places)?;
+    let root = start(command(program, places)?)?;
+    started(root.as_raw());
+    watched(root, limit.time, stop, |stood_ns| {
+        Tracer::new(root, places, program, limit.entries, stood_ns).and_then(Tracer::run)
+    })
+}
+
+/// Starts a program that stops at its exec. It is waited for by the calls of tracing.
+fn start(mut command: Command) -> Result<Pid> {
     let name = command.get_program().to_string_lossy().into_owned();
-    // The child is waited for below, by the calls of tracing.
     let child = command.spawn().with_context(|| format!("{name}: cannot be started"))?;
-    let root = Pid::from_raw(child.id().cast_signed());
+    Ok(Pid::from_raw(child.id().cast_signed()))
+}
+
+/// Follows a program, which is ended when it has run for `limit` or a stop is wished.
+fn watched(
+    root: Pid,
+    limit: Option<Duration>,
+    stop: &Stop,
+    follow: impl FnOnce(&AtomicU64) -> Result<Seen>,
+) -> Result<Seen> {
     let handle = pidfd(root)?;
     let to_end = handle.try_clone().context("the program cannot be watched")?;
-    started(root.as_raw());
     let (ended, wait_for_end) = mpsc::channel::<()>();
     let stood_ns = &AtomicU64::new(0);
     std::thread::scope(|scope| {
-        let watch = scope.spawn(move || watch(&handle, limit.time, stop, &wait_for_end, stood_ns));
-        let seen = Tracer::new(root, places, program, limit.entries, stood_ns).and_then(Tracer::run);
+        let watch = scope.spawn(move || watch(&handle, limit, stop, &wait_for_end, stood_ns));
+        let seen = follow(stood_ns);
         drop(ended);
         let stopped = watch.join().expect("watching does not panic");
         if seen.is_err() {
@@ -269,7 +286,7 @@ fn end_now(root: Pid, handle: &OwnedFd) {
 }
 
 /// A handle of a process that never means another one.
-fn pidfd(pid: Pid) -> Result<OwnedFd> {
+pub(crate) fn pidfd(pid: Pid) -> Result<OwnedFd> {
     // SAFETY: takes plain numbers.
     let handle = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) };
     if handle < 0 {
@@ -288,6 +305,29 @@ fn kill(process: &OwnedFd) {
 /// A program stood for so long more.
 fn stand(stood_ns: &AtomicU64, time: Duration) {
     stood_ns.fetch_add(time.as_nanos() as u64, Relaxed);
+}
+
+/// While it lives no time passes for the program, whose limit may be shorter than what is done meanwhile.
+struct Standing<'a> {
+    stood_ns: &'a AtomicU64,
+    since: Instant,
+}
+
+impl<'a> Standing<'a> {
+    /// More than any limit.
+    const LONG: Duration = Duration::from_secs(1 << 32);
+
+    fn begin(stood_ns: &'a AtomicU64) -> Self {
+        stand(stood_ns, Self::LONG);
+        Self { stood_ns, since: Instant::now() }
+    }
+}
+
+impl Drop for Standing<'_> {
+    fn drop(&mut self) {
+        let too_much = Self::LONG.saturating_sub(self.since.elapsed());
+        self.stood_ns.fetch_sub(too_much.as_nanos() as u64, Relaxed);
+    }
 }
 
 /// How long it stood.
@@ -324,5 +364,7 @@ fn watch(
 mod tests;
 #[cfg(test)]
 mod tests_by_region;
+#[cfg(test)]
+mod tests_of_codelets;
 #[cfg(test)]
 mod tests_of_plugins;

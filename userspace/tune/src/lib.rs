@@ -14,6 +14,7 @@
 //! | `first_touch`, `chance` | where the main thread had initialised memory, and what chance makes of that |
 //! | `regions`, `loads`, `stop_cost`, `breakpoint`, `call`, `symbols` | where its parallel regions begin and end, and what is done there |
 //! | `apart`, `placed`, `conflicts`, `one_by_one` | what each region wants, and what all of them together get |
+//! | `criu`, `page_places` | checkpoints of entries of regions, and where their pages are |
 //! | `remote` | runs on other machines |
 //! | `session`, `race`, `part` | a search from its first run to its result, of whole runs or their beginnings |
 //! | `subject`, `surroundings`, `executable`, `rights` | what makes runs comparable |
@@ -30,6 +31,7 @@ mod call_filter;
 mod call_site;
 pub mod chance;
 pub mod conflicts;
+pub mod criu;
 pub mod executable;
 pub mod first_touch;
 mod hosts;
@@ -43,6 +45,7 @@ mod mapped;
 pub mod mapping;
 pub mod one_by_one;
 pub mod page_map;
+mod page_places;
 pub mod page_use;
 mod part;
 mod placed;

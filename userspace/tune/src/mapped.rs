@@ -41,11 +41,16 @@ impl Part {
         self.name.as_bytes().starts_with(b"/")
     }
 
+    /// Whether the process may write it, and what it writes nobody else sees.
+    pub(crate) fn is_private_and_writable(&self) -> bool {
+        self.rights.starts_with(b"rw") && self.rights[3] == b'p'
+    }
+
     /// Whether it is memory that the process alone has and may write, of no file, heap or stack.
     pub(crate) fn is_own_memory(&self) -> bool {
         // A name in brackets may be one that the program gave it.
         let is_named = !self.name.is_empty() && !self.name.as_bytes().starts_with(b"[anon:");
-        self.rights.starts_with(b"rw") && self.rights[3] == b'p' && !is_named
+        self.is_private_and_writable() && !is_named
     }
 }
 

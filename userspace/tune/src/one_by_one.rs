@@ -7,11 +7,12 @@
 //! each gains there from one entry to the next (what other regions lose when they get their threads back is in that), times
 //! the entries, predicts the time of any combination; the best predicted ones are run as whole programs, and only these runs
 //! decide. A region that is entered too seldom for turns, or whose entries differ much among themselves, is measured by
-//! runs of the whole program, one choice each.
+//! runs of the whole program, one choice each. If that is wished, one entry is captured and replayed instead (`checkpoints`).
 //!
 //! Regions whose own best configurations place pages differently (`placed`) are in *conflict*: there is a base for each of these
 //! configurations then, and the regions are measured under all of them.
 
+mod checkpoints;
 pub(crate) mod effort;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ use crate::regions::Region;
 use crate::search::{self, Found, Reading};
 use crate::session::{Outcome, Session};
 use crate::space::{Configuration, Space};
+use checkpoints::FROM_A_CHECKPOINT;
 use effort::{RUN, are_of_one_kind, is_long, of_whole_runs, runs_in_place};
 
 /// Regions with their own pages that get a base, those with the most time first, and the whole program's best one.
@@ -154,7 +156,8 @@ impl Table {
         choices.sort_by(|one, other| one.1.total_cmp(&other.1));
         let choices: Vec<String> =
             choices.into_iter().map(|(seats, seconds)| format!("{seats} {:.3} ms", 1e3 * seconds)).collect();
-        format!("{} was measured {}: from one entry to the next with {}", self.region, self.way, choices.join(", "))
+        let what = if self.way == FROM_A_CHECKPOINT { "an entry takes" } else { "from one entry to the next" };
+        format!("{} was measured {}: {what} with {}", self.region, self.way, choices.join(", "))
     }
 }
 
@@ -273,6 +276,16 @@ impl Tuning<'_> {
         }
         let runs = runs_in_place(choices.len(), region.entries);
         let name = &region.name;
+        if self.session.replay.is_some() {
+            (self.session.say)(&format!("{name}: {} choices of seats from a checkpoint", choices.len()));
+            match self.by_a_checkpoint(region, base, &choices)? {
+                Ok(table) => {
+                    self.notes.push(table.in_words());
+                    return Ok(Some(table));
+                }
+                Err(why) => self.notes.push(format!("{name} was not measured from a checkpoint: {why}")),
+            }
+        }
         let mut why = format!("it is entered {} times a run, too seldom for turns", region.entries);
         if let Some(runs) = runs {
             (self.session.say)(&format!("{name}: {} choices of seats in turns", choices.len()));

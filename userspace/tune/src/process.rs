@@ -31,7 +31,7 @@ impl Seating {
 }
 
 /// The threads of a process.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Process {
     /// Its threads, by their seats outside of regions.
     seats: BTreeMap<Pid, usize>,
@@ -51,6 +51,16 @@ impl Process {
         let mut process = Self { team: vec![main], ..Self::default() };
         process.seat(main);
         process
+    }
+
+    /// The same threads, none of which is bound anywhere.
+    pub fn unbound(&self) -> Self {
+        Self { bound: BTreeMap::new(), ..self.clone() }
+    }
+
+    /// Its threads with their seats outside of regions.
+    pub fn all_seats(&self) -> impl Iterator<Item = (Pid, usize)> {
+        self.seats.iter().map(|(&thread, &seat)| (thread, seat))
     }
 
     /// Number of its threads.

@@ -29,6 +29,7 @@ use nix::unistd::Pid;
 
 use crate::breakpoint::{Breakpoint, Stand};
 use crate::call::Call;
+use crate::launch::Entry;
 use crate::places::Places;
 use crate::plan::ENOUGH;
 use crate::process::{Process, Seating};
@@ -192,6 +193,20 @@ impl Regions {
     pub fn is_at_entry(&self, thread: Pid) -> bool {
         let meaning = |stand: Stand| self.points.get(&stand.at).map(|point| point.1);
         Stand::of(thread).and_then(meaning).is_some_and(Meaning::is_region)
+    }
+
+    /// Whether the main `thread` stands at this entry, outside of other regions.
+    pub fn is_at_entry_of(&mut self, thread: Pid, entry: &Entry) -> bool {
+        let Some(stand) = Stand::of(thread) else { return false };
+        let meaning = self.points.get(&stand.at).map(|point| point.1).filter(|meaning| meaning.is_region());
+        let Some(meaning) = meaning.filter(|_| self.open.is_none() && self.asking.is_none()) else { return false };
+        let name = self.name(thread, function(meaning, &stand));
+        name == entry.region && self.times.get(&name).map_or(0, |times| times.entries) == entry.number
+    }
+
+    /// Whether there is one of the breakpoints.
+    pub fn are_at(&self, address: u64) -> bool {
+        self.points.contains_key(&address) || self.open.as_ref().is_some_and(|open| open.end.address == address)
     }
 
     /// Deals with `thread` if it stands at one of the breakpoints; false if it does not. It may go on then.

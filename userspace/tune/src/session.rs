@@ -6,6 +6,7 @@
 //! Every run is looked up in the store first and kept there as soon as it has ended. The program as it is takes part in
 //! the search as its reference, so that the result is compared with it by enough runs to be sure.
 
+mod checkpoints;
 mod notes;
 mod rows;
 
@@ -30,6 +31,8 @@ use crate::regions::Region;
 use crate::search::{self, Found, Reading, Settings};
 use crate::space::{Configuration, PagePlacement, Space};
 use crate::store::{Row, Store};
+pub(crate) use checkpoints::Replayed;
+pub use checkpoints::{Replay, Replayer};
 
 /// What can be applied while a program starts, without its help and as anybody: where threads are born, the kernel's own rules
 /// for pages, and what memory can be bound by as it is allocated.
@@ -99,6 +102,8 @@ pub struct Session<'a> {
     pub left_out: Option<&'a str>,
     /// Whether regions are tuned one by one.
     pub one_by_one: bool,
+    /// Replays entries of regions from checkpoints, if regions are to be measured by that.
+    pub replay: Option<&'a Replayer<'a>>,
     /// Functions that count as regions.
     pub functions: &'a [String],
     /// Whether the command has `{threads}`, so that it is told the number of threads.

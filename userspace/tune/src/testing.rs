@@ -40,6 +40,7 @@ pub fn session<'a>(topology: &'a Topology, store: &'a Store, stop: &'a Stop, run
         page_placements: AT_BIRTH,
         left_out: None,
         one_by_one: true,
+        replay: None,
         functions: &[],
         command_has_threads: false,
         store,

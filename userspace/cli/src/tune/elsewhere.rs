@@ -82,6 +82,12 @@ impl Arguments {
         })
     }
 
+    /// Why nothing can be replayed from checkpoints where trials are run, in words, if so.
+    pub fn obstacle_to_checkpoints(&self) -> Option<String> {
+        let is_here = self.executor == Name::Local;
+        (!is_here).then(|| "checkpoints are made on this machine alone (--executor local)".to_owned())
+    }
+
     fn hosts(&self, worker: PathBuf) -> Result<SshHosts> {
         if self.hosts.is_empty() {
             bail!("--executor ssh-hosts needs --hosts HOST,...");

@@ -210,7 +210,12 @@ fn run_here(what: &What, plan: Option<&Plan>, places: &Places, limit: Limit, sto
 /// The command with its number of threads, the most that any region has; as many as there are CPUs for the program as it is.
 pub fn words(command: &[impl AsRef<OsStr>], plan: Option<&Plan>) -> Vec<OsString> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = plan.map_or(cpus, Plan::most_threads).to_string();
+    told(command, plan.map_or(cpus, Plan::most_threads))
+}
+
+/// The command with this number of threads.
+pub fn told(command: &[impl AsRef<OsStr>], threads: usize) -> Vec<OsString> {
+    let threads = threads.to_string();
     command.iter().map(|word| with_number(word.as_ref(), &threads)).collect()
 }
 

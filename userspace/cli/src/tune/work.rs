@@ -16,10 +16,11 @@ use tandem_tune::plan::Plan;
 use tandem_tune::remote::{Description, Executor};
 use tandem_tune::rights;
 use tandem_tune::search::Settings;
-use tandem_tune::session::{Asked, Outcome, Ran, Session, Trial};
+use tandem_tune::session::{Asked, Outcome, Ran, Replay, Session, Trial};
 use tandem_tune::store::Store;
 use tandem_tune::subject::Subject;
 
+use super::checkpoints::Checkpoints;
 use super::elsewhere::Far;
 use super::files::Files;
 use super::{Arguments, Codelets, PageMaps, code, movers, page_use, say, trial, written};
@@ -122,6 +123,11 @@ impl<'a> Work<'a> {
                 Ok(if self.is_the_same() { profiled } else { Profiled::Stopped })
             }
         };
+        let checkpoints = Checkpoints::new(&self.what, self.stop);
+        let replay = |asked: &Replay| {
+            let ran = checkpoints.replay(asked);
+            Ok(if self.is_the_same() { ran } else { Ok(Trial::stopped()) })
+        };
         let mapping = Mapping::new(&profiler, self.machine.obstacle.is_none());
         Session {
             topology: &self.machine.topology,
@@ -130,6 +136,7 @@ impl<'a> Work<'a> {
             left_out: self.pages.left_out.as_deref(),
             functions: &arguments.regions,
             one_by_one: arguments.codelets != Codelets::Off,
+            replay: (arguments.codelets == Codelets::Criu).then_some(&replay),
             command_has_threads: arguments.command.iter().any(|word| word.contains(trial::THREADS)),
             store: &self.store,
             settings: arguments.settings(),

@@ -3,6 +3,7 @@
 //! in [`super`].
 
 mod ending;
+mod frozen;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
@@ -25,6 +26,19 @@ use crate::process::{Process, bind, process_of};
 use crate::regions::{Region, Regions, together};
 use crate::seat::CpuSet;
 use crate::wait::{Event, go_on, is_gone, next_event};
+
+pub(super) use frozen::Frozen;
+
+/// What a traced thread tells of, besides its signals. The program is ended when its tracer is if it `ends_with_us`.
+fn options(ends_with_us: bool) -> Options {
+    let mut options = Options::PTRACE_O_TRACECLONE
+        | Options::PTRACE_O_TRACEFORK
+        | Options::PTRACE_O_TRACEVFORK
+        | Options::PTRACE_O_TRACEEXEC
+        | Options::PTRACE_O_TRACESECCOMP;
+    options.set(Options::PTRACE_O_EXITKILL, ends_with_us);
+    options
+}
 
 /// Follows all threads of a program.
 pub(super) struct Tracer<'a> {
@@ -90,28 +104,32 @@ impl<'a> Tracer<'a> {
             (pid, Event::Signal(libc::SIGTRAP)) if pid == root => {}
             (_, other) => bail!("the program did not stop at its start: {other:?}"),
         }
-        let mut options = Options::PTRACE_O_TRACECLONE
-            | Options::PTRACE_O_TRACEFORK
-            | Options::PTRACE_O_TRACEVFORK
-            | Options::PTRACE_O_TRACEEXEC
-            | Options::PTRACE_O_TRACESECCOMP;
         let births = Births::of(places)?;
         let has_breakpoints = is_measured || places.is_by_region();
         // Without its tracer a program whose calls are filtered would get no more memory.
-        options.set(Options::PTRACE_O_EXITKILL, has_breakpoints || births.is_some());
-        ptrace::setoptions(root, options).context("the program cannot be traced")?;
-        let mut tracer = Self {
+        let ends_with_us = has_breakpoints || births.is_some();
+        ptrace::setoptions(root, options(ends_with_us)).context("the program cannot be traced")?;
+        let blank = Self::of(root, places, &program.functions, stood_ns);
+        let mut tracer = Self { has_breakpoints, is_measured, last_entry, births, ..blank };
+        tracer.begin(root)?;
+        go_on(root, 0)?;
+        Ok(tracer)
+    }
+
+    /// One that knows nothing yet.
+    fn of(root: Pid, places: &'a Places, functions: &'a [String], stood_ns: &'a AtomicU64) -> Self {
+        Self {
             root,
             places,
-            functions: &program.functions,
-            has_breakpoints,
-            is_measured,
+            functions,
+            has_breakpoints: false,
+            is_measured: false,
             code: BTreeSet::new(),
             first_touches: BTreeMap::new(),
             held: BTreeMap::new(),
             processes: BTreeMap::new(),
             owners: BTreeMap::new(),
-            last_entry,
+            last_entry: None,
             complete: None,
             wants_terminal: false,
             unborn: BTreeMap::new(),
@@ -121,16 +139,13 @@ impl<'a> Tracer<'a> {
             loads: BTreeMap::new(),
             past_regions: Vec::new(),
             stops_too_often: false,
-            births,
+            births: None,
             members: Vec::new(),
             start: Instant::now(),
             stood_ns,
             most_threads: 1,
             all_processes: 1,
-        };
-        tracer.begin(root)?;
-        go_on(root, 0)?;
-        Ok(tracer)
+        }
     }
 
     pub(super) fn run(mut self) -> Result<Seen> {

@@ -15,7 +15,7 @@ use crate::conflicts::resolve;
 use crate::launch::{End, Limit, Seen};
 use crate::places::Places;
 use crate::plan::Turn;
-use crate::session::{AT_BIRTH, plan_name};
+use crate::session::{AT_BIRTH, Ran, Replay, Replayer, plan_name};
 use crate::space::PagePlacement;
 use crate::space::ThreadPlacement::{Contiguous, Scatter};
 use crate::store::Store;
@@ -36,11 +36,26 @@ struct Made<'a> {
     own_threads: Option<usize>,
     /// What a run costs in which both regions have seats of their own, in s.
     both_own_s: f64,
+    /// What keeps checkpoints from being made of it; they are not wished if none.
+    checkpoints: Option<Result<(), &'a str>>,
 }
 
 impl<'a> Made<'a> {
     fn of(seconds: EntrySeconds<'a>) -> Self {
-        Self { seconds, entries: 400, own_threads: None, both_own_s: 0.0 }
+        Self { seconds, entries: 400, own_threads: None, both_own_s: 0.0, checkpoints: None }
+    }
+
+    /// What the replay of an entry shows.
+    fn replay(&self, asked: &Replay) -> Ran {
+        self.checkpoints.unwrap_or(Err("nobody wishes that"))?;
+        let region = &asked.entry.region;
+        let plans = [&asked.base, &asked.plan];
+        assert!(plans.iter().all(|plan| plan.regions.len() == 1 && plan.most_threads() <= asked.threads));
+        assert_eq!(asked.base.regions[region], asked.base.base.into());
+        assert_eq!([&asked.base_places, &asked.places].map(|places| places.threads), [Some(asked.threads); 2]);
+        let seconds =
+            (self.seconds)(region, &asked.plan.regions[region], &asked.base.base, asked.entry.number as usize);
+        Ok(trial(Seen::of(End::Measured, seconds)))
     }
 
     /// What a run of it shows.
@@ -122,8 +137,14 @@ fn tune_within(budget: Option<Duration>, made: &Made, store: &Path, last: usize)
         }
         Ok(Ok(trial(seen)))
     };
+    let replay = |asked: &Replay| {
+        *ran.borrow_mut().entry(format!("{} replayed", asked.plan)).or_default() += 1;
+        Ok(made.replay(asked))
+    };
+    let replay: &Replayer = &replay;
+    let replay = made.checkpoints.map(|_| replay);
     let store = Store::open(store, &"made").unwrap();
-    let session = Session { started, budget, ..testing::session(&topology, &store, &stop, &run) };
+    let session = Session { started, budget, replay, ..testing::session(&topology, &store, &stop, &run) };
     let outcome = session.tune().unwrap();
     Tuned { outcome, ran: ran.into_inner() }
 }
@@ -272,6 +293,39 @@ fn a_region_is_measured_in_one_run_in_several_or_by_whole_runs_as_its_entries_al
         let found = tuned.outcome().plan().unwrap().1.median().unwrap();
         assert!((found / least - 1.0).abs() < 1e-9, "{way}: {found} s, not {least} s");
     }
+}
+
+#[test]
+fn a_region_is_measured_from_a_checkpoint_if_that_is_wished_and_replays_are_kept() {
+    let seconds = table(1);
+    let scaled =
+        |name: &str, seats: &RegionSeats, base: &Configuration, entry: usize| seconds(name, seats, base, entry) * 200.0;
+    let made = Made { entries: 2, checkpoints: Some(Ok(())), ..Made::of(&scaled) };
+    let directory = tempfile::tempdir().unwrap();
+    let tuned = tune(&made, &directory.path().join("store"), usize::MAX);
+    let predictions = tuned.one_by_one().predictions();
+    assert!(!predictions.is_empty() && predictions.iter().all(|one| one.way == "from a checkpoint"), "{predictions:?}");
+    assert!(tuned.has_noted("a was measured from a checkpoint: an entry takes with "), "{:?}", tuned.outcome().notes);
+    let replays: Vec<usize> =
+        tuned.ran.iter().filter(|(name, _)| name.ends_with("replayed")).map(|(_, times)| *times).collect();
+    assert!(replays.len() > 4 && replays.iter().all(|times| *times == 11), "one to warm up and ten: {replays:?}");
+    let least = brute_force_s(&made, &machine(2, 4));
+    let found = tuned.outcome().plan().unwrap().1.median().unwrap();
+    assert!((found / least - 1.0).abs() < 1e-9, "{found} s, not {least} s");
+    let again = tune(&made, &directory.path().join("store"), usize::MAX);
+    let plans = [&tuned, &again].map(|tuned| tuned.outcome().plan().map(|(plan, _)| plan));
+    assert!(again.ran.is_empty() && plans[0] == plans[1], "{:?}", again.ran);
+}
+
+#[test]
+fn a_region_of_which_no_checkpoint_can_be_made_is_measured_as_without() {
+    let seconds = table(1);
+    let scaled =
+        |name: &str, seats: &RegionSeats, base: &Configuration, entry: usize| seconds(name, seats, base, entry) * 200.0;
+    let made = Made { entries: 2, checkpoints: Some(Err("the disk is full")), ..Made::of(&scaled) };
+    let tuned = tuned(&made);
+    assert!(tuned.has_noted("a was not measured from a checkpoint: the disk is full"), "{:?}", tuned.outcome().notes);
+    assert!(tuned.one_by_one().predictions().iter().all(|one| one.way == "whole runs"));
 }
 
 #[test]

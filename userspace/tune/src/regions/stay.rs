@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Time in a region of a process and its copies, which may be in it at once: that passes once for all of them.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How many are in a region, by its function, and since when time has passed that nobody has counted.
 #[derive(Clone, Debug, Default)]
-pub struct Stays(Rc<RefCell<BTreeMap<u64, (usize, Instant)>>>);
+pub struct Stays(Arc<Mutex<Inside>>);
+
+/// By function: how many are inside, and since when time is not counted.
+type Inside = BTreeMap<u64, (usize, Instant)>;
 
 /// That a process is in a region; a copy of the process is as well.
 #[derive(Debug)]
@@ -18,9 +20,13 @@ pub struct Stay {
 }
 
 impl Stays {
+    fn all(&self) -> MutexGuard<'_, Inside> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// One more is in the region from now on.
     pub fn begin(&self, function: u64) -> Stay {
-        let mut all = self.0.borrow_mut();
+        let mut all = self.all();
         let (inside, since) = all.entry(function).or_insert_with(|| (0, Instant::now()));
         if *inside == 0 {
             *since = Instant::now();
@@ -33,7 +39,7 @@ impl Stays {
 impl Stay {
     /// Ends it: how long somebody was in the region, as far as nobody has counted that.
     pub fn end(self, now: Instant) -> Duration {
-        let mut all = self.all.0.borrow_mut();
+        let mut all = self.all.all();
         all.get_mut(&self.function).map_or(Duration::ZERO, |(_, since)| now - std::mem::replace(since, now))
     }
 }
@@ -46,7 +52,7 @@ impl Clone for Stay {
 
 impl Drop for Stay {
     fn drop(&mut self) {
-        if let Some((inside, _)) = self.all.0.borrow_mut().get_mut(&self.function) {
+        if let Some((inside, _)) = self.all.all().get_mut(&self.function) {
             *inside -= 1;
         }
     }
@@ -70,8 +76,8 @@ mod tests {
         assert!(other.end(Instant::now() + Duration::from_secs(1)) < Duration::from_secs(5), "begun anew");
         let mut left = [stays.begin(2), stays.begin(2)].into_iter();
         drop(left.next());
-        assert_eq!(stays.0.borrow()[&2].0, 1);
+        assert_eq!(stays.all()[&2].0, 1);
         drop(left);
-        assert_eq!(stays.0.borrow()[&2].0, 0);
+        assert_eq!(stays.all()[&2].0, 0);
     }
 }
