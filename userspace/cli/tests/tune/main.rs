@@ -25,7 +25,7 @@ fn the_result_is_written_shown_and_applied() {
     let output = bench.tandem(&["tune", "--repeats", "4", "--html", "r.html", "--", "./prog", "-t", "{threads}"]);
     assert!(output.status.success(), "{output:?}");
     let (shown, said) = (text(&output.stdout), text(&output.stderr));
-    assert!(said.contains("configurations (") && said.contains("runs of 0."), "{said}");
+    assert!(said.contains("1 configuration (") && said.contains("runs of 0."), "{said}");
     assert!(shown.contains("as it is") && shown.contains("1 thread scatter on 1 node"), "{shown}");
     assert!(shown.contains("note: the program has 1 thread at a time"), "{shown}");
     assert!(shown.contains("nor does {threads} in its command change it"), "{shown}");
@@ -212,7 +212,7 @@ fn ctrl_c_keeps_what_is_done_and_leaves_no_process() {
     stopped.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(status.code(), Some(130), "{said}");
     assert!(said.contains("interrupted: every finished run is kept"), "{said}");
-    let is_run = |line: &&str| line.trim_end_matches(", 1 thread").ends_with(" s") && !line.contains("configurations");
+    let is_run = |line: &&str| line.trim_end_matches(", 1 thread").ends_with(" s") && !line.contains(" configuration");
     let finished = said.lines().filter(is_run).count();
     assert_eq!(finished, bench.runs() - 1, "{said}");
     assert!(bench.path("prog.tandem.toml").exists());
