@@ -17,6 +17,7 @@ use super::{Tracer, bind, options};
 use crate::breakpoint::Stand;
 use crate::criu;
 use crate::launch::{End, Entry, Seen, Standing};
+use crate::loads::Loads;
 use crate::page_places::PagePlaces;
 use crate::places::Places;
 use crate::process::Process;
@@ -31,6 +32,7 @@ pub struct Frozen {
     root: Pid,
     process: Process,
     regions: Regions,
+    loads: Option<Loads>,
     pages: PagePlaces,
 }
 
@@ -111,6 +113,7 @@ impl<'a> Tracer<'a> {
         }
         let process = self.processes.remove(&root).context("it has ended")?;
         let regions = self.regions.remove(&root).context("it has no regions")?.of_a_copy();
+        let loads = self.loads.remove(&root).map(|loads| loads.of_a_copy());
         let pages = PagePlaces::of(root)?;
         // The main thread's signal stops the process, with all that are let go after it.
         detach(root, libc::SIGSTOP)?;
@@ -121,13 +124,15 @@ impl<'a> Tracer<'a> {
         wait_until_stopped(root)?;
         criu::dump(root, images)?;
         waitpid(root, Some(WaitPidFlag::__WALL)).context("the program cannot be waited for")?;
-        Ok(Frozen { root, process, regions, pages })
+        Ok(Frozen { root, process, regions, loads, pages })
     }
 
     /// Has `thread`, which stopped at a breakpoint, come to it again when it goes on.
     fn goes_back(&self, thread: Pid) -> Result<()> {
         let stand = Stand::of(thread).context("it has ended")?;
-        if self.regions.values().any(|regions| regions.are_at(stand.at)) { stand.goes_on_there(thread) } else { Ok(()) }
+        let is_ours = self.regions.values().any(|regions| regions.are_at(stand.at))
+            || self.loads.values().any(|loads| loads.are_at(thread));
+        if is_ours { stand.goes_on_there(thread) } else { Ok(()) }
     }
 
     /// Takes over a program that was restored and is stopped: its pages go where they were, its threads to their seats, and it goes
@@ -157,6 +162,7 @@ impl<'a> Tracer<'a> {
         tracer.most_threads = process.threads();
         tracer.processes.insert(root, process);
         tracer.regions.insert(root, frozen.regions.clone());
+        tracer.loads.extend(frozen.loads.as_ref().map(|loads| (root, loads.of_a_copy())));
         // Takes back the signals by which it was stopped.
         // SAFETY: a plain system call, on a child that was not waited for yet.
         unsafe { libc::kill(root.as_raw(), libc::SIGCONT) };
