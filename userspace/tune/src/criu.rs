@@ -2,11 +2,14 @@
 //! CRIU, which makes checkpoints of processes and restores them. It is called as a program, `criu`.
 
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use nix::unistd::Pid;
+
+use crate::seat::NodeSet;
 
 /// What CRIU says of its work, beside a checkpoint.
 const LOG: &str = "criu.log";
@@ -26,22 +29,28 @@ pub fn obstacle() -> Option<String> {
 /// What CRIU says.
 pub fn dump(process: Pid, directory: &Path) -> Result<()> {
     let process = process.to_string();
-    call(&["dump", "--tree", &process], directory).context("no checkpoint could be made")
+    call(&mut Command::new("criu"), &["dump", "--tree", &process], directory).context("no checkpoint could be made")
 }
 
-/// Restores the checkpoint in `directory`: a stopped process with the id that it had, and a child of the calling thread.
+/// Restores the checkpoint in `directory`: a stopped process with the id that it had, and a child of the calling thread. What it
+/// touches for the first time from then on comes from these nodes in turn, if there are any: CRIU keeps no memory policy.
 ///
 /// # Errors
 /// What CRIU says; another process may have that id now.
-pub fn restore(directory: &Path) -> Result<()> {
+pub fn restore(directory: &Path, page_nodes: &[u32]) -> Result<()> {
+    let page_nodes = (!page_nodes.is_empty()).then(|| NodeSet::of(page_nodes));
+    let mut criu = Command::new("criu");
+    // SAFETY: between fork and exec only a system call is made, on what is there already.
+    unsafe { criu.pre_exec(move || page_nodes.as_ref().map_or(Ok(()), NodeSet::interleave_from_now_on)) };
     let words = ["restore", "--restore-detached", "--restore-sibling"];
-    call(&words, directory).context("a checkpoint could not be restored")
+    call(&mut criu, &words, directory).context("a checkpoint could not be restored")
 }
 
-/// Its terminal and session stay those of whoever calls it.
-fn call(words: &[&str], directory: &Path) -> Result<()> {
+/// Its terminal and session stay those of whoever calls it. Ctrl-C does not reach it, as a process that is half restored would be
+/// left to nobody.
+fn call(criu: &mut Command, words: &[&str], directory: &Path) -> Result<()> {
     let fixed = ["--shell-job", "--log-file", LOG, "--images-dir"];
-    let done = Command::new("criu").args(words).args(fixed).arg(directory).output();
+    let done = criu.args(words).args(fixed).arg(directory).process_group(0).output();
     if done.context("criu does not start")?.status.success() {
         return Ok(());
     }

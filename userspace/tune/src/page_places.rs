@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::ptr::{null, null_mut};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
 use nix::unistd::Pid;
 use tandem_policies::model::PAGE_BYTES;
@@ -46,9 +46,11 @@ impl PagePlaces {
     pub fn of(process: Pid) -> Result<Self> {
         let mut runs: Vec<Run> = Vec::new();
         for part in Part::all_of(process).into_iter().filter(Part::is_private_and_writable) {
-            let addresses: Vec<u64> = (part.begin..part.end).step_by(PAGE_BYTES as usize).collect();
-            for batch in addresses.chunks(BATCH) {
-                for (&address, node) in batch.iter().zip(nodes(process, batch)?) {
+            // What a program reserves may be more than there is memory to list its pages.
+            for begin in (part.begin..part.end).step_by(BATCH * PAGE_BYTES as usize) {
+                let end = part.end.min(begin + BATCH as u64 * PAGE_BYTES);
+                let batch: Vec<u64> = (begin..end).step_by(PAGE_BYTES as usize).collect();
+                for (&address, node) in batch.iter().zip(nodes(process, &batch)?) {
                     add(&mut runs, address, node);
                 }
             }
@@ -56,17 +58,18 @@ impl PagePlaces {
         Ok(Self(runs))
     }
 
-    /// Moves each page of the process to where it is in this. What cannot be moved stays. Huge pages of which parts are wanted on
+    /// Moves each page of the process to where it is in this. Huge pages of which parts are wanted on
     /// several nodes are split; what is no page of its own, as parts of zeros are after that, becomes one.
     ///
     /// # Errors
-    /// The process is gone, or who asks has no right to its memory.
+    /// The process is gone, who asks has no right to its memory, or more than one page of a hundred cannot be moved.
     pub fn bring_about(&self, process: Pid) -> Result<()> {
         let memory = File::options().read(true).write(true).open(format!("/proc/{process}/mem"));
         let memory = memory.context("the program's memory cannot be opened")?;
         self.split(process)?;
         let page = |run: &Run, at: u64| (run.begin + at * PAGE_BYTES, run.node);
         let all: Vec<(u64, i32)> = self.0.iter().flat_map(|run| (0..run.pages).map(move |at| page(run, at))).collect();
+        let mut elsewhere = 0;
         for batch in all.chunks(BATCH) {
             let (addresses, wanted): (Vec<u64>, Vec<i32>) = batch.iter().copied().unzip();
             let are = nodes(process, &addresses)?;
@@ -78,8 +81,15 @@ impl PagePlaces {
             }
             if are != wanted {
                 move_pages(process, &addresses, Some(&wanted))?;
+                let are = nodes(process, &addresses)?;
+                elsewhere += are.iter().zip(&wanted).filter(|(is, wanted)| is != wanted).count();
             }
         }
+        let all = all.len();
+        ensure!(
+            elsewhere * 100 <= all,
+            "{elsewhere} of {all} pages cannot be moved to where they were: there may be no room"
+        );
         Ok(())
     }
 }

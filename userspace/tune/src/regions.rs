@@ -204,11 +204,6 @@ impl Regions {
         name == entry.region && self.times.get(&name).map_or(0, |times| times.entries) == entry.number
     }
 
-    /// Whether there is one of the breakpoints.
-    pub fn are_at(&self, address: u64) -> bool {
-        self.points.contains_key(&address) || self.open.as_ref().is_some_and(|open| open.end.address == address)
-    }
-
     /// Deals with `thread` if it stands at one of the breakpoints; false if it does not. It may go on then.
     ///
     /// # Errors

@@ -51,7 +51,11 @@ impl<'a> Checkpoints<'a> {
         let fits = |last: &Last| last.base == asked.base && last.threads == asked.threads && last.entry == asked.entry;
         let last = match last.take() {
             Some(known) if fits(&known) => last.insert(known),
-            _ => last.insert(self.capture(asked)),
+            // Another one has no room beside it, perhaps.
+            other => {
+                drop(other);
+                last.insert(self.capture(asked))
+            }
         };
         let codelet = last.codelet.as_ref().map_err(String::clone)?;
         let suspension = &self.what.suspension;
@@ -59,7 +63,12 @@ impl<'a> Checkpoints<'a> {
         loop {
             let seen = codelet.replay(&asked.places, asked.limit, self.stop).map_err(|error| format!("{error:#}"))?;
             if !suspension.was_there() || self.stop.wished() {
-                return Ok(Trial { seen, last_words: String::new(), moved_pages: None, host: host_name() });
+                return match seen.end {
+                    End::Measured | End::TooLong | End::Stopped => {
+                        Ok(Trial { seen, last_words: String::new(), moved_pages: None, host: host_name() })
+                    }
+                    end => Err(format!("replayed, {} before the end of {}", ended(&end), asked.entry.region)),
+                };
             }
         }
     }
@@ -81,11 +90,15 @@ impl<'a> Checkpoints<'a> {
 
 /// Why there was no checkpoint of a program that ended so.
 fn no_entry(entry: &Entry, end: &End) -> String {
-    let how = match end {
+    let number = entry.number + 1;
+    format!("{} before it had entered {} {number} time{}", ended(end), entry.region, if number == 1 { "" } else { "s" })
+}
+
+fn ended(end: &End) -> String {
+    match end {
         End::Code(code) => format!("it ended with exit code {code}"),
         End::Signal(signal) => format!("it was ended by signal {signal}"),
         End::TooLong => "it took too long".to_owned(),
         _ => "it was stopped".to_owned(),
-    };
-    format!("{how} before it entered {} for the {}. time", entry.region, entry.number + 1)
+    }
 }

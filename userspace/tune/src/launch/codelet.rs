@@ -72,7 +72,7 @@ impl Codelet {
     /// It cannot be restored, or not be traced or placed.
     pub fn replay(&self, places: &Places, limit: Limit, stop: &Stop) -> Result<Seen> {
         let replaying = || {
-            self.frozen.restore(self.images.path())?;
+            self.frozen.restore(self.images.path(), places)?;
             watched(self.frozen.root(), limit.time, stop, |stood_ns| {
                 Tracer::of_frozen(&self.frozen, places, stood_ns).and_then(Tracer::run)
             })

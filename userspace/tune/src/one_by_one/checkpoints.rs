@@ -4,6 +4,7 @@
 use anyhow::Result;
 use tandem_ab::statistics::median;
 
+use super::effort::OF_ONE_KIND;
 use super::{Base, HOPELESS, Table, Tuning};
 use crate::launch::Entry;
 use crate::plan::{ENOUGH, RegionSeats};
@@ -13,6 +14,9 @@ use crate::session::Replayed;
 
 /// Replays of each choice that do not count: CRIU has not read the checkpoint yet.
 const WARM_UP: usize = 1;
+
+/// Why one entry is not replayed for all.
+const DIFFERENT: &str = "the entry that was captured takes another time than entries do in the mean";
 
 /// How such a region is measured.
 pub(super) const FROM_A_CHECKPOINT: &str = "from a checkpoint";
@@ -37,9 +41,12 @@ impl Tuning<'_> {
             region_s: settings.limit_s(HOPELESS * usual_s),
         };
         let mut samples: Vec<Vec<f64>> = vec![Vec::new(); choices.len()];
+        // Who was stopped once takes so long at least, which is too long.
+        let mut hopeless = vec![false; choices.len()];
         for attempt in 0..WARM_UP + ENOUGH {
-            for (seats, samples) in choices.iter().zip(&mut samples) {
-                if self.is_late(base.seconds) {
+            let mut late = Vec::new();
+            for (choice, seats) in choices.iter().enumerate().filter(|(choice, _)| !hopeless[*choice]) {
+                if self.is_late(usual_s) {
                     return Ok(Err("there was no time".to_owned()));
                 }
                 let Some(row) = self.session.replayed(&what, *seats, attempt)? else {
@@ -47,15 +54,26 @@ impl Tuning<'_> {
                 };
                 match row.reading {
                     Reading::Failed(why) => return Ok(Err(why)),
+                    Reading::SlowerThan(_) if choice == 0 => return Ok(Err(DIFFERENT.to_owned())),
+                    Reading::SlowerThan(_) => late.push(choice),
                     _ if attempt < WARM_UP => {}
-                    // One that was stopped takes that long at least, which is too long.
-                    _ => samples.push(row.seconds),
+                    _ => samples[choice].push(row.seconds),
                 }
             }
+            late.into_iter().for_each(|choice| hopeless[choice] = true);
         }
-        let medians = samples.iter().map(|one| median(one.iter().copied()).unwrap_or(f64::INFINITY));
-        let choices: Vec<(RegionSeats, f64)> = choices.iter().copied().zip(medians).collect();
+        let medians: Vec<Option<f64>> = samples.iter().map(|one| median(one.iter().copied())).collect();
+        let own_s = medians[0].unwrap_or(f64::INFINITY);
+        if own_s > OF_ONE_KIND * usual_s || usual_s > OF_ONE_KIND * own_s {
+            return Ok(Err(DIFFERENT.to_owned()));
+        }
+        // This entry need not take what an entry takes in the mean.
+        let seconds = |(median, hopeless): (Option<f64>, bool)| {
+            if hopeless { what.region_s } else { median.unwrap_or(what.region_s) }
+        };
+        let seconds = medians.into_iter().zip(hopeless).map(seconds).map(|seconds| seconds * usual_s / own_s);
+        let choices: Vec<(RegionSeats, f64)> = choices.iter().copied().zip(seconds).collect();
         let (way, entries) = (FROM_A_CHECKPOINT.to_owned(), region.entries);
-        Ok(Ok(Table { region: entry.region, entries, base_s: choices[0].1, choices, way }))
+        Ok(Ok(Table { region: entry.region, entries, base_s: usual_s, choices, way }))
     }
 }

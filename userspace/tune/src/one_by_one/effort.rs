@@ -10,7 +10,7 @@ pub(crate) const RUN: usize = 5;
 
 /// Entries of which the slower ones take so many times the faster ones (the quarters of both ends left aside) are not of
 /// one kind: taking turns says nothing of them.
-const OF_ONE_KIND: f64 = 2.0;
+pub(crate) const OF_ONE_KIND: f64 = 2.0;
 
 /// Runs for each choice when a region is measured by whole runs, at most.
 const WHOLE_RUNS: usize = 4;

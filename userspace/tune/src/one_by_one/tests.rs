@@ -55,7 +55,8 @@ impl<'a> Made<'a> {
         assert_eq!([&asked.base_places, &asked.places].map(|places| places.threads), [Some(asked.threads); 2]);
         let seconds =
             (self.seconds)(region, &asked.plan.regions[region], &asked.base.base, asked.entry.number as usize);
-        Ok(trial(Seen::of(End::Measured, seconds)))
+        let is_late = asked.limit.time.is_some_and(|limit| seconds > limit.as_secs_f64());
+        Ok(trial(Seen::of(if is_late { End::TooLong } else { End::Measured }, seconds)))
     }
 
     /// What a run of it shows.
@@ -315,6 +316,33 @@ fn a_region_is_measured_from_a_checkpoint_if_that_is_wished_and_replays_are_kept
     let again = tune(&made, &directory.path().join("store"), usize::MAX);
     let plans = [&tuned, &again].map(|tuned| tuned.outcome().plan().map(|(plan, _)| plan));
     assert!(again.ran.is_empty() && plans[0] == plans[1], "{:?}", again.ran);
+}
+
+#[test]
+fn an_entry_that_takes_another_time_than_others_do_is_not_replayed_for_them() {
+    let seconds = table(1);
+    let uneven = |name: &str, seats: &RegionSeats, base: &Configuration, entry: usize| {
+        seconds(name, seats, base, entry) * if entry == 1 { 1000.0 } else { 100.0 }
+    };
+    let made = Made { entries: 4, checkpoints: Some(Ok(())), ..Made::of(&uneven) };
+    let tuned = tuned(&made);
+    let words = "a was not measured from a checkpoint: the entry that was captured takes another time than entries do";
+    assert!(tuned.has_noted(words), "{:?}", tuned.outcome().notes);
+    assert!(tuned.one_by_one().predictions().iter().all(|one| one.way == "whole runs"));
+}
+
+#[test]
+fn seats_under_which_a_replay_is_stopped_once_are_not_replayed_again() {
+    let seconds = table(1);
+    let slow_once = |name: &str, seats: &RegionSeats, base: &Configuration, entry: usize| {
+        seconds(name, seats, base, entry) * if entry == 1 && seats.threads == 2 { 4000.0 } else { 200.0 }
+    };
+    let made = Made { entries: 60, checkpoints: Some(Ok(())), ..Made::of(&slow_once) };
+    let tuned = tuned(&made);
+    let replays = tuned.ran.iter().filter(|(name, _)| name.ends_with("replayed"));
+    let (few, all): (Vec<_>, Vec<_>) = replays.partition(|(name, _)| name.contains(": 2 threads"));
+    assert!(few.len() > 1 && few.iter().all(|(_, times)| **times == 1), "{few:?}");
+    assert!(all.len() > 1 && all.iter().all(|(_, times)| **times == 11), "{all:?}");
 }
 
 #[test]

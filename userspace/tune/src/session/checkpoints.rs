@@ -9,6 +9,7 @@ use super::{Ran, Session};
 use crate::launch::{Entry, Limit};
 use crate::places::Places;
 use crate::plan::{Plan, RegionSeats};
+use crate::search::Reading;
 use crate::space::Configuration;
 use crate::store::Row;
 
@@ -59,8 +60,11 @@ impl Session<'_> {
     pub(crate) fn replayed(&self, what: &Replayed<'_>, seats: RegionSeats, attempt: usize) -> Result<Option<Row>> {
         let with = |seats| Plan { regions: [(what.entry.region.clone(), seats)].into(), ..what.base.into() };
         let (base, plan) = (with(what.base.into()), with(seats));
-        let name = format!("{}, entry {}{FROM_A_CHECKPOINT}", self.key(Some(&plan)), what.entry.number + 1);
-        if let Some(row) = self.store.run(&name, attempt)? {
+        let (plan_of, number, told) = (self.key(Some(&plan)), what.entry.number + 1, what.most_threads);
+        let name = format!("{plan_of}, of {told} threads at most, entry {number}{FROM_A_CHECKPOINT}");
+        let says_enough =
+            |row: &Row| !matches!(row.reading, Reading::SlowerThan(_)) || row.is_known_until(Some(what.region_s));
+        if let Some(row) = self.store.run(&name, attempt)?.filter(says_enough) {
             return Ok(Some(row));
         }
         let Some(replay) = self.replay.filter(|_| !self.stop.wished()) else { return Ok(None) };
@@ -70,14 +74,15 @@ impl Session<'_> {
         let (Some(base_places), Some(places)) = (self.places_of(&base)?, self.places_of(&plan)?) else {
             return Ok(None);
         };
-        let told = |places: Places| Places { threads: Some(what.most_threads), ..places };
+        let told = |places: Places| Places { threads: Some(told), ..places };
         let (base_places, places) = match (base_places, places) {
             (Ok(base_places), Ok(places)) => (told(base_places), told(places)),
             (Err(why), _) | (_, Err(why)) => return Ok(Some(Row::failed(why))),
         };
         let limit = |seconds: f64| Limit { time: Some(Duration::from_secs_f64(seconds)), entries: None };
         let (entry, threads) = (what.entry.clone(), what.most_threads);
-        let (capture_limit, limit) = (limit(what.run_s), limit(what.region_s));
+        let left_s = self.left().map_or(what.run_s, |left| left.as_secs_f64());
+        let (capture_limit, limit) = (limit(what.run_s.min(left_s)), limit(what.region_s));
         match replay(&Replay { base, base_places, entry, plan, places, threads, capture_limit, limit })? {
             Ok(trial) => self.keep(&name, attempt, Some(what.region_s), trial, ""),
             Err(why) => Ok(Some(Row::failed(why))),

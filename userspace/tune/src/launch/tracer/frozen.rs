@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::ptrace;
-use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use tandem_machine::process_text;
 
@@ -46,8 +46,19 @@ impl Frozen {
     ///
     /// # Errors
     /// What CRIU says.
-    pub fn restore(&self, images: &Path) -> Result<()> {
-        criu::restore(images)
+    pub fn restore(&self, images: &Path, places: &Places) -> Result<()> {
+        criu::restore(images, &places.page_nodes).inspect_err(|_| self.end_what_is_there())
+    }
+
+    /// Ends what CRIU had made when it failed, if anything: it would keep its id.
+    fn end_what_is_there(&self) {
+        let look = WaitPidFlag::__WALL | WaitPidFlag::WNOHANG;
+        // No other process of this id is a child of ours.
+        if waitpid(self.root, Some(look)) == Ok(WaitStatus::StillAlive) {
+            // SAFETY: a plain system call, on a child that was not waited for yet.
+            unsafe { libc::kill(self.root.as_raw(), libc::SIGKILL) };
+            let _ = waitpid(self.root, Some(WaitPidFlag::__WALL));
+        }
     }
 }
 
@@ -93,7 +104,7 @@ impl<'a> Tracer<'a> {
             "it has {} processes: a checkpoint is made of one only",
             self.processes.len()
         );
-        self.goes_back(root)?;
+        Stand::of(root).context("it has ended")?.goes_on_there(root)?;
         let mut moving: BTreeSet<Pid> = self.owners.keys().copied().filter(|&thread| thread != root).collect();
         for &thread in &moving {
             // SAFETY: a plain system call; who has ended meanwhile tells that next.
@@ -105,7 +116,7 @@ impl<'a> Tracer<'a> {
             match event {
                 Event::Ended(_) if thread != root => self.forget(thread),
                 Event::Signal(libc::SIGSTOP) => {}
-                Event::Signal(libc::SIGTRAP) => self.goes_back(thread)?,
+                Event::Signal(libc::SIGTRAP) if self.at_breakpoint(thread)? => {}
                 Event::Signal(signal) => signals.push((thread, signal)),
                 event => bail!("thread {thread} of it did not stop at once ({event:?})"),
             }
@@ -117,22 +128,15 @@ impl<'a> Tracer<'a> {
         let pages = PagePlaces::of(root)?;
         // The main thread's signal stops the process, with all that are let go after it.
         detach(root, libc::SIGSTOP)?;
+        wait_until_stopped(&[root])?;
         for &thread in self.owners.keys().filter(|&&thread| thread != root) {
             let signal = signals.iter().find(|(other, _)| *other == thread).map_or(0, |(_, signal)| *signal);
             detach(thread, signal)?;
         }
-        wait_until_stopped(root)?;
+        wait_until_stopped(&threads_of(root)?)?;
         criu::dump(root, images)?;
         waitpid(root, Some(WaitPidFlag::__WALL)).context("the program cannot be waited for")?;
         Ok(Frozen { root, process, regions, loads, pages })
-    }
-
-    /// Has `thread`, which stopped at a breakpoint, come to it again when it goes on.
-    fn goes_back(&self, thread: Pid) -> Result<()> {
-        let stand = Stand::of(thread).context("it has ended")?;
-        let is_ours = self.regions.values().any(|regions| regions.are_at(stand.at))
-            || self.loads.values().any(|loads| loads.are_at(thread));
-        if is_ours { stand.goes_on_there(thread) } else { Ok(()) }
     }
 
     /// Takes over a program that was restored and is stopped: its pages go where they were, its threads to their seats, and it goes
@@ -184,13 +188,13 @@ fn detach(thread: Pid, signal: i32) -> Result<()> {
     if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context("the program cannot be let go") }
 }
 
-fn wait_until_stopped(process: Pid) -> Result<()> {
+fn wait_until_stopped(threads: &[Pid]) -> Result<()> {
     let begun = Instant::now();
     let has_stopped = |thread: &Pid| {
         let status = process_text(format!("/proc/{thread}/status").as_ref()).unwrap_or_default();
         status.lines().any(|line| line.starts_with("State:\tT"))
     };
-    while !threads_of(process)?.iter().all(has_stopped) {
+    while !threads.iter().all(has_stopped) {
         ensure!(begun.elapsed() < STOPS_WITHIN, "its threads did not stop within {} s", STOPS_WITHIN.as_secs());
         std::thread::sleep(Duration::from_millis(1));
     }
