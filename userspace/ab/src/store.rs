@@ -6,6 +6,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Write as _};
+use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
@@ -115,7 +116,7 @@ impl Store {
 /// The file or its directory cannot be written, or what is there is neither.
 pub fn write_whole(path: &Path, content: &[u8]) -> Result<()> {
     if is_stream(path) {
-        let written = append(path).and_then(|mut stream| stream.write_all(content));
+        let written = stream(path).and_then(|mut stream| stream.write_all(content));
         return written.with_context(|| format!("{} cannot be written", path.display()));
     }
     let file = behind_links(path)?;
@@ -151,7 +152,7 @@ pub fn check_writable(path: &Path) -> Result<()> {
     }
     // Who reads from a pipe with a name sees its end when it is closed again.
     let is_pipe = fs::metadata(path).is_ok_and(|there| there.file_type().is_fifo());
-    let opened = if is_pipe { Ok(()) } else { append(path).map(drop) };
+    let opened = if is_pipe { Ok(()) } else { stream(path).map(drop) };
     opened.with_context(|| format!("{} cannot be written", path.display()))
 }
 
@@ -167,16 +168,27 @@ pub fn check_replaceable(path: &Path) -> Result<()> {
 /// Whether this names what takes bytes as they come, where a part could take no place: even if what is open there is a file, others
 /// write to it as well.
 fn is_stream(path: &Path) -> bool {
-    let leads_to = fs::read_link(path).unwrap_or_else(|_| path.to_owned());
-    let is_open = [path, &leads_to].iter().any(|path| DESCRIPTORS.iter().any(|folder| path.starts_with(folder)));
     fs::metadata(path).is_ok_and(|there| {
         let kind = there.file_type();
-        kind.is_fifo() || kind.is_char_device() || is_open && kind.is_file()
+        kind.is_fifo() || kind.is_char_device() || kind.is_file() && descriptor(path).is_some()
     })
 }
 
-fn append(path: &Path) -> io::Result<File> {
-    File::options().append(true).open(path)
+/// The descriptor of this process that a path names.
+fn descriptor(path: &Path) -> Option<RawFd> {
+    let leads_to = fs::read_link(path).unwrap_or_default();
+    let number = |path: &Path| {
+        let name = DESCRIPTORS.iter().find_map(|folder| path.strip_prefix(folder).ok())?;
+        name.to_str()?.parse().ok()
+    };
+    number(path).or_else(|| number(&leads_to))
+}
+
+/// Opens what [is a stream](is_stream). What is open already is not opened anew: it goes on where others have written to.
+fn stream(path: &Path) -> io::Result<File> {
+    let Some(number) = descriptor(path) else { return File::options().append(true).open(path) };
+    // SAFETY: it is only duplicated, which fails if it is not open.
+    unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned().map(File::from)
 }
 
 /// The file that is written under this name. A part that takes its place would take that of a link or of a device as well.
@@ -283,7 +295,7 @@ mod tests {
     #[test]
     fn what_is_open_already_gets_what_is_written_behind_the_rest() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let open = File::options().append(true).open(file.path()).unwrap();
+        let open = File::create(file.path()).unwrap();
         let name = format!("/dev/fd/{}", open.as_raw_fd());
         (&open).write_all(b"text, ").unwrap();
         check_writable(Path::new(&name)).unwrap();

@@ -84,7 +84,7 @@ impl Codelet {
 }
 
 /// A program that nobody traces while CRIU has it, and that is to be left to nobody: if the calling thread is killed, so is the
-/// program, restored ones included.
+/// program; one that is restored as well, from the end of that on.
 fn ends_with_this_thread(mut command: Command) -> Command {
     // SAFETY: between fork and exec only a system call is made.
     unsafe {
