@@ -2,6 +2,7 @@
 //! Tests of a loaded scheduler, in a guest. They take turns: there is one kernel.
 
 mod agent;
+mod assigned;
 mod births;
 mod cold;
 mod configuration;
@@ -53,6 +54,9 @@ fn main() {
     if let [tuning::PROGRAM, notes] = [words.first(), words.get(1)].map(|word| word.map_or("", String::as_str)) {
         return tuning::walk_parts(notes.as_ref());
     }
+    if let [assigned::PROGRAM, notes] = [words.first(), words.get(1)].map(|word| word.map_or("", String::as_str)) {
+        return assigned::tell_seats(notes.as_ref());
+    }
     if words.first().is_some_and(|word| word == births::PROGRAM) {
         return births::tell_homes();
     }
@@ -93,6 +97,7 @@ fn main() {
             configuration::tests(),
             toolbox::tests(),
             tuning::tests(),
+            assigned::tests(),
             births::tests(),
             service::tests(),
             tutorial::tests(),

@@ -75,7 +75,7 @@ fn walk(part: &[u8], end: Instant) {
     }
 }
 
-fn note(notes: &Path, line: &str) {
+pub fn note(notes: &Path, line: &str) {
     let mut file = OpenOptions::new().create(true).append(true).open(notes).expect("notes can be written");
     writeln!(file, "{line}").expect("notes can be written");
 }
@@ -94,32 +94,41 @@ fn pages_elsewhere(memory: &[u8]) -> u64 {
 }
 
 /// A place for the files of a session.
-struct Bench(PathBuf);
+pub struct Bench {
+    directory: PathBuf,
+    /// The first argument of this program as the one that is tuned.
+    program: &'static str,
+}
 
 impl Bench {
     fn new(name: &str) -> Self {
-        let directory = PathBuf::from("/tmp").join(name);
-        fs::create_dir_all(&directory).expect("there is room in /tmp");
-        Self(directory)
+        Self::of(name, PROGRAM)
     }
 
-    fn notes(&self) -> String {
-        fs::read_to_string(self.0.join("notes")).unwrap_or_default()
+    /// One of another program.
+    pub fn of(name: &str, program: &'static str) -> Self {
+        let directory = PathBuf::from("/tmp").join(name);
+        fs::create_dir_all(&directory).expect("there is room in /tmp");
+        Self { directory, program }
+    }
+
+    pub fn notes(&self) -> String {
+        fs::read_to_string(self.directory.join("notes")).unwrap_or_default()
     }
 
     /// `tandem` with these arguments and the program.
     fn command(&self, arguments: &[&str]) -> Command {
         let this = std::env::current_exe().expect("this program has a path");
         let mut command = Command::new("/bin/tandem");
-        command.args(arguments).arg("--").arg(this).arg(PROGRAM).arg(self.0.join("notes"));
+        command.args(arguments).arg("--").arg(this).arg(self.program).arg(self.directory.join("notes"));
         // Looking at a thread costs an emulated CPU 30 times what it costs a real one, so 1 % would see too little; and where
         // the host is busy, so would 30.
         command.env("TANDEM_SAMPLER_BUDGET", "90");
-        command.current_dir(&self.0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.current_dir(&self.directory).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
-    fn tandem(&self, arguments: &[&str]) -> Output {
+    pub fn tandem(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().expect("tandem is in the guest")
     }
 
@@ -135,13 +144,13 @@ impl Bench {
     }
 }
 
-fn assert_nothing_is_loaded() {
+pub fn assert_nothing_is_loaded() {
     assert_eq!(state(), "disabled");
     assert!(!Pins::default().dir().exists());
 }
 
 /// What `tune` said.
-fn words(output: &Output) -> String {
+pub fn words(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -177,8 +186,8 @@ fn tuning_moves_pages_while_the_program_runs() {
 }
 
 /// The file that a session left.
-fn result(bench: &Bench) -> PathBuf {
-    let mut files = fs::read_dir(&bench.0).expect("its directory").flatten().map(|entry| entry.path());
+pub fn result(bench: &Bench) -> PathBuf {
+    let mut files = fs::read_dir(&bench.directory).expect("its directory").flatten().map(|entry| entry.path());
     files.find(|path| path.extension().is_some_and(|kind| kind == "toml")).expect("a result")
 }
 
@@ -189,14 +198,14 @@ fn tuning_binds_pages_by_a_map_of_who_uses_them() {
 /// The other machine is this one, where a worker carries out one request at a time.
 fn tuning_binds_pages_by_a_map_that_another_machine_made() {
     let bench = Bench::new("mapped_far");
-    let reach = bench.0.join("reach");
+    let reach = bench.directory.join("reach");
     let skip = "while [ \"$1\" = -o ]; do shift 2; done";
     fs::write(&reach, format!("#!/bin/sh\n{skip}\necho \"$1\" >> hosts\nexec sh -c \"$2\"\n"))
         .expect("there is room in /tmp");
     fs::set_permissions(&reach, fs::Permissions::from_mode(0o755)).expect("it is ours");
     let ssh = reach.to_str().expect("a plain name");
     bound_by_a_map(&bench, &["--executor", "ssh-hosts", "--hosts", "far", "--ssh", ssh]);
-    let asked = fs::read_to_string(bench.0.join("hosts")).expect("a worker was asked");
+    let asked = fs::read_to_string(bench.directory.join("hosts")).expect("a worker was asked");
     let ended = runs(&bench.notes()).len();
     assert!(asked.lines().count() >= ended, "each run but that of `tandem run`, and once what machine it is: {asked}");
 }

@@ -441,10 +441,11 @@ impl<S: MovePages> Mover<S> {
         if let Some(room) = &mut self.room {
             room.take(job.outcome.to, moved, settled.huge);
         }
-        if settled.huge {
-            self.huge_page_price.learn(1, settled.time_ns);
-        } else {
-            self.page_price.learn(moved, settled.time_ns);
+        match (settled.huge, job.is_first_try()) {
+            (true, _) => self.huge_page_price.learn(1, settled.time_ns),
+            (false, true) => self.page_price.learn(moved, settled.time_ns),
+            // Of a huge page that nobody knew of a retry names a few pages, and the kernel moves all.
+            (false, false) => {}
         }
         match settled.result {
             _ if full => Err(Ended::TargetFull),

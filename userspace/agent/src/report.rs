@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
-use tandem_act::Outcome;
-use tandem_policies::model::ThreadId;
+use tandem_act::{Outcome, Purpose};
+use tandem_policies::model::{ProcessId, ThreadId};
 use tandem_policies::stall::Locality;
 use tandem_sense::{SamplerCounters, SensorCounters};
 use tandem_trace::Recording;
 use tandem_view::{PlanVerdict, Superseding};
 
 use crate::cost::CostReport;
+use crate::verify::Seen;
 
 /// Entries of each list that are kept; older ones are dropped and counted.
 const KEPT: usize = 10_000;
@@ -102,6 +103,25 @@ pub struct PagesMove {
     pub outcome: Outcome,
 }
 
+/// Pages of a process that were moved since it is managed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MovedOf {
+    /// By plans.
+    pub pages: u64,
+    /// Back, as a plan did not pay.
+    pub returned_pages: u64,
+}
+
+impl MovedOf {
+    /// Counts what became of a move.
+    pub fn note(&mut self, outcome: &Outcome) {
+        match outcome.purpose {
+            Purpose::Plan => self.pages += outcome.moved_pages,
+            Purpose::Undo { .. } => self.returned_pages += outcome.moved_pages,
+        }
+    }
+}
+
 /// A plan and what it brought.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlanResult {
@@ -117,7 +137,10 @@ pub struct PlanResult {
     pub moves: usize,
     /// Stall it should save, as far as threads can really wait.
     pub predicted_gain_ns_per_s: Option<f64>,
-    /// Stall it saved, by the latencies before and after and the accesses after it.
+    /// Latency of an access that it saved when it was judged.
+    #[serde(skip)]
+    pub saved_ns: Option<f64>,
+    /// Stall it saved, by that and the accesses then.
     pub measured_gain_ns_per_s: Option<f64>,
     /// For how much of what accesses and latencies come to that was ([`tandem_policies::stall::Waited::share`]).
     pub waited_share: f64,
@@ -209,6 +232,9 @@ pub struct Report {
     /// Pages moved; written with their number as `page_moves_total`.
     #[serde(flatten, serialize_with = "page_moves")]
     pub page_moves: Recent<PagesMove>,
+    /// Of processes that are managed still.
+    #[serde(skip)]
+    pub moved_of: BTreeMap<ProcessId, MovedOf>,
     /// Plans; written with their number as `plans_total`.
     #[serde(flatten, serialize_with = "plans")]
     pub plans: Recent<PlanResult>,
@@ -252,16 +278,18 @@ fn with_total<T: Serialize, S: Serializer>(
 }
 
 impl Report {
-    /// The plan of this generation was judged, and accesses are like this now, so many per second.
-    pub fn end_trial(&mut self, generation: u64, verdict: PlanVerdict, after: Option<Locality>, accesses_per_s: f64) {
+    /// The plan of this generation was judged by what was seen of it. What it saved is told against what it would be without it, for
+    /// what programs do now: they may do something else than before it, which is not its doing.
+    pub fn end_trial(&mut self, generation: u64, verdict: PlanVerdict, seen: &Seen) {
         let was_parted = self.plan(generation).is_some_and(|result| !result.undone_of.is_empty());
         self.undone_plans += u64::from(verdict == PlanVerdict::Undone && !was_parted);
         let intervals = self.intervals;
         if let Some(result) = self.plan(generation) {
-            (result.verdict, result.after) = (verdict, after);
+            (result.verdict, result.after) = (verdict, seen.after);
             result.judged_after_intervals = Some(intervals - result.interval);
-            let saved_ns = result.before.zip(after).map(|(before, after)| before.latency_ns - after.latency_ns);
-            result.measured_gain_ns_per_s = saved_ns.map(|ns| ns * result.waited_share * accesses_per_s);
+            let without_ns = seen.without_ns.filter(|_| result.before.is_some());
+            result.saved_ns = without_ns.zip(seen.after).map(|(without_ns, after)| without_ns - after.latency_ns);
+            result.measured_gain_ns_per_s = result.saved_ns.map(|ns| ns * result.waited_share * seen.accesses_per_s);
         }
     }
 
@@ -302,15 +330,15 @@ impl Report {
     /// The last plans that were judged and should make accesses nearer: how many, and what they saved and should save of an
     /// access, in sum. Some plans spread what memories have to do where no wait was measured: of these nothing can be expected.
     fn savings(&self) -> (usize, f64, f64) {
-        let judged = self.plans.iter().rev().filter_map(|plan| Some((plan.before?, plan.expected?, plan.after?)));
-        let nearer = judged.filter(|(before, expected, _)| expected.latency_ns < before.latency_ns);
-        nearer.take(REMEMBERED_PLANS).fold(
-            (0, 0.0, 0.0),
-            |(plans, saved_ns, expected_ns), (before, expected, after)| {
-                let saved_ns = saved_ns + before.latency_ns - after.latency_ns;
-                (plans + 1, saved_ns, expected_ns + before.latency_ns - expected.latency_ns)
-            },
-        )
+        let judged = self
+            .plans
+            .iter()
+            .rev()
+            .filter_map(|plan| Some((plan.saved_ns?, plan.before?.latency_ns - plan.expected?.latency_ns)));
+        let nearer = judged.filter(|&(_, expected_ns)| expected_ns > 0.0);
+        nearer.take(REMEMBERED_PLANS).fold((0, 0.0, 0.0), |(plans, saved_ns, expected_ns), (saved, expected)| {
+            (plans + 1, saved_ns + saved, expected_ns + expected)
+        })
     }
 }
 
@@ -328,14 +356,15 @@ mod tests {
         report.supersede(2, Superseding::Turned);
         report.intervals = 3;
         let worse = Locality { latency_ns: 110.0, remote_share: 0.6 };
-        report.end_trial(3, PlanVerdict::Undone, Some(worse), 2e6);
+        let seen = |after| Seen { after, without_ns: Some(100.0), accesses_per_s: 2e6, ..Seen::default() };
+        report.end_trial(3, PlanVerdict::Undone, &seen(Some(worse)));
         let ended: Vec<_> = report.plans.iter().map(|plan| (plan.verdict, plan.after)).collect();
         let expected =
             [(PlanVerdict::Trial, None), (PlanVerdict::Superseded, None), (PlanVerdict::Undone, Some(worse))];
         assert_eq!((ended.as_slice(), report.undone_plans), (expected.as_slice(), 1));
         report.undo_parts(1, vec![17]);
         report.undo_parts(1, vec![18]);
-        report.end_trial(1, PlanVerdict::Undone, None, 0.0);
+        report.end_trial(1, PlanVerdict::Undone, &seen(None));
         assert_eq!((report.undone_plans, &report.plan(1).unwrap().undone_of[..]), (2, &[17, 18][..]));
         let intervals: Vec<_> = report.plans.iter().map(|plan| plan.judged_after_intervals).collect();
         assert_eq!(intervals, [Some(3), None, Some(3)], "since it was made");
@@ -351,22 +380,32 @@ mod tests {
             // Of 100 ns an access, 80 are expected to be left.
             report.plans.push(plan_result(generation, PlanVerdict::Trial));
         }
-        let after = |latency_ns| Some(Locality { latency_ns, remote_share: 0.3 });
-        report.end_trial(1, PlanVerdict::Kept, after(85.0), 1.0);
+        let seen = |without_ns, latency_ns| {
+            let after = Some(Locality { latency_ns, remote_share: 0.3 });
+            Seen { after, without_ns: Some(without_ns), accesses_per_s: 1.0, ..Seen::default() }
+        };
+        report.end_trial(1, PlanVerdict::Kept, &seen(100.0, 85.0));
         assert_eq!((report.realised_share(), report.expectable_share()), (Some(0.75), Some(0.875)));
-        report.end_trial(2, PlanVerdict::Undone, after(105.0), 1.0);
+        report.end_trial(2, PlanVerdict::Undone, &seen(100.0, 105.0));
         report.supersede(3, Superseding::Turned);
         assert_eq!(report.realised_share(), Some(0.25), "15 ns saved and 5 lost, of 40");
         assert_eq!(report.expectable_share(), Some(0.5), "and 20 of 20 more");
+        report.end_trial(4, PlanVerdict::Kept, &seen(190.0, 160.0));
+        assert_eq!(
+            report.realised_share(),
+            Some(40.0 / 60.0),
+            "dearer, as the program does something else: not its doing"
+        );
     }
 
     #[test]
     fn only_the_last_plans_that_should_save_something_tell_of_the_next() {
         let locality = |latency_ns| Some(Locality { latency_ns, remote_share: 0.5 });
         let mut report = Report::default();
-        let mut judged = |expected_ns, after_ns| {
+        let mut judged = |expected_ns, after_ns: f64| {
             let result = plan_result(report.plans.total(), PlanVerdict::Kept);
-            report.plans.push(PlanResult { expected: locality(expected_ns), after: locality(after_ns), ..result });
+            let saved_ns = Some(100.0 - after_ns);
+            report.plans.push(PlanResult { expected: locality(expected_ns), saved_ns, ..result });
             report.realised_share()
         };
         assert_eq!(judged(80.0, 100.0), Some(0.0));

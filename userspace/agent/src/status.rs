@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use tandem_policies::decider::PolicyChoice;
-use tandem_policies::model::{NodeIndex, Snapshot, ThreadId};
+use tandem_policies::model::{NodeIndex, ProcessId, Snapshot, ThreadId};
 use tandem_policies::registry::Kind;
 use tandem_policies::stall::{self, Locality};
 use tandem_policies::stay::Stay;
@@ -36,7 +36,7 @@ fn policy_of(config: &AgentConfig, kind: Kind) -> String {
 
 /// The state after the interval of `snapshot`.
 pub fn status(config: &AgentConfig, snapshot: &Snapshot, report: &Report, under_way: UnderWay) -> Status {
-    let Survey { nodes, processes, mut threads, local_share, rates } = survey(snapshot);
+    let Survey { nodes, mut processes, mut threads, local_share, rates } = survey(snapshot);
     let mut moved = BTreeMap::new();
     for one in report.thread_moves.iter() {
         moved.insert(one.thread, one);
@@ -55,6 +55,11 @@ pub fn status(config: &AgentConfig, snapshot: &Snapshot, report: &Report, under_
             thread.moved_generation = Maybe(Some(one.generation));
             thread.moved_why.clone_from(&one.reason);
         }
+    }
+    for process in &mut processes {
+        let moved = u32::try_from(process.pid).ok().and_then(|pid| report.moved_of.get(&ProcessId(pid)));
+        (process.moved_pages, process.returned_pages) =
+            moved.map_or((0, 0), |moved| (moved.pages, moved.returned_pages));
     }
     let processes_of = snapshot.threads.iter().map(|thread| (thread.id, u64::from(thread.process.0))).collect();
     Status {
@@ -179,6 +184,7 @@ mod tests {
     use super::*;
     use crate::report::ThreadMove;
     use crate::testing::{SECOND_NS, config, id, plan_result, snapshot};
+    use crate::verify::Seen;
 
     fn moved(tid: u32, time_ns: u64, reason: &str) -> ThreadMove {
         ThreadMove { time_ns, thread: id(tid), from: 0, to: 1, generation: time_ns / 10, reason: reason.to_owned() }
@@ -236,8 +242,8 @@ mod tests {
         for generation in 1..=4 {
             report.plans.push(plan_result(generation, PlanVerdict::Trial));
         }
-        report.end_trial(1, PlanVerdict::Undone, None, 0.0);
-        report.end_trial(2, PlanVerdict::Kept, None, 0.0);
+        report.end_trial(1, PlanVerdict::Undone, &Seen::default());
+        report.end_trial(2, PlanVerdict::Kept, &Seen::default());
         report.supersede(3, Superseding::TookLong);
         let status = status(&config(), &snapshot(&[]), &report, UnderWay::default());
         let verdicts: Vec<_> = status.plans.iter().map(|plan| plan.verdict.as_str()).collect();

@@ -167,19 +167,19 @@ impl Trials {
                 self.undone_ns = Some(by.now_ns);
                 by.undo_parts(trial, processes, report);
                 if trial.is_done() {
-                    report.end_trial(generation, PlanVerdict::Undone, seen.after, seen.accesses_per_s);
+                    report.end_trial(generation, PlanVerdict::Undone, seen);
                     by.notes.judged(trial, seen.after.map(|after| after.latency_ns), true);
                 }
                 true
             }
             Verdict::Keep { after_ns } => {
-                report.end_trial(generation, PlanVerdict::Kept, seen.after, seen.accesses_per_s);
+                report.end_trial(generation, PlanVerdict::Kept, seen);
                 by.notes.judged(trial, after_ns, false);
                 false
             }
             Verdict::Undo { after_ns } => {
                 self.undone_ns = Some(by.now_ns);
-                report.end_trial(generation, PlanVerdict::Undone, seen.after, seen.accesses_per_s);
+                report.end_trial(generation, PlanVerdict::Undone, seen);
                 by.notes.judged(trial, Some(after_ns), true);
                 by.undo(trial, report);
                 true

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `tandem tune`: the best numbers and places of threads and pages for a program, found by running it.
 
+mod assigner;
 mod checkpoints;
 mod code;
 pub mod elsewhere;
@@ -21,6 +22,7 @@ use clap::{Args, ValueEnum};
 use tandem_ab::say::say_line;
 use tandem_ab::stop::Stop;
 use tandem_ab::store::write_whole;
+use tandem_tune::placer::ThreadsBy;
 use tandem_tune::remote::{Description, Executor};
 use tandem_tune::report;
 use tandem_tune::session::Outcome;
@@ -70,6 +72,9 @@ pub struct Arguments {
     /// and threads get places for it (repeatable)
     #[arg(long = "region", value_name = "FUNCTION")]
     regions: Vec<String>,
+    /// What threads are kept on their nodes by
+    #[arg(long, value_name = "WAY", value_enum, default_value_t = KeptBy::Affinity)]
+    threads_by: KeptBy,
     /// How single regions are measured
     #[arg(long, value_name = "WAY", value_enum, default_value_t = Codelets::Auto)]
     codelets: Codelets,
@@ -103,6 +108,24 @@ enum PageMaps {
     Auto,
     /// Moved while the program runs
     Off,
+}
+
+/// What threads are kept on their nodes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum KeptBy {
+    /// Their affinity, under whatever scheduler there is
+    Affinity,
+    /// Assignments of a scx_tandem that is there for each run; needs root
+    Assignments,
+}
+
+impl From<KeptBy> for ThreadsBy {
+    fn from(by: KeptBy) -> Self {
+        match by {
+            KeptBy::Affinity => Self::Affinity,
+            KeptBy::Assignments => Self::Assignments,
+        }
+    }
 }
 
 /// How single regions are measured.
@@ -192,6 +215,11 @@ impl Arguments {
             && let Some(obstacle) = self.elsewhere.obstacle_to_checkpoints().or_else(checkpoints::obstacle)
         {
             bail!("--codelets criu: {obstacle}; regions can be measured in place (--codelets in-place)");
+        }
+        if (self.codelets, self.threads_by) == (Codelets::Criu, KeptBy::Assignments) {
+            bail!(
+                "--codelets criu: an entry is replayed with threads bound by their affinity, so not with --threads-by assignments"
+            );
         }
         self.files.check()?;
         let (output, store) = self.output_and_store(&self.command[0]);

@@ -365,6 +365,8 @@ mod tests;
 #[cfg(test)]
 mod tests_by_region;
 #[cfg(test)]
+mod tests_of_assigners;
+#[cfg(test)]
 mod tests_of_codelets;
 #[cfg(test)]
 mod tests_of_plugins;

@@ -49,6 +49,7 @@ mod page_places;
 pub mod page_use;
 mod part;
 mod placed;
+pub mod placer;
 pub mod places;
 pub mod plan;
 pub mod process;

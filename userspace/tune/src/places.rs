@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tandem_policies::model::{NodeIndex, Topology};
 
 use crate::page_map::PageMap;
+use crate::placer::Placer;
 use crate::plan::{Plan, RegionSeats, Turn};
 use crate::process::Seating;
 use crate::seat::CpuSet;
@@ -17,8 +18,10 @@ use crate::space::PagePlacement;
 pub struct Places {
     /// For the OpenMP runtimes; they decide if none.
     pub threads: Option<usize>,
-    /// CPUs by seat; no thread is bound if empty. Threads beyond take them from the first again.
+    /// CPUs by seat; no thread is placed if empty. Threads beyond take them from the first again.
     pub seats: Vec<CpuSet>,
+    /// Who keeps threads on their seats.
+    pub placer: Placer,
     /// Nodes (the kernel's ids) over which pages are dealt in turn; by first touch if empty.
     pub page_nodes: Vec<u32>,
     /// Nodes of the equal chunks into which each allocation is cut; not cut if empty ([`crate::births`]).
@@ -100,13 +103,13 @@ impl Places {
         (all.regions.get(region).unwrap_or(&all.home), None)
     }
 
-    /// All CPUs that any thread may get; `None` if none is bound.
+    /// All CPUs that any thread may be bound to; `None` if none is bound.
     pub(crate) fn all_cpus(&self) -> Option<CpuSet> {
         let regions = self.by_region.iter().flat_map(|all| {
             let turns = all.turns.iter().flat_map(|turns| &turns.choices);
             all.regions.values().chain(turns).flat_map(|seating| &seating.seats)
         });
-        let seats = self.seats.iter().chain(regions);
+        let seats = self.seats.iter().chain(regions).filter(|_| self.placer.is_affinity());
         seats.fold(None, |all: Option<CpuSet>, seat| Some(all.map_or_else(|| seat.clone(), |all| all.with(seat))))
     }
 }

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use nix::unistd::Pid;
 use tandem_machine::process_text;
 
+use crate::placer::Placer;
 use crate::seat::CpuSet;
 
 /// The seats of a part of a run: a thread's, by its rank.
@@ -19,7 +20,7 @@ use crate::seat::CpuSet;
 pub struct Seating {
     /// Number of threads.
     pub threads: usize,
-    /// CPUs by seat. Threads beyond take them from the first again; no thread is bound if empty.
+    /// CPUs by seat. Threads beyond take them from the first again; no thread is placed if empty.
     pub seats: Vec<CpuSet>,
 }
 
@@ -39,8 +40,8 @@ pub struct Process {
     births: Vec<Pid>,
     /// Its OpenMP threads by rank.
     team: Vec<Pid>,
-    /// The CPUs that a thread was bound to last.
-    bound: BTreeMap<Pid, CpuSet>,
+    /// The seat that a thread was put onto last.
+    seated: BTreeMap<Pid, CpuSet>,
     /// The seats of the region whose team is forming.
     forming: Option<Seating>,
 }
@@ -53,9 +54,9 @@ impl Process {
         process
     }
 
-    /// The same threads, none of which is bound anywhere.
-    pub fn unbound(&self) -> Self {
-        Self { bound: BTreeMap::new(), ..self.clone() }
+    /// The same threads, none of which was put anywhere.
+    pub fn unseated(&self) -> Self {
+        Self { seated: BTreeMap::new(), ..self.clone() }
     }
 
     /// Its threads with their seats outside of regions.
@@ -82,31 +83,31 @@ impl Process {
         let seating = self.forming.as_ref()?;
         let cpus = seating.at(self.team.len()).cloned();
         self.team.push(thread);
-        self.bound.extend(cpus.clone().map(|cpus| (thread, cpus)));
+        self.seated.extend(cpus.clone().map(|cpus| (thread, cpus)));
         cpus
     }
 
     /// A region with a team of `threads` begins. Surplus threads end if `surplus_ends`.
     ///
     /// # Errors
-    /// A thread cannot be bound.
-    pub fn enter(&mut self, threads: usize, seating: &Seating, surplus_ends: bool) -> Result<()> {
+    /// A thread cannot be put there.
+    pub fn enter(&mut self, threads: usize, seating: &Seating, surplus_ends: bool, placer: &Placer) -> Result<()> {
         // A team of one is the main thread alone: the others wait, whatever the runtime.
         if surplus_ends && threads > 1 {
             self.team.truncate(threads);
         }
         let members: Vec<Pid> = self.team.iter().copied().take(threads).collect();
         self.forming = Some(seating.clone());
-        self.bind_all(&members, seating)
+        self.put_all(&members, seating, placer)
     }
 
     /// A named function begins: all threads take these seats, in the order of their births.
     ///
     /// # Errors
-    /// A thread cannot be bound.
-    pub fn enter_function(&mut self, seating: &Seating) -> Result<()> {
+    /// A thread cannot be put there.
+    pub fn enter_function(&mut self, seating: &Seating, placer: &Placer) -> Result<()> {
         let threads = self.births.clone();
-        self.bind_all(&threads, seating)
+        self.put_all(&threads, seating, placer)
     }
 
     /// Threads that are born from now on belong to no team.
@@ -114,19 +115,25 @@ impl Process {
         self.forming = None;
     }
 
-    fn bind_all(&mut self, threads: &[Pid], seating: &Seating) -> Result<()> {
-        let changes =
-            |(rank, thread): (usize, &Pid)| seating.at(rank).is_some_and(|cpus| self.bound.get(thread) != Some(cpus));
-        if threads.iter().enumerate().any(changes) {
+    fn put_all(&mut self, threads: &[Pid], seating: &Seating, placer: &Placer) -> Result<()> {
+        if self.changes(threads, seating).is_empty() {
+            return Ok(());
+        }
+        // A scheduler that assigns looks for an idle CPU itself.
+        if placer.is_affinity() {
             self.spread(threads, seating);
         }
-        for (rank, &thread) in threads.iter().enumerate() {
-            if let Some(cpus) = seating.at(rank).filter(|&cpus| self.bound.get(&thread) != Some(cpus)) {
-                bind(thread, cpus)?;
-                self.bound.insert(thread, cpus.clone());
-            }
-        }
+        let changes = self.changes(threads, seating);
+        placer.put(&changes)?;
+        self.seated.extend(changes);
         Ok(())
+    }
+
+    /// Who gets another seat, and which.
+    fn changes(&self, threads: &[Pid], seating: &Seating) -> Vec<(Pid, CpuSet)> {
+        let seats = threads.iter().enumerate().filter_map(|(rank, &thread)| Some((thread, seating.at(rank)?)));
+        let changes = seats.filter(|(thread, cpus)| self.seated.get(thread) != Some(cpus));
+        changes.map(|(thread, cpus)| (thread, cpus.clone())).collect()
     }
 
     /// Puts each thread on a CPU of its own for a moment. Among all CPUs of a node the kernel chooses one for each thread by
@@ -138,7 +145,7 @@ impl Process {
             let number = taken.entry(cpus).or_default();
             // Fails for a thread that is gone and for a CPU that may not be used: to be bound to all of them is what counts.
             if cpus.one(*number).allow(thread.as_raw()).is_ok() {
-                self.bound.remove(thread);
+                self.seated.remove(thread);
             }
             *number += 1;
         }
@@ -147,7 +154,7 @@ impl Process {
     /// `thread` has ended; whether it was the last one.
     pub fn forget(&mut self, thread: Pid) -> bool {
         self.seats.remove(&thread);
-        self.bound.remove(&thread);
+        self.seated.remove(&thread);
         self.births.retain(|&other| other != thread);
         self.team.retain(|&other| other != thread);
         self.seats.is_empty()
@@ -213,9 +220,9 @@ mod tests {
             let mut process = Process::of(threads[0]);
             process.seat(threads[1]);
             let are_apart = |_: &usize| {
-                process.enter_function(&crowded).unwrap();
+                process.enter_function(&crowded, &Placer::Affinity).unwrap();
                 let were_together = threads.map(cpu_of) == [first.0; 2];
-                process.enter_function(&node).unwrap();
+                process.enter_function(&node, &Placer::Affinity).unwrap();
                 were_together && cpu_of(threads[0]) != cpu_of(threads[1])
             };
             let times = (0..ROUNDS).filter(are_apart).count();

@@ -307,8 +307,8 @@ impl Regions {
             let (seating, turn) = self.wanted(thread, meaning, stand, places);
             choice = turn.filter(|turn| turn.is_measured).map(|turn| turn.choice);
             match meaning {
-                Meaning::Named => process.enter_function(seating)?,
-                _ => process.enter(own.unwrap_or(seating.threads), seating, self.surplus_ends())?,
+                Meaning::Named => process.enter_function(seating, &places.placer)?,
+                _ => process.enter(own.unwrap_or(seating.threads), seating, self.surplus_ends(), &places.placer)?,
             }
         }
         let name = self.name(thread, function);

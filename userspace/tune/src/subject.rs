@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tandem_machine::format_cpu_list;
 use tandem_policies::model::{PAGE_BYTES, Topology};
 
+use crate::placer::ThreadsBy;
 use crate::surroundings::{cpu_model, files, libraries, name_of, sha256, variables, what_differs};
 
 /// The machine and the program that a result is of.
@@ -32,6 +33,9 @@ pub struct Subject {
     /// Functions that count as parallel regions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<String>,
+    /// What its threads are kept on their seats by.
+    #[serde(default, skip_serializing_if = "ThreadsBy::is_default")]
+    pub threads_by: ThreadsBy,
     /// Its shared libraries, each with the hash of its file; not known of programs that are no dynamic ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub libraries: Option<Vec<String>>,
@@ -60,6 +64,7 @@ impl Subject {
         Ok(Self {
             program_sha256: sha256(&path)?,
             functions: Vec::new(),
+            threads_by: ThreadsBy::default(),
             libraries: libraries(&path)?,
             code: None,
             variables: Some(variables(std::env::vars_os())),

@@ -39,11 +39,15 @@ impl Status {
     pub fn explain_memory(&self, process: &ProcessView) -> Vec<String> {
         let mut said = vec![self.known_memory(process)];
         said.extend(staying(process));
+        let (pages, returned) = (process.moved_pages, process.returned_pages);
+        if pages + returned > 0 {
+            let back = if returned > 0 { format!(", and {returned} back") } else { String::new() };
+            said.push(format!("Of it {pages} pages were moved since it is managed{back}."));
+        }
         let mut moves = self.moves.iter().filter(|one| one.pages > 0 && one.pid == Maybe(Some(process.pid)));
-        let pages: u64 = moves.clone().map(|one| one.pages).sum();
         if let Some(last) = moves.next_back() {
             let (ago, to, reason) = (self.ago(last.time_ns), last.to, sentence(&last.reason));
-            said.push(format!("Of it {pages} pages were moved lately, the last ones {ago} to node {to}: {reason}"));
+            said.push(format!("The last ones went {ago} to node {to}: {reason}"));
             said.extend(self.plan_of(last.generation).map(plan_in_words));
         }
         said
@@ -108,17 +112,21 @@ impl Status {
                 format!("by the count of {} {}", self.thread_policy, thread.stays_because)
             }
             Some(node) if node.busy_threads >= node.cpus => {
-                format!("that node has {} busy threads for its {} CPUs already", node.busy_threads, node.cpus)
+                let (busy, cpus) = (node.busy_threads, node.cpus);
+                format!("{}; that node has {busy} busy threads for its {cpus} CPUs", self.has_no_move())
             }
-            _ if self.thread_policy == self.page_policy => {
-                format!("{} has not found a move for it yet that is worth a trial", self.thread_policy)
-            }
-            _ => format!(
-                "neither {} nor {} has found a move for it yet that is worth a trial",
-                self.thread_policy, self.page_policy
-            ),
+            _ => self.has_no_move(),
         };
         Some(format!("{remote}, but {because}."))
+    }
+
+    /// That no policy has it moved, of which nothing else is known.
+    fn has_no_move(&self) -> String {
+        let (of_threads, of_pages) = (&self.thread_policy, &self.page_policy);
+        match of_threads == of_pages {
+            true => format!("{of_threads} has no move for it now that is worth a trial"),
+            false => format!("neither {of_threads} nor {of_pages} has a move for it now that is worth a trial"),
+        }
     }
 
     fn group_of(&self, thread: &ThreadView) -> Option<String> {
@@ -166,8 +174,14 @@ fn assignment(thread: &ThreadView) -> Option<String> {
 fn staying(process: &ProcessView) -> Option<String> {
     let all = [
         (process.shared_mib, "that other processes map too"),
-        (process.pinned_mib, "that are locked or pinned, or of a kind that the kernel does not migrate"),
-        (process.bound_mib, "that the process binds to nodes itself, or of which it may not use other nodes"),
+        (
+            process.pinned_mib,
+            "that are locked, pinned or in use each time, or of a kind that the kernel does not migrate",
+        ),
+        (
+            process.bound_mib,
+            "that the process binds to nodes itself, or which the kernel refuses to move to other nodes",
+        ),
         (process.hugetlb_mib, "in huge pages of hugetlbfs"),
         (process.resting_mib, "that were moved, or moved back, so recently that they rest"),
         (process.waiting_mib, "until the machine is not short of memory any more"),
@@ -270,7 +284,7 @@ mod tests {
     fn a_thread_far_from_its_memory_has_a_reason() {
         let mut status = status();
         let far = "It uses memory of node 2 most (75.0% of its accesses), but ";
-        assert!(said(&status, &thread()).contains(&format!("{far}neither sma nor tmma has found a move")));
+        assert!(said(&status, &thread()).contains(&format!("{far}neither sma nor tmma has a move for it now")));
         let idle = ThreadView { load_cpus: 0.0, ..thread() };
         assert!(said(&status, &idle).contains(&format!("{far}it hardly runs")));
         let resting = ThreadView { on_cooldown: 1, ..thread() };
@@ -278,7 +292,10 @@ mod tests {
             said(&status, &resting).contains(&format!("{far}it was moved so recently that it may not be moved again"))
         );
         status.nodes[1].busy_threads = 2;
-        assert!(said(&status, &thread()).contains(&format!("{far}that node has 2 busy threads for its 2 CPUs")));
+        assert!(
+            said(&status, &thread())
+                .contains("has a move for it now that is worth a trial; that node has 2 busy threads for its 2 CPUs.")
+        );
         let counted = ThreadView { stays_because: "there it would save nothing".to_owned(), ..thread() };
         assert!(said(&status, &counted).contains(&format!("{far}by the count of sma there it would save nothing.")));
         status.nodes[1].cpus = 0;
@@ -389,12 +406,18 @@ mod tests {
     #[test]
     fn memory_is_told_by_node_with_its_moves() {
         let mut status = status();
-        let process = ProcessView { pid: 5, known_mib: vec![0, 12], ..ProcessView::default() };
+        let process = ProcessView { pid: 5, known_mib: vec![0, 12], moved_pages: 128, ..ProcessView::default() };
         let one = MoveView { time_ns: 19_000_000_000, pid: Maybe(Some(5)), to: 2, pages: 64, ..MoveView::default() };
         status.moves = vec![MoveView { time_ns: 1, ..one.clone() }, one];
         let text = status.explain_memory(&process).join(" ");
         assert!(text.contains("12 MiB are known by samples: 12 MiB on node 2."), "{text}");
-        assert!(text.contains("Of it 128 pages were moved lately, the last ones 1 s ago to node 2"), "{text}");
+        assert!(
+            text.contains("Of it 128 pages were moved since it is managed. The last ones went 1 s ago to node 2"),
+            "{text}"
+        );
+        let returned = ProcessView { returned_pages: 64, ..process };
+        let text = status.explain_memory(&returned).join(" ");
+        assert!(text.contains("Of it 128 pages were moved since it is managed, and 64 back."), "{text}");
     }
 
     #[test]

@@ -163,10 +163,12 @@ pub struct ProcessView {
     #[stat(desc = "known memory that stays because other processes map it too [MiB]")]
     pub shared_mib: u64,
     #[stat(
-        desc = "known memory that stays because it is locked or pinned, or of a kind that the kernel does not migrate [MiB]"
+        desc = "known memory that stays because it is locked, pinned or in use each time, or of a kind that the kernel does not migrate [MiB]"
     )]
     pub pinned_mib: u64,
-    #[stat(desc = "known memory that stays because the process binds it to nodes or may not use others [MiB]")]
+    #[stat(
+        desc = "known memory that stays because the process binds it to nodes, or the kernel refuses to move it to others [MiB]"
+    )]
     pub bound_mib: u64,
     #[stat(desc = "known memory that stays because it is in huge pages of hugetlbfs [MiB]")]
     pub hugetlb_mib: u64,
@@ -178,6 +180,10 @@ pub struct ProcessView {
         desc = "known memory that stays for long because something else moved it away from where a plan had put it [MiB]"
     )]
     pub contested_mib: u64,
+    #[stat(desc = "pages that plans moved since it is managed")]
+    pub moved_pages: u64,
+    #[stat(desc = "pages that were moved back, as a plan did not pay")]
+    pub returned_pages: u64,
     #[stat(desc = "busy threads by node")]
     pub busy_threads: Vec<u64>,
 }
@@ -330,7 +336,7 @@ pub struct PlanView {
     #[stat(desc = "stall it should save, as far as threads can really wait [ns per s]")]
     pub predicted_gain_ns_per_s: Maybe<f64>,
     #[stat(
-        desc = "stall it saved, by the latencies before and after and the accesses after it [ns per s]; null as below"
+        desc = "stall it saved, by the latency that an access would have without it and has, and the accesses then [ns per s]; null as below"
     )]
     pub measured_gain_ns_per_s: Maybe<f64>,
     #[stat(desc = "estimated mean latency of an access before [ns]")]

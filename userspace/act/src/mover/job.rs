@@ -103,6 +103,11 @@ impl Job {
         !self.begun
     }
 
+    /// Whether no busy page has been put off yet.
+    pub(super) fn is_first_try(&self) -> bool {
+        self.retries == 0
+    }
+
     /// Whether it may be worked on now.
     pub(super) fn is_due(&self, now_ns: u64) -> bool {
         now_ns >= self.retry_at_ns

@@ -144,3 +144,17 @@ fn pages_that_were_busy_are_counted_so_when_their_group_ends_before_all_were_tri
     let stopped = mover.stop(Generation(1), 0, &mut cooldowns).remove(0);
     assert_eq!((stopped.moved_pages, stopped.busy_pages, stopped.not_tried_pages), (511, 1, 512));
 }
+
+/// Nobody may know that they are one huge page, of which each try names a few and the kernel moves all.
+#[test]
+fn what_a_retry_takes_is_no_price_of_pages() {
+    let price_of_what_is_busy_until = |ends_ms: u64| {
+        let (mut mover, mut cooldowns) = mover(&[ends_ms; 128]);
+        mover.enqueue(wanted(0, 128, 1, 1), 0, &cooldowns).unwrap();
+        let ended = run(&mut mover, &mut cooldowns, 0, 5000);
+        assert_eq!(ended[0].1.moved_pages, 128);
+        mover.cost_ns_per_page()
+    };
+    assert!(price_of_what_is_busy_until(0).is_some());
+    assert_eq!(price_of_what_is_busy_until(40), None);
+}

@@ -40,6 +40,8 @@ impl Agent {
         let (moved, held) = self.act_on_threads(snapshot, plan, generation, (now_ns, rest_ns), report);
         let queued = self.act_on_pages(snapshot, plan, generation, (now_ns, rest_ns));
         if moved.is_empty() && queued.is_empty() {
+            // Nobody will judge it, so nobody would let go of whom it holds.
+            held.iter().for_each(|&thread| self.assignments.withdraw(thread, generation));
             return Some(generation.0);
         }
         self.mover.forget_before(generation);
@@ -57,6 +59,7 @@ impl Agent {
             judged_after_intervals: None,
             moves: moved.len() + queued.len(),
             predicted_gain_ns_per_s: gains_ns_per_s.map(|gains| (gains * waited.share).min(waited.ns_per_s)),
+            saved_ns: None,
             measured_gain_ns_per_s: None,
             waited_share: waited.share,
             before: before.all,

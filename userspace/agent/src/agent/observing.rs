@@ -68,11 +68,12 @@ impl Agent {
                 stopped.len()
             );
         }
+        self.note_outcomes(stopped, report);
         if gone.is_empty() {
             return;
         }
         self.with_trials(report, |trials, by, report| trials.leave_gone(&gone, by, report));
-        self.note_outcomes(stopped, report);
+        report.moved_of.retain(|process, _| !gone.contains(process));
         forget(&gone, &mut self.cooldowns, (&mut self.stuck, &mut self.contested), &mut self.rest);
         self.contest_talk.forget(&gone);
         self.sensor.forget(&gone);

@@ -50,6 +50,7 @@ impl Agent {
                 self.sensor.note_moved(outcome.group);
             }
             report.mover.moved_pages += outcome.moved_pages;
+            report.moved_of.entry(outcome.group.process).or_default().note(&outcome);
             report.mover.call_ns += outcome.time_ns;
             let reason = self.reasons.take(&outcome);
             debug!("pages at {:#x} of {}: {:?}", outcome.start, outcome.group.process.0, outcome.ended);

@@ -14,6 +14,7 @@ use tandem_policies::model::Topology;
 use tandem_tune::births;
 use tandem_tune::chance::main_cpus;
 use tandem_tune::launch::{End, Limit, Program, Streams};
+use tandem_tune::placer::ThreadsBy;
 use tandem_tune::places::Places;
 use tandem_tune::plan::Plan;
 use tandem_tune::rights;
@@ -25,7 +26,7 @@ use tandem_tune::surroundings::kernel_release;
 use tandem_tune::tuned::Tuned;
 
 use super::signals::Forwarding;
-use crate::tune::movers;
+use crate::tune::movers::{self, Beside};
 use crate::tune::trial::describe;
 
 /// Runs `command` as `file` says; the exit code is the program's.
@@ -52,10 +53,12 @@ pub fn run(file: &Path, command: &[OsString]) -> Result<ExitCode> {
     let program = Program { command, streams: Streams::Ours, functions: tuned.subject.functions.clone() };
     let forwarding = Forwarding::begin()?;
     let started = |pid: i32| forwarding.to(pid);
-    let ran = movers::run(&program, base.as_ref(), &places, Limit::default(), &Stop::default(), started)?;
+    let assigned = plan.as_ref().map_or(ThreadsBy::Affinity, |_| tuned.subject.threads_by);
+    let beside = Beside { moves_by: base.as_ref(), threads_by: assigned };
+    let ran = movers::run(&program, &beside, &places, Limit::default(), &Stop::default(), started)?;
     forwarding.close();
     if let Some(Err(why)) = &ran.moved_pages {
-        warn(&format!("its pages were not moved to the end: {why}"));
+        warn(&format!("it was not placed to the end: {why}"));
     }
     if let Some(misfit) = ran.seen.map_use.as_ref().and_then(births::MapUse::in_words) {
         warn(&misfit);

@@ -1,60 +1,111 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Programs whose pages are moved while they run: scx_tandem with a policy for pages and none for threads, there for as
-//! long as the program, which it alone manages.
+//! Programs whose pages are moved while they run, or whose threads are assigned: scx_tandem with a policy for pages at most and
+//! none for threads, there for as long as the program, which it alone manages.
 
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
+use std::sync::{Arc, mpsc};
 
 use anyhow::{Context, Result, anyhow, bail};
 use tandem_ab::stop::Stop;
 use tandem_tune::launch::{self, Limit, Program, Seen};
+use tandem_tune::placer::{Placer, ThreadsBy};
 use tandem_tune::places::Places;
 use tandem_tune::session::AT_BIRTH;
 use tandem_tune::space::{ALL, Configuration, PagePlacement};
 
+use super::assigner::Keeper;
+use super::trial::usable;
 use crate::run::scheduler::{Scheduler, managed};
 
 /// A program that has run.
 pub struct Ran {
     /// What was seen of it.
     pub seen: Seen,
-    /// Pages that were moved meanwhile, or why scx_tandem failed; `None` if it was not asked for.
+    /// Pages that were moved meanwhile, or why scx_tandem failed; `None` if it did not, and was to move none.
     pub moved_pages: Option<Result<u64, String>>,
 }
 
-/// Runs `program` as [`launch::run`] does, beside a scx_tandem if `one`, its configuration, needs that and there is no map of pages. Nothing is loaded when this returns.
+/// What a scx_tandem beside a program is for.
+pub struct Beside<'a> {
+    /// The configuration that it moves pages by, if that needs it and there is no map of pages.
+    pub moves_by: Option<&'a Configuration>,
+    /// Whether it keeps threads on their seats.
+    pub threads_by: ThreadsBy,
+}
+
+impl<'a> Beside<'a> {
+    /// For this configuration; for nothing if it is none.
+    pub fn of(one: Option<&'a Configuration>, threads_by: ThreadsBy) -> Self {
+        Self { moves_by: one, threads_by: one.map_or(ThreadsBy::Affinity, |_| threads_by) }
+    }
+}
+
+/// Runs `program` as [`launch::run`] does, beside a scx_tandem if that is for anything. Nothing is loaded when this returns.
 ///
 /// # Errors
 /// scx_tandem cannot be loaded (then the program is not started), or the program cannot be started or traced.
 pub fn run(
     program: &Program,
-    one: Option<&Configuration>,
+    beside: &Beside,
     places: &Places,
     limit: Limit,
     stop: &Stop,
     started: impl FnOnce(i32) + Send,
 ) -> Result<Ran> {
-    let Some(one) = one.filter(|one| one.needs_moving() && places.page_map.is_none()) else {
+    let moves_by = beside.moves_by.filter(|one| one.needs_moving() && places.page_map.is_none());
+    let assigns = beside.threads_by == ThreadsBy::Assignments;
+    if moves_by.is_none() && !assigns {
         return Ok(Ran { seen: launch::run(program, places, limit, stop, started)?, moved_pages: None });
-    };
+    }
     let scheduler = match obstacle_here() {
         Some(obstacle) => Err(anyhow!(obstacle)),
-        None => Scheduler::start(&flags(one), None),
+        None => Scheduler::start(&flags(moves_by), None),
     };
-    let cannot =
-        || format!("pages cannot be placed by {}, for which scx_tandem moves pages", one.page_placement.name());
+    let cannot = || match moves_by {
+        Some(one) => {
+            format!("pages cannot be placed by {}, for which scx_tandem moves pages", one.page_placement.name())
+        }
+        None => "threads cannot be assigned, for which scx_tandem is loaded".to_owned(),
+    };
     let scheduler = scheduler.with_context(cannot)?;
-    let seen = launch::run(program, places, limit, stop, started);
+    let seen = if assigns {
+        assigned(places, |places| launch::run(program, places, limit, stop, started))
+    } else {
+        launch::run(program, places, limit, stop, started)
+    };
     // Whatever became of the program: it must not stay.
-    let moved = scheduler.stop().map(|report| report.moved_pages()).map_err(|error| format!("{error:#}"));
-    Ok(Ran { seen: seen?, moved_pages: Some(moved) })
+    let moved = match scheduler.stop() {
+        Ok(report) => moves_by.map(|_| Ok(report.moved_pages())),
+        Err(error) => Some(Err(format!("{error:#}"))),
+    };
+    Ok(Ran { seen: seen?, moved_pages: moved })
+}
+
+/// Runs a program whose threads are assigned by what is loaded.
+fn assigned(places: &Places, run: impl FnOnce(&Places) -> Result<Seen>) -> Result<Seen> {
+    let keeper = Arc::new(Keeper::of_loaded(&usable()?.topology)?);
+    let places = Places { placer: Placer::Assigner(keeper.clone()), ..places.clone() };
+    std::thread::scope(|scope| {
+        let (over, wait) = mpsc::channel();
+        let renewing = scope.spawn(move || keeper.renew_until(&wait));
+        let seen = run(&places);
+        drop(over);
+        renewing.join().expect("renewing does not panic").and(seen)
+    })
 }
 
 /// What scx_tandem is told.
-fn flags(one: &Configuration) -> Vec<OsString> {
-    let policy = one.page_placement.name();
+fn flags(moves_by: Option<&Configuration>) -> Vec<OsString> {
     let mut flags = managed().to_vec();
+    let Some(one) = moves_by else {
+        // Of what is not managed nobody looks at the memory.
+        flags.push(format!("--exclude=pid={}", std::process::id()).into());
+        flags.push("--policy=none+none".into());
+        return flags;
+    };
+    let policy = one.page_placement.name();
     flags.push(format!("--policy=none+{policy}").into());
     if !one.page_placement.follows_threads() {
         flags.push(format!("--parameter={policy}.page_nodes={}", one.page_nodes).into());
@@ -132,7 +183,7 @@ mod tests {
     use tandem_tune::space::ThreadPlacement;
 
     fn words(one: &Configuration) -> Vec<String> {
-        flags(one).iter().skip(managed().len()).map(|flag| flag.to_string_lossy().into_owned()).collect()
+        flags(Some(one)).iter().skip(managed().len()).map(|flag| flag.to_string_lossy().into_owned()).collect()
     }
 
     #[test]

@@ -116,6 +116,7 @@ mod tests {
 
     use super::*;
     use crate::signals::Suspension;
+    use tandem_tune::placer::ThreadsBy;
 
     /// The main thread touches all of an array first; then each of two threads walks through its own half, in no order, for a second.
     const PROGRAM: &str = r#"
@@ -171,7 +172,8 @@ int main(void)
     fn profiled_to(limit: Limit, command: &[&str]) -> Profiled {
         let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
         let suspension = Suspension::noted().unwrap();
-        let what = What { command: &command, input: None, functions: &["step".to_owned()], suspension };
+        let threads_by = ThreadsBy::Affinity;
+        let what = What { command: &command, input: None, functions: &["step".to_owned()], threads_by, suspension };
         profile(&what, &Plan::from(one()), &Places::default(), limit, &Stop::default()).unwrap()
     }
 

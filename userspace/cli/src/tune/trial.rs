@@ -23,6 +23,7 @@ use tandem_policies::model::Topology;
 use tandem_tune::executable::Executable;
 use tandem_tune::launch::{End, Limit, Program, Streams};
 use tandem_tune::mapping::Profiled;
+use tandem_tune::placer::ThreadsBy;
 use tandem_tune::places::Places;
 use tandem_tune::plan::Plan;
 use tandem_tune::remote::{Description, Job, Reply, Request};
@@ -31,7 +32,8 @@ use tandem_tune::session::{Asked, Ran, Trial};
 use tandem_tune::subject::Subject;
 use tandem_tune::surroundings::host_name;
 
-use super::{INTERRUPTED, code, movers, page_use};
+use super::movers::{self, Beside};
+use super::{INTERRUPTED, code, page_use};
 use crate::signals::{self, Suspension};
 
 /// Who ends a whole job tells this process of it as well, at about the same time.
@@ -117,7 +119,7 @@ pub fn describe() -> Result<Description> {
 }
 
 /// The same without what stands in the way of placing pages.
-fn usable() -> Result<Description> {
+pub fn usable() -> Result<Description> {
     let machine = read_running().context("the machine's topology cannot be read")?;
     let allowed = CpuSet::of_thread(0).context("which CPUs may be used cannot be read")?;
     Ok(Description::of(machine, &allowed))
@@ -149,8 +151,13 @@ fn carry_out(job: &Job, stop: &Stop, way: Way) -> Result<Reply> {
         return Ok(Reply::Refused(differences.join(", ")));
     }
     let suspension = Suspension::noted()?;
-    let what =
-        What { command: &job.command, input: job.input.as_deref(), functions: &job.subject.functions, suspension };
+    let what = What {
+        command: &job.command,
+        input: job.input.as_deref(),
+        functions: &job.subject.functions,
+        threads_by: job.subject.threads_by,
+        suspension,
+    };
     let reply = way(&what, &asked_by(job, &topology), stop);
     if let Some(changed) = executable.changed() {
         return Ok(Reply::Refused(format!("{} is not the file that it was when it began", changed.display())));
@@ -174,6 +181,8 @@ pub struct What<'a> {
     pub input: Option<&'a Path>,
     /// Functions that count as parallel regions.
     pub functions: &'a [String],
+    /// What its threads are kept on their seats by.
+    pub threads_by: ThreadsBy,
     /// Whether this process is suspended meanwhile.
     pub suspension: Suspension,
 }
@@ -202,7 +211,8 @@ fn run_here(what: &What, plan: Option<&Plan>, places: &Places, limit: Limit, sto
     let path = format!("/proc/self/fd/{}", output.as_raw_fd()).into();
     let streams = Streams::Files { input: what.input.map(Path::to_owned), output: path };
     let program = Program { command: words(what.command, plan), streams, functions: what.functions.to_vec() };
-    let ran = movers::run(&program, plan.map(|plan| &plan.base), places, limit, stop, |_| ())?;
+    let beside = Beside::of(plan.map(|plan| &plan.base), what.threads_by);
+    let ran = movers::run(&program, &beside, places, limit, stop, |_| ())?;
     let last_words = last_line(&output)?;
     Ok(Trial { seen: ran.seen, last_words, moved_pages: ran.moved_pages, host: host_name() })
 }

@@ -23,7 +23,7 @@ use tandem_tune::subject::Subject;
 use super::checkpoints::Checkpoints;
 use super::elsewhere::Far;
 use super::files::Files;
-use super::{Arguments, Codelets, PageMaps, code, movers, page_use, say, trial, written};
+use super::{Arguments, Codelets, KeptBy, PageMaps, code, movers, page_use, say, trial, written};
 use crate::signals::Suspension;
 
 /// What a session works on.
@@ -67,10 +67,16 @@ impl<'a> Work<'a> {
         let to_maps = obstacle_to_maps(arguments.page_maps, &machine);
         let can_map = to_maps.is_none();
         let pages = movers::choose(&arguments.pages, machine.obstacle.clone(), to_maps)?;
+        if arguments.threads_by == KeptBy::Assignments
+            && let Some(obstacle) = &machine.obstacle
+        {
+            bail!("--threads-by assignments: scx_tandem cannot be loaded here: {obstacle}");
+        }
         let (command, input) = (&arguments.command, arguments.stdin.as_deref());
         let executable = Executable::of(command)?;
         let subject = Subject::of(command, input, &machine.topology)?;
-        let subject = Subject { functions: arguments.regions.clone(), cpu: machine.cpu.clone(), ..subject };
+        let threads_by = arguments.threads_by.into();
+        let subject = Subject { functions: arguments.regions.clone(), threads_by, cpu: machine.cpu.clone(), ..subject };
         let _lock = written::hold(&files.store)?;
         let (store, subject) = written::open(&files.store, subject)?;
         let (subject, knows_code) = code::known(&store, subject, &say)?;
@@ -83,7 +89,7 @@ impl<'a> Work<'a> {
             say(&format!("{known} runs are known already"));
         }
         let suspension = Suspension::noted()?;
-        let what = trial::What { command, input, functions: &arguments.regions, suspension };
+        let what = trial::What { command, input, functions: &arguments.regions, threads_by, suspension };
         let far = executor.map(|executor| {
             Far::new(executor, stop, command, input, &subject, deadline).context("the present directory is not known")
         });

@@ -11,7 +11,7 @@ use crate::process::Seating;
 
 /// Says of each region how many threads it has and which CPU each may use, and goes on with the next; `rounds` times, of
 /// which only what differs from the first round is said.
-const TEAMS: &str = r#"
+pub(super) const TEAMS: &str = r#"
 #define _GNU_SOURCE
 #include <omp.h>
 #include <sched.h>
@@ -79,7 +79,7 @@ fn seating(threads: usize, cpus: &[usize]) -> Seating {
 }
 
 /// Seats by region, whose functions' names end so.
-fn by_region(kind: &str) -> Places {
+pub(super) fn by_region(kind: &str) -> Places {
     let regions = [("few", seating(2, &[1, 0])), ("many", seating(5, &[0, 1, 1, 0, 0])), ("one", seating(1, &[1]))];
     let own = ("own", seating(5, &[1, 1, 0]));
     let regions = regions.into_iter().chain([own]).map(|(name, seating)| (format!("{name}{kind}"), seating)).collect();
@@ -89,7 +89,7 @@ fn by_region(kind: &str) -> Places {
 }
 
 /// What the program says then: the CPU of each rank.
-fn expected() -> String {
+pub(super) fn expected() -> String {
     let cpus: Vec<u32> = tandem_machine::online_cpus().unwrap().iter().map(|cpu| cpu.0).collect();
     let team = |name: &str, seats: &[usize]| {
         let at: Vec<String> = seats.iter().map(|&seat| cpus[seat % cpus.len()].to_string()).collect();

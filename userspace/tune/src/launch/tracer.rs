@@ -399,7 +399,7 @@ impl<'a> Tracer<'a> {
         }
         let cpus = in_team.or_else(|| self.home(seat)).or(held);
         if self.stopped.remove(&new) {
-            return self.let_in(new, cpus.as_ref());
+            return self.let_in(new, cpus);
         }
         self.unborn.insert(new, cpus);
         Ok(())
@@ -416,15 +416,16 @@ impl<'a> Tracer<'a> {
     /// The first stop of a new thread or process, which comes before or after its parent's words.
     fn first_stop(&mut self, new: Pid) -> Result<()> {
         if let Some(cpus) = self.unborn.remove(&new) {
-            return self.let_in(new, cpus.as_ref());
+            return self.let_in(new, cpus);
         }
         self.stopped.insert(new);
         Ok(())
     }
 
     /// Puts a new thread that is stopped onto its seat, and lets it run.
-    fn let_in(&self, new: Pid, cpus: Option<&CpuSet>) -> Result<()> {
-        cpus.map_or(Ok(()), |cpus| bind(new, cpus))?;
+    fn let_in(&self, new: Pid, cpus: Option<CpuSet>) -> Result<()> {
+        let seat = cpus.map(|cpus| (new, cpus));
+        self.places.placer.put(seat.as_slice())?;
         go_on(new, 0)
     }
 
@@ -464,7 +465,8 @@ impl<'a> Tracer<'a> {
             }
             return Ok(());
         }
-        self.home(0).map_or(Ok(()), |cpus| bind(process, &cpus))
+        let seat = self.home(0).map(|cpus| (process, cpus));
+        self.places.placer.put(seat.as_slice())
     }
 
     fn forget(&mut self, pid: Pid) {

@@ -13,7 +13,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use tandem_machine::process_text;
 
-use super::{Tracer, bind, options};
+use super::{Tracer, options};
 use crate::breakpoint::Stand;
 use crate::criu;
 use crate::launch::{End, Entry, Seen, Standing};
@@ -159,10 +159,10 @@ impl<'a> Tracer<'a> {
         tracer.has_breakpoints = true;
         tracer.owners = threads.iter().map(|&thread| (thread, root)).collect();
         // CRIU restores no affinity.
-        let process = frozen.process.unbound();
-        for (thread, seat) in process.all_seats() {
-            tracer.home(seat).map_or(Ok(()), |cpus| bind(thread, &cpus))?;
-        }
+        let process = frozen.process.unseated();
+        let seats: Vec<_> =
+            process.all_seats().filter_map(|(thread, seat)| Some((thread, tracer.home(seat)?))).collect();
+        places.placer.put(&seats)?;
         tracer.most_threads = process.threads();
         tracer.processes.insert(root, process);
         tracer.regions.insert(root, frozen.regions.clone());
