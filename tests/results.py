@@ -58,8 +58,8 @@ SIZES = {
     "redis": "",
     "hpcc": "",
 }
-# Long enough for a scheduler that learns: some virtual seconds each. With more than two nodes, those that differ most between
-# their bounds.
+# Long enough for a scheduler that learns: some virtual seconds each. With more than two nodes, those that lose most under stock
+# without balancing, by its table of ring4.
 SENSITIVE_SIZES = {
     "ring": "--steps 300",
     "is": "--sorts 500",
@@ -143,7 +143,7 @@ Goals: not slower than the best stock arm by more than 2 %; at least 20 % less t
 placement matters; 80 % of the way from the best stock arm to oracle, where that is 5 % at least.
 
 To repeat a row: check out its commit, `./run build`, and its command below the table; all of them: `tests/results.py --tandem --boots 1` (many
-hours). What each boot gave is in `docs/results`.
+hours). What each boot gave is in `docs/results`, as far as the tables tell of it.
 """
 
 

@@ -16,8 +16,8 @@ use serde_json::Value;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Says that it is loaded, and leaves a report when it is told to end.
-const QUICK: &str = r#"echo "  INFO loaded"
-trap 'echo "$REPORT" > "$report"; exit 0' TERM
+const QUICK: &str = r#"trap 'echo "$REPORT" > "$report"; exit 0' TERM
+echo "  INFO loaded"
 while :; do sleep 0.05; done
 "#;
 /// Loads for ever, and says when it is told to end.
