@@ -16,22 +16,54 @@ fn papers(topology: &Topology) -> Vec<Configuration> {
     Space::of(topology, usize::MAX, &PAPERS).configurations(topology)
 }
 
+/// `count` nodes of `all`: those `taken`, then again and again the one with the least distance to them in sum.
+fn near(topology: &Topology, taken: &[usize], all: &[usize], count: usize) -> Vec<usize> {
+    let mut found = taken.to_vec();
+    while found.len() < count && found.len() < all.len() {
+        let away = |to: usize| found.iter().map(|&from| topology.distance(NodeIndex(from), NodeIndex(to))).sum::<u32>();
+        let left = all.iter().copied().filter(|node| !found.contains(node));
+        found.push(left.min_by_key(|&node| (away(node), node)).expect("some are left"));
+    }
+    found
+}
+
 /// Where a configuration puts threads and pages of a made-up program, written down anew from the source's words; `None`
 /// if it cannot be. Two configurations are the same if they place every such program alike.
 fn placed(topology: &Topology, one: &Configuration, seed: u64) -> Option<(Vec<usize>, Vec<usize>)> {
-    let cpus: Vec<usize> = topology.nodes.values().map(|node| node.cpus.len()).collect();
-    let order: Vec<usize> = (0..cpus.len()).filter(|&node| cpus[node] > 0).take(one.thread_nodes).collect();
-    let room: usize = order.iter().map(|&node| cpus[node]).sum();
-    let page_nodes: Vec<usize> = (0..one.page_nodes).collect();
+    let cpus = |node: usize| topology.nodes[NodeIndex(node)].cpus.len();
+    let with_cpus: Vec<usize> = (0..topology.len()).filter(|&node| cpus(node) > 0).collect();
+    let with_memory: Vec<usize> =
+        (0..topology.len()).filter(|&node| topology.nodes[NodeIndex(node)].memory_pages > 0).collect();
+    let order = near(topology, &[], &with_cpus, one.thread_nodes);
+    let seats_in_order: Vec<usize> = order.iter().flat_map(|&node| vec![node; cpus(node)]).collect();
     let follows = matches!(one.page_placement, PagePlacement::FirstTouch | PagePlacement::Locality);
-    if one.threads < one.thread_nodes || one.threads > room || (follows && one.page_nodes != one.thread_nodes) {
+    if one.thread_nodes > with_cpus.len()
+        || one.page_nodes > with_memory.len()
+        || one.threads > seats_in_order.len()
+        || (follows && one.page_nodes != one.thread_nodes)
+    {
         return None;
     }
+    // Moved while it runs they are on the first nodes; bound from the start near its threads.
+    let is_moved = matches!(one.page_placement, PagePlacement::Balance | PagePlacement::Mix) && one.page_nodes > 1;
+    let page_nodes = if is_moved {
+        with_memory[..one.page_nodes].to_vec()
+    } else {
+        let of_threads: Vec<usize> = order.iter().copied().filter(|node| with_memory.contains(node)).collect();
+        let taken = &of_threads[..of_threads.len().min(one.page_nodes)];
+        near(topology, taken, &with_memory, one.page_nodes)
+    };
+    let mut turns: Vec<(usize, usize)> =
+        order.iter().enumerate().flat_map(|(at, &node)| (0..cpus(node)).map(move |turn| (turn, at))).collect();
+    turns.sort_unstable();
     let seat = |thread: usize| match one.thread_placement {
-        ThreadPlacement::Scatter => order[thread % order.len()],
-        ThreadPlacement::Contiguous => order[thread * order.len() / one.threads],
+        ThreadPlacement::Scatter => order[turns[thread].1],
+        ThreadPlacement::Contiguous => seats_in_order[thread * seats_in_order.len() / one.threads],
     };
     let seats: Vec<usize> = (0..one.threads).map(seat).collect();
+    if order.iter().any(|node| !seats.contains(node)) {
+        return None;
+    }
     let mut rng = Pcg64::seed_from_u64(seed);
     let mut below = |count: usize| (rng.next_u64() >> 33) as usize % count;
     let mut load: BTreeMap<usize, usize> = page_nodes.iter().map(|&node| (node, 0)).collect();
@@ -154,6 +186,16 @@ fn every_configuration_has_as_many_seats_as_threads_on_as_many_nodes_as_it_says(
                 assert!(here <= topology.nodes[node].cpus.len(), "{name}: {one}: {here} threads on {node:?}");
             }
         }
+    }
+}
+
+#[test]
+fn on_machines_of_the_lab_there_are_as_many_as_brute_force_finds() {
+    for name in ["2x4", "4x2-ring", "3-cpuless", "sparse-0-2-5", "2x2llc-2smt", "thanos-b"] {
+        let topology = lab_machine(name);
+        let cores = topology.nodes.values().map(|node| node.cpus.len()).sum::<usize>() / 2;
+        let space = Space::of(&topology, cores, &ALL);
+        assert_eq!(space.configurations(&topology).len(), brute_force(&topology, &space), "{name}");
     }
 }
 
