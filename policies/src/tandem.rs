@@ -132,8 +132,10 @@ fn decide(inputs: &mut Inputs) -> Result<Plan, MissingSignal> {
 /// Gain for which there is no room, in shares of the plan's, that is put up with.
 const MOST_DENIED: f64 = 0.1;
 
-/// How often a plan is made, each time without what the last one may have moved by chance.
-const MOST_ATTEMPTS: usize = 5;
+/// How often a plan is made, each time without what the last one may have moved by chance; and from which attempt on all stays of
+/// whom any plan was in doubt of. If the last one is in doubt still, nothing moves.
+const MOST_ATTEMPTS: usize = 9;
+const HOLDING_FROM: usize = 5;
 /// The steps of the search for each plan after the first are so many times fewer.
 const FEWER_STEPS: u64 = 4;
 
@@ -148,11 +150,12 @@ fn decide_within(snapshot: &Snapshot, parameters: &Parameters, horizons: &Horizo
         let stays_now =
             |stay: &Stay| snapshot.thread(stay.thread).is_some_and(|thread| threads_stay.contains(&thread.process));
         stays.extend(planned.stays.iter().copied().filter(stays_now));
-        if attempt + 1 == MOST_ATTEMPTS {
+        if attempt + 1 >= HOLDING_FROM {
             still.hold_all();
         }
         planned = seen.planned_with_room(horizons, &still, Effort { steps: effort.steps / FEWER_STEPS, ..effort });
     }
+    planned.is_worth_a_trial &= planned.doubtful.is_empty();
     planned.stays.append(&mut stays);
     planned
 }
