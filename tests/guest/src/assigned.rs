@@ -34,10 +34,9 @@ pub fn tests() -> Vec<Trial> {
 /// most of its time, and how much of it that was at least, in percent. Takes longer unless the first two were on one node and the others on another one.
 pub fn tell_seats(notes: &Path) {
     let had = state();
-    let end = Instant::now() + LOOKS_FOR;
     let seen: Vec<Seen> = std::thread::scope(|scope| {
-        let others: Vec<_> = (1..THREADS).map(|_| scope.spawn(move || look(end))).collect();
-        let own = look(end);
+        let others: Vec<_> = (1..THREADS).map(|_| scope.spawn(look)).collect();
+        let own = look();
         std::iter::once(own).chain(others.into_iter().map(|one| one.join().expect("it looks"))).collect()
     });
     let nodes: Vec<usize> = seen.iter().map(Seen::node).collect();
@@ -74,7 +73,8 @@ impl Seen {
     }
 }
 
-fn look(end: Instant) -> Seen {
+fn look() -> Seen {
+    let end = Instant::now() + LOOKS_FOR;
     let mut seen = Seen { cpus: allowed_cpus(), looks: [0; NODES] };
     while Instant::now() < end {
         seen.looks[own_node()] += 1;
@@ -108,7 +108,7 @@ fn runs(notes: &str) -> Vec<(bool, usize, u64, Vec<usize>)> {
 
 fn tuning_by_assignments_keeps_threads_on_nodes() {
     let bench = Bench::of("assigned", PROGRAM);
-    let by = ["--threads-by", "assignments", "--repeats", "1", "--pages", "first-touch", "--codelets", "off"];
+    let by = ["--threads-by", "assignments", "--repeats", "1", "--pages", "first-touch"];
     let output = bench.tandem(&[&["tune"], &by[..]].concat());
     let said = words(&output);
     assert!(output.status.success() && !said.contains("failed"), "{output:?}");
@@ -130,6 +130,8 @@ fn tuning_by_assignments_keeps_threads_on_nodes() {
     let [(true, 8, 90.., nodes)] = &all[seen.len()..] else { panic!("{all:?}") };
     assert_eq!(nodes[..], [0, 0, 1, 1]);
     assert_nothing_is_loaded();
-    let refused = bench.tandem(&["tune", "--threads-by", "assignments", "--codelets", "criu"]);
-    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    for (refused, because) in [("--codelets=in-place", "single regions"), ("--page-maps=off", "moves pages")] {
+        let output = bench.tandem(&["tune", "--threads-by", "assignments", "--pages", "locality", refused]);
+        assert!(output.status.code() == Some(2) && words(&output).contains(because), "{output:?}");
+    }
 }

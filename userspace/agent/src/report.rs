@@ -137,9 +137,8 @@ pub struct PlanResult {
     pub moves: usize,
     /// Stall it should save, as far as threads can really wait.
     pub predicted_gain_ns_per_s: Option<f64>,
-    /// Latency of an access that it saved when it was judged.
-    #[serde(skip)]
-    pub saved_ns: Option<f64>,
+    /// The latency that an access would have had then without it.
+    pub without_ns: Option<f64>,
     /// Stall it saved, by that and the accesses then.
     pub measured_gain_ns_per_s: Option<f64>,
     /// For how much of what accesses and latencies come to that was ([`tandem_policies::stall::Waited::share`]).
@@ -156,6 +155,13 @@ pub struct PlanResult {
     pub superseded_by: Option<Superseding>,
     /// Processes of which what it changed was taken back alone.
     pub undone_of: Vec<u32>,
+}
+
+impl PlanResult {
+    /// Latency of an access that it saved when it was judged.
+    fn saved_ns(&self) -> Option<f64> {
+        self.without_ns.zip(self.after).map(|(without_ns, after)| without_ns - after.latency_ns)
+    }
 }
 
 /// What a policy said of what it is doing, from then on.
@@ -287,9 +293,8 @@ impl Report {
         if let Some(result) = self.plan(generation) {
             (result.verdict, result.after) = (verdict, seen.after);
             result.judged_after_intervals = Some(intervals - result.interval);
-            let without_ns = seen.without_ns.filter(|_| result.before.is_some());
-            result.saved_ns = without_ns.zip(seen.after).map(|(without_ns, after)| without_ns - after.latency_ns);
-            result.measured_gain_ns_per_s = result.saved_ns.map(|ns| ns * result.waited_share * seen.accesses_per_s);
+            result.without_ns = seen.without_ns.filter(|_| result.before.is_some());
+            result.measured_gain_ns_per_s = result.saved_ns().map(|ns| ns * result.waited_share * seen.accesses_per_s);
         }
     }
 
@@ -334,7 +339,7 @@ impl Report {
             .plans
             .iter()
             .rev()
-            .filter_map(|plan| Some((plan.saved_ns?, plan.before?.latency_ns - plan.expected?.latency_ns)));
+            .filter_map(|plan| Some((plan.saved_ns()?, plan.before?.latency_ns - plan.expected?.latency_ns)));
         let nearer = judged.filter(|&(_, expected_ns)| expected_ns > 0.0);
         nearer.take(REMEMBERED_PLANS).fold((0, 0.0, 0.0), |(plans, saved_ns, expected_ns), (saved, expected)| {
             (plans + 1, saved_ns + saved, expected_ns + expected)
@@ -402,10 +407,10 @@ mod tests {
     fn only_the_last_plans_that_should_save_something_tell_of_the_next() {
         let locality = |latency_ns| Some(Locality { latency_ns, remote_share: 0.5 });
         let mut report = Report::default();
-        let mut judged = |expected_ns, after_ns: f64| {
+        let mut judged = |expected_ns, after_ns| {
             let result = plan_result(report.plans.total(), PlanVerdict::Kept);
-            let saved_ns = Some(100.0 - after_ns);
-            report.plans.push(PlanResult { expected: locality(expected_ns), saved_ns, ..result });
+            let (expected, after, without_ns) = (locality(expected_ns), locality(after_ns), Some(100.0));
+            report.plans.push(PlanResult { expected, after, without_ns, ..result });
             report.realised_share()
         };
         assert_eq!(judged(80.0, 100.0), Some(0.0));

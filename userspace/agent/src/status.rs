@@ -167,6 +167,7 @@ fn plan(result: &PlanResult) -> PlanView {
         before_ns: latency_ns(result.before),
         expected_ns: latency_ns(result.expected),
         after_ns: latency_ns(result.after),
+        without_ns: result.without_ns.into(),
         remote_before: remote_share(result.before),
         remote_expected: remote_share(result.expected),
         remote_after: remote_share(result.after),

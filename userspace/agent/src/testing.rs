@@ -23,7 +23,7 @@ pub fn plan_result(generation: u64, verdict: PlanVerdict) -> PlanResult {
         judged_after_intervals: None,
         moves: 1,
         predicted_gain_ns_per_s: Some(2.0),
-        saved_ns: None,
+        without_ns: None,
         measured_gain_ns_per_s: None,
         waited_share: 1.0,
         before: Some(Locality { latency_ns: 100.0, remote_share: 0.5 }),

@@ -2,9 +2,10 @@
 //! A handle on a loaded scheduler, opened through its pins.
 
 use std::ffi::c_void;
+use std::fs::File;
 use std::io::{self, Read};
 use std::mem;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, Program, libbpf_sys};
@@ -154,6 +155,36 @@ impl Scheduler {
             .chunks(mem::size_of::<intf::tandem_task_record>())
             .map(|chunk| read_value(chunk).map(|record| TaskRecord::from_intf(&record, self.nodes)))
             .collect()
+    }
+
+    /// One task as it is now, `None` if the scheduler does not know it: reading all takes long where there are many.
+    pub fn task(&self, tid: u32) -> Result<Option<TaskRecord>, Error> {
+        let last = || Error::Kernel { what: "reading a task", source: io::Error::last_os_error() };
+        let program = self.tasks.info().map_err(kernel("reading a task"))?.prog_id;
+        let opened = |fd: i32| {
+            // SAFETY: a descriptor that the kernel has just made belongs to nobody else.
+            if fd < 0 { Err(last()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) }
+        };
+        // SAFETY: takes a plain number.
+        let program = opened(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(program) })?;
+        // SAFETY: plain numbers and pointers, of which all zeroes mean "nothing given".
+        let (mut only, mut options): (libbpf_sys::bpf_iter_link_info, libbpf_sys::bpf_link_create_opts) =
+            unsafe { (mem::zeroed(), mem::zeroed()) };
+        only.task.tid = tid;
+        (options.sz, options.iter_info) = (mem::size_of_val(&options) as _, &raw mut only);
+        options.iter_info_len = mem::size_of_val(&only) as u32;
+        // SAFETY: the descriptor is a program's, and what the options name outlives the call.
+        let link = unsafe {
+            libbpf_sys::bpf_link_create(program.as_raw_fd(), 0, libbpf_sys::BPF_TRACE_ITER, &raw const options)
+        };
+        let link = opened(link)?;
+        // SAFETY: takes a descriptor, which is open.
+        let records = opened(unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) })?;
+        let mut bytes = Vec::new();
+        let failed = |source| Error::Kernel { what: "reading a task", source };
+        File::from(records).read_to_end(&mut bytes).map_err(failed)?;
+        let record = (!bytes.is_empty()).then(|| read_value(&bytes)).transpose()?;
+        Ok(record.map(|record| TaskRecord::from_intf(&record, self.nodes)))
     }
 
     /// The scheduler's counters.

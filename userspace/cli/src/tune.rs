@@ -211,15 +211,15 @@ fn machine_of(executor: Option<&dyn Executor>, stop: &Stop, deadline: Option<Ins
 impl Arguments {
     /// The files that a session writes, if they can be, and nothing else forbids it.
     fn check(&self) -> Result<Files<'_>> {
+        if self.threads_by == KeptBy::Assignments && matches!(self.codelets, Codelets::Criu | Codelets::InPlace) {
+            bail!(
+                "--threads-by assignments: single regions are measured with threads bound by their affinity: leave --codelets away"
+            );
+        }
         if self.codelets == Codelets::Criu
             && let Some(obstacle) = self.elsewhere.obstacle_to_checkpoints().or_else(checkpoints::obstacle)
         {
             bail!("--codelets criu: {obstacle}; regions can be measured in place (--codelets in-place)");
-        }
-        if (self.codelets, self.threads_by) == (Codelets::Criu, KeptBy::Assignments) {
-            bail!(
-                "--codelets criu: an entry is replayed with threads bound by their affinity, so not with --threads-by assignments"
-            );
         }
         self.files.check()?;
         let (output, store) = self.output_and_store(&self.command[0]);

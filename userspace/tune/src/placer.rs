@@ -3,8 +3,9 @@
 //!
 //! Problem: a seat is a node. The kernel keeps a thread there by its affinity, which needs nobody else and forbids all other
 //! CPUs; scx_tandem keeps it there by an assignment, which gives way to work that waits while CPUs elsewhere are idle, and which
-//! is how placements are kept where that scheduler runs. Mechanism: whoever follows the threads has them stopped when
-//! they get their seats, so either is in force before a thread's next instruction.
+//! is how placements are kept where that scheduler runs. Mechanism: a new thread is stopped while it gets its seat, so either is
+//! in force before its first instruction. A seat that changes later is in force at once by affinity, and by an assignment when the
+//! thread's time slice has ended.
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ impl ThreadsBy {
     pub fn note(self) -> Option<String> {
         (self == Self::Assignments).then(|| {
             "threads are kept on their nodes by assignments of scx_tandem, under whose scheduling all times are but that of the \
-             program as it is"
+             program as it is; single regions were not tuned"
                 .to_owned()
         })
     }

@@ -44,8 +44,9 @@ impl Status {
             let back = if returned > 0 { format!(", and {returned} back") } else { String::new() };
             said.push(format!("Of it {pages} pages were moved since it is managed{back}."));
         }
+        // The last moves may be of a program that had this process before.
         let mut moves = self.moves.iter().filter(|one| one.pages > 0 && one.pid == Maybe(Some(process.pid)));
-        if let Some(last) = moves.next_back() {
+        if let Some(last) = moves.next_back().filter(|_| pages + returned > 0) {
             let (ago, to, reason) = (self.ago(last.time_ns), last.to, sentence(&last.reason));
             said.push(format!("The last ones went {ago} to node {to}: {reason}"));
             said.extend(self.plan_of(last.generation).map(plan_in_words));
@@ -211,8 +212,10 @@ fn plan_in_words(plan: &PlanView) -> String {
             let change = (after - before) / before * 100.0;
             let expected = plan.expected_ns.0.map_or(String::new(), |ns| format!(", where {ns:.0} ns were expected"));
             let remote = remote_in_words(plan);
+            let without =
+                plan.without_ns.0.map_or(String::new(), |ns| format!(", and would take {ns:.0} ns without it"));
             format!(
-                "an access took {before:.0} ns before and {after:.0} ns after ({change:+.0} %){expected}{remote}, and it was {verdict}"
+                "an access took {before:.0} ns before and {after:.0} ns after ({change:+.0} %){expected}{without}{remote}, and it was {verdict}"
             )
         }
         (verdict, ..) => format!("what it brought could not be measured, and it was {verdict}"),
@@ -352,17 +355,18 @@ mod tests {
             before_ns: Maybe(Some(200.0)),
             expected_ns: Maybe(Some(140.0)),
             after_ns: Maybe(Some(150.0)),
+            without_ns: Maybe(Some(192.0)),
             verdict: "kept".to_owned(),
             ..PlanView::default()
         }];
         let text = said(&status, &moved);
         assert!(text.contains("It was moved 12 s ago from node 2 to node 0: memory is there."), "{text}");
         let plan = "That plan (3 moves) should save 0.500 s of stall per second and saved 0.420 s; an access took 200 ns before and \
-                    150 ns after (-25 %), where 140 ns were expected, and it was kept.";
+                    150 ns after (-25 %), where 140 ns were expected, and would take 192 ns without it, and it was kept.";
         assert!(text.ends_with(plan), "{text}");
         let shares = [0.5, 0.125, 0.25].map(|share| Maybe(Some(share)));
         [status.plans[0].remote_before, status.plans[0].remote_expected, status.plans[0].remote_after] = shares;
-        let remote = "140 ns were expected; 50.0% of accesses were remote before, 25.0% after (12.5% expected), and it was kept.";
+        let remote = "140 ns were expected, and would take 192 ns without it; 50.0% of accesses were remote before, 25.0% after (12.5% expected), and it was kept.";
         assert!(said(&status, &moved).ends_with(remote), "{}", said(&status, &moved));
         status.plans[0].remote_after = Maybe(None);
         status.plans[0].undone_of = vec![17, 18];
@@ -373,7 +377,7 @@ mod tests {
         status.plans[0].measured_gain_ns_per_s = Maybe(Some(-1e8));
         let undone = said(&status, &moved);
         assert!(undone.contains("per second and cost 0.100 s more; an access"), "{undone}");
-        assert!(undone.ends_with("140 ns were expected, and it was undone."), "{undone}");
+        assert!(undone.ends_with("and would take 192 ns without it, and it was undone."), "{undone}");
         status.plans[0].verdict = "trial".to_owned();
         assert!(said(&status, &moved).ends_with("it is still on trial."));
         status.plans[0].verdict = "superseded".to_owned();
@@ -435,7 +439,7 @@ mod tests {
     #[test]
     fn a_plan_that_moved_pages_only_is_told_with_the_memory_it_moved() {
         let mut status = status();
-        let process = ProcessView { pid: 5, known_mib: vec![0, 12], ..ProcessView::default() };
+        let process = ProcessView { pid: 5, known_mib: vec![0, 12], moved_pages: 3, ..ProcessView::default() };
         let generation = |number| Maybe(Some(number));
         let one = MoveView { pid: Maybe(Some(5)), to: 2, pages: 64, generation: generation(8), ..MoveView::default() };
         status.moves = vec![MoveView { generation: generation(7), ..one.clone() }, one];

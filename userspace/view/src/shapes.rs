@@ -345,6 +345,8 @@ pub struct PlanView {
     pub expected_ns: Maybe<f64>,
     #[stat(desc = "and what it was [ns]; null while the plan is on trial, and if it was superseded")]
     pub after_ns: Maybe<f64>,
+    #[stat(desc = "what it would have been then without the plan [ns]; null as above")]
+    pub without_ns: Maybe<f64>,
     #[stat(desc = "share of accesses that went to other nodes' memory before")]
     pub remote_before: Maybe<f64>,
     #[stat(desc = "what it should be after the plan")]

@@ -59,7 +59,7 @@ impl Agent {
             judged_after_intervals: None,
             moves: moved.len() + queued.len(),
             predicted_gain_ns_per_s: gains_ns_per_s.map(|gains| (gains * waited.share).min(waited.ns_per_s)),
-            saved_ns: None,
+            without_ns: None,
             measured_gain_ns_per_s: None,
             waited_share: waited.share,
             before: before.all,

@@ -3,12 +3,11 @@
 //!
 //! An assignment is a lease: what is not renewed is over soon, so if this process ends nothing stays.
 
-use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, ensure};
 use nix::unistd::Pid;
 use tandem_act::{AssignmentSink, Assignments, Generation};
 use tandem_bpf::{AssignOutcome, Pins, Scheduler};
@@ -17,24 +16,34 @@ use tandem_policies::model::{NodeIndex, ThreadId, Topology};
 use tandem_tune::placer::Assigner;
 use tandem_tune::seat::CpuSet;
 
-/// How long an assignment outlives its last renewal. The scheduler's limit is 600 ms at least.
-const LEASE: Duration = Duration::from_millis(500);
+/// How long an assignment outlives its last renewal: half of what a scx_tandem takes that decides once a second.
+const LEASE: Duration = Duration::from_secs(3);
 
 /// How often assignments are renewed.
-const RENEW_EVERY: Duration = Duration::from_millis(150);
+const RENEW_EVERY: Duration = Duration::from_millis(500);
 
 /// A scheduler that can be told assignments, and knows which thread has an id.
 pub trait Assigned: AssignmentSink<Error = tandem_bpf::Error> {
-    /// Starts (on CLOCK_BOOTTIME, in ns) of the threads that it schedules, by id.
+    /// Start (on CLOCK_BOOTTIME, in ns) of the thread of this id, if it schedules it.
     ///
     /// # Errors
     /// It cannot be asked.
-    fn starts(&self) -> Result<BTreeMap<u32, u64>, tandem_bpf::Error>;
+    fn start(&self, tid: u32) -> Result<Option<u64>, tandem_bpf::Error>;
+
+    /// Whether it is loaded no more, though it can still be told things.
+    ///
+    /// # Errors
+    /// It cannot be asked.
+    fn has_left(&self) -> Result<bool, tandem_bpf::Error>;
 }
 
 impl Assigned for Scheduler {
-    fn starts(&self) -> Result<BTreeMap<u32, u64>, tandem_bpf::Error> {
-        Ok(self.tasks()?.into_iter().map(|task| (task.tid, task.start_boottime_ns)).collect())
+    fn start(&self, tid: u32) -> Result<Option<u64>, tandem_bpf::Error> {
+        Ok(self.task(tid)?.map(|task| task.start_boottime_ns))
+    }
+
+    fn has_left(&self) -> Result<bool, tandem_bpf::Error> {
+        Ok(self.exit(|_, _| ())?.is_some())
     }
 }
 
@@ -74,13 +83,13 @@ impl<S: Assigned> Keeper<S> {
     /// Renews all that is assigned until `over` hangs up.
     ///
     /// # Errors
-    /// The scheduler cannot be told.
+    /// For some time nothing was assigned: the first reason.
     pub fn renew_until(&self, over: &Receiver<()>) -> Result<()> {
+        let mut kept_all = Ok(());
         while over.recv_timeout(RENEW_EVERY) == Err(RecvTimeoutError::Timeout) {
-            // Who has ended is refused. So is whom the program itself has bound elsewhere: that is its own affair.
-            self.kept().renew()?;
+            kept_all = kept_all.and(self.kept().renew().map(|_| ()));
         }
-        Ok(())
+        kept_all.and(self.kept().renew().map(|_| ()))
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept<S>> {
@@ -94,69 +103,43 @@ impl<S: Assigned> Keeper<S> {
 }
 
 impl<S: Assigned> Kept<S> {
-    /// Assigns these threads to the nodes; who was refused, and why if the scheduler knows it at all.
-    fn assign(&mut self, seats: &[(u32, NodeIndex)], starts: &BTreeMap<u32, u64>) -> Result<Vec<Refusal>> {
-        let generation = self.generation.advance();
-        let (mut refusals, mut asked) = (Vec::new(), BTreeMap::new());
-        for &(tid, node) in seats {
-            let Some(&start_boottime_ns) = starts.get(&tid) else {
-                refusals.push(Refusal { tid, node, outcome: None });
-                continue;
-            };
-            self.assignments.set(ThreadId { tid, start_boottime_ns }, node, generation);
-            asked.insert(tid, (start_boottime_ns, node));
-        }
-        let told = if asked.is_empty() { Vec::new() } else { self.renew()? };
-        for (thread, outcome) in told {
-            if let Some(&(start, node)) = asked.get(&thread.tid)
-                && start == thread.start_boottime_ns
-            {
-                refusals.push(Refusal { tid: thread.tid, node, outcome: Some(outcome) });
-            }
-        }
-        Ok(refusals)
-    }
-
+    /// Sends all that is assigned. Who has ended is refused, and so is whom the program itself keeps elsewhere.
     fn renew(&mut self) -> Result<Vec<(ThreadId, AssignOutcome)>> {
+        ensure!(!self.scheduler.has_left()?, "scx_tandem's scheduler has left, so that nothing is assigned");
         let refused = self.assignments.renew(&mut self.scheduler, monotonic_ns())?;
         Ok(refused.into_iter().map(|one| (one.thread, one.outcome)).collect())
     }
 }
 
-/// An assignment that was refused.
-struct Refusal {
-    tid: u32,
-    node: NodeIndex,
-    /// `None` if the scheduler does not know the thread.
-    outcome: Option<AssignOutcome>,
-}
-
-impl Refusal {
-    fn in_words(&self) -> anyhow::Error {
-        let why = self.outcome.map_or("does not schedule it".to_owned(), |one| format!("says {}", one.name()));
-        anyhow!("thread {} cannot be assigned to its node: scx_tandem {why}", self.tid)
-    }
-}
-
 impl<S: Assigned + Send> Assigner for Keeper<S> {
     fn assign(&self, seats: &[Seat]) -> Result<()> {
-        let seats: Result<Vec<(u32, NodeIndex)>> =
-            seats.iter().map(|(thread, cpus)| Ok((thread.as_raw().cast_unsigned(), self.node_of(cpus)?))).collect();
         let mut kept = self.kept();
-        // Reading all threads takes long where there are many: most are assigned already.
-        let known = kept.assignments.nodes().map(|(thread, _)| (thread.tid, thread.start_boottime_ns)).collect();
-        let refused = kept.assign(&seats?, &known)?;
-        if refused.is_empty() {
-            return Ok(());
+        let generation = kept.generation.advance();
+        let mut asked = Vec::new();
+        for (thread, cpus) in seats {
+            let (tid, node) = (thread.as_raw().cast_unsigned(), self.node_of(cpus)?);
+            let Some(start_boottime_ns) = kept.scheduler.start(tid)? else {
+                ensure!(!is_alive(tid), cannot(tid, "does not schedule it"));
+                continue;
+            };
+            let thread = ThreadId { tid, start_boottime_ns };
+            kept.assignments.set(thread, node, generation);
+            asked.push(thread);
         }
-        // New ones, be it with the id of one that has ended.
-        let again: Vec<_> = refused.iter().map(|one| (one.tid, one.node)).collect();
-        let starts = kept.scheduler.starts()?;
-        match kept.assign(&again, &starts)?.iter().find(|one| is_alive(one.tid)) {
-            Some(refused) => bail!(refused.in_words()),
-            None => Ok(()),
+        for (thread, outcome) in kept.renew()? {
+            let is_meant = asked.contains(&thread) && is_alive(thread.tid);
+            // Where the program has bound it is the program's affair, as it is where threads are bound by us.
+            if is_meant && (outcome != AssignOutcome::NodeForbidden || is_real_time(thread.tid)) {
+                return Err(cannot(thread.tid, &format!("says {}", outcome.name())));
+            }
         }
+        Ok(())
     }
+}
+
+fn cannot(tid: u32, why: &str) -> anyhow::Error {
+    let class = if is_real_time(tid) { " (it is a real-time thread)" } else { "" };
+    anyhow!("thread {tid} cannot be assigned to its node: scx_tandem {why}{class}")
 }
 
 /// Whether a thread is there and has not ended.
@@ -166,9 +149,17 @@ fn is_alive(tid: u32) -> bool {
     state.is_some_and(|state| !state.starts_with(['Z', 'X']))
 }
 
+/// Whether no sched_ext scheduler has it.
+fn is_real_time(tid: u32) -> bool {
+    // SAFETY: takes a plain number.
+    let policy = unsafe { libc::sched_getscheduler(tid.cast_signed()) } & !libc::SCHED_RESET_ON_FORK;
+    [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE].contains(&policy)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
     use std::sync::mpsc;
 
     use tandem_bpf::Assignment;
@@ -177,6 +168,7 @@ mod tests {
     /// Schedules some threads, refuses some, and notes what it is told.
     #[derive(Default)]
     struct Made {
+        has_left: bool,
         starts: BTreeMap<u32, u64>,
         refuses: BTreeMap<u32, AssignOutcome>,
         told: Vec<Vec<(u32, u64, Option<u32>)>>,
@@ -197,8 +189,12 @@ mod tests {
     }
 
     impl Assigned for Made {
-        fn starts(&self) -> Result<BTreeMap<u32, u64>, tandem_bpf::Error> {
-            Ok(self.starts.clone())
+        fn start(&self, tid: u32) -> Result<Option<u64>, tandem_bpf::Error> {
+            Ok(self.starts.get(&tid).copied())
+        }
+
+        fn has_left(&self) -> Result<bool, tandem_bpf::Error> {
+            Ok(self.has_left)
         }
     }
 
@@ -243,24 +239,38 @@ mod tests {
         keeper.kept().scheduler.starts.insert(7, 71);
         keeper.assign(&[seat(7, &cpus)]).unwrap();
         let mut kept = keeper.kept();
-        assert_eq!(kept.scheduler.told.last().unwrap()[..], [(7, 71, Some(0))]);
         kept.renew().unwrap();
         assert_eq!(kept.scheduler.told.last().unwrap()[..], [(7, 71, Some(0))]);
     }
 
     #[test]
-    fn who_lives_and_is_refused_is_an_error_and_who_is_gone_is_left_out() {
+    fn who_lives_and_is_refused_is_an_error_and_who_is_gone_or_bound_elsewhere_is_left_out() {
         let own = std::process::id();
         let (keeper, cpus) = keeper(&[(own, 1)]);
-        keeper.kept().scheduler.refuses.insert(own, AssignOutcome::NodeForbidden);
-        let refused = keeper.assign(&[seat(own, &cpus)]).unwrap_err().to_string();
-        assert_eq!(refused, format!("thread {own} cannot be assigned to its node: scx_tandem says node_forbidden"));
+        let refused = |outcome| {
+            keeper.kept().scheduler.refuses.insert(own, outcome);
+            keeper.assign(&[seat(own, &cpus)]).map_err(|error| error.to_string())
+        };
+        let cannot = format!("thread {own} cannot be assigned to its node: scx_tandem ");
+        assert_eq!(refused(AssignOutcome::NodeForbidden), Ok(()), "the program's own affinity");
+        assert_eq!(refused(AssignOutcome::Stale), Err(format!("{cannot}says stale")));
         keeper.kept().scheduler.starts.clear();
-        let refused = keeper.assign(&[seat(own, &cpus)]).unwrap_err().to_string();
-        assert!(refused.ends_with("scx_tandem does not schedule it"), "{refused}");
+        assert_eq!(refused(AssignOutcome::Applied), Err(format!("{cannot}does not schedule it")));
         // No process has an id as high as that.
         keeper.assign(&[seat(1 << 30, &cpus)]).unwrap();
         let refused = keeper.assign(&[seat(own, &CpuSet::of(&[]))]).unwrap_err().to_string();
         assert!(refused.contains("a seat is no node"), "{refused}");
+    }
+
+    #[test]
+    fn a_scheduler_that_left_is_noticed_though_it_goes_on_answering() {
+        let (keeper, cpus) = keeper(&[(7, 70)]);
+        keeper.assign(&[seat(7, &cpus)]).unwrap();
+        keeper.kept().scheduler.has_left = true;
+        let (over, wait) = mpsc::channel();
+        drop(over);
+        let left = keeper.renew_until(&wait).unwrap_err().to_string();
+        assert!(left.contains("has left"), "{left}");
+        assert!(keeper.assign(&[seat(7, &cpus)]).is_err());
     }
 }

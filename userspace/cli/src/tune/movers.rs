@@ -59,40 +59,50 @@ pub fn run(
     if moves_by.is_none() && !assigns {
         return Ok(Ran { seen: launch::run(program, places, limit, stop, started)?, moved_pages: None });
     }
-    let scheduler = match obstacle_here() {
-        Some(obstacle) => Err(anyhow!(obstacle)),
-        None => Scheduler::start(&flags(moves_by), None),
-    };
-    let cannot = || match moves_by {
+    let what_for = match moves_by {
         Some(one) => {
             format!("pages cannot be placed by {}, for which scx_tandem moves pages", one.page_placement.name())
         }
         None => "threads cannot be assigned, for which scx_tandem is loaded".to_owned(),
     };
-    let scheduler = scheduler.with_context(cannot)?;
-    let seen = if assigns {
+    let scheduler = match obstacle_here() {
+        Some(obstacle) => Err(anyhow!(obstacle)),
+        None if moves_by.is_some() && assigns => Err(anyhow!(NO_MOVES)),
+        None => Scheduler::start(&flags(moves_by), None),
+    };
+    let scheduler = scheduler.context(what_for)?;
+    let (seen, kept) = if assigns {
         assigned(places, |places| launch::run(program, places, limit, stop, started))
     } else {
-        launch::run(program, places, limit, stop, started)
+        (launch::run(program, places, limit, stop, started), Ok(()))
     };
     // Whatever became of the program: it must not stay.
-    let moved = match scheduler.stop() {
-        Ok(report) => moves_by.map(|_| Ok(report.moved_pages())),
-        Err(error) => Some(Err(format!("{error:#}"))),
-    };
-    Ok(Ran { seen: seen?, moved_pages: moved })
+    let moved = kept.and(scheduler.stop()).map(|report| report.moved_pages()).map_err(|error| format!("{error:#}"));
+    match (seen, moved) {
+        (Err(seen), Err(why)) => Err(seen.context(why)),
+        (seen, moved) => {
+            Ok(Ran { seen: seen?, moved_pages: Some(moved).filter(|moved| moves_by.is_some() || moved.is_err()) })
+        }
+    }
 }
 
-/// Runs a program whose threads are assigned by what is loaded.
-fn assigned(places: &Places, run: impl FnOnce(&Places) -> Result<Seen>) -> Result<Seen> {
-    let keeper = Arc::new(Keeper::of_loaded(&usable()?.topology)?);
+/// Why nothing is moved where threads are assigned.
+pub const NO_MOVES: &str =
+    "a scx_tandem that moves pages keeps threads where it sees them, so not with --threads-by assignments";
+
+/// Runs a program whose threads are assigned by what is loaded; and whether they were all the time.
+fn assigned(places: &Places, run: impl FnOnce(&Places) -> Result<Seen>) -> (Result<Seen>, Result<()>) {
+    let keeper = match usable().and_then(|machine| Keeper::of_loaded(&machine.topology)) {
+        Ok(keeper) => Arc::new(keeper),
+        Err(error) => return (Err(error), Ok(())),
+    };
     let places = Places { placer: Placer::Assigner(keeper.clone()), ..places.clone() };
     std::thread::scope(|scope| {
         let (over, wait) = mpsc::channel();
         let renewing = scope.spawn(move || keeper.renew_until(&wait));
         let seen = run(&places);
         drop(over);
-        renewing.join().expect("renewing does not panic").and(seen)
+        (seen, renewing.join().expect("renewing does not panic"))
     })
 }
 
@@ -102,7 +112,8 @@ fn flags(moves_by: Option<&Configuration>) -> Vec<OsString> {
     let Some(one) = moves_by else {
         // Of what is not managed nobody looks at the memory.
         flags.push(format!("--exclude=pid={}", std::process::id()).into());
-        flags.push("--policy=none+none".into());
+        // Leases are as long as an interval allows, whatever the environment says.
+        flags.extend(["--policy=none+none", "--interval-ms=1000"].map(OsString::from));
         return flags;
     };
     let policy = one.page_placement.name();
@@ -184,6 +195,14 @@ mod tests {
 
     fn words(one: &Configuration) -> Vec<String> {
         flags(Some(one)).iter().skip(managed().len()).map(|flag| flag.to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn what_only_assigns_has_no_policy_and_manages_nobody() {
+        let words: Vec<String> = flags(None).iter().map(|flag| flag.to_string_lossy().into_owned()).collect();
+        let own = std::process::id();
+        assert!(words.contains(&format!("--manage=pid={own}")) && words.contains(&format!("--exclude=pid={own}")));
+        assert_eq!(words[words.len() - 2..], ["--policy=none+none", "--interval-ms=1000"]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use tandem_ab::say::say_line;
 use tandem_ab::stop::Stop;
@@ -213,6 +213,10 @@ fn run_here(what: &What, plan: Option<&Plan>, places: &Places, limit: Limit, sto
     let program = Program { command: words(what.command, plan), streams, functions: what.functions.to_vec() };
     let beside = Beside::of(plan.map(|plan| &plan.base), what.threads_by);
     let ran = movers::run(&program, &beside, places, limit, stop, |_| ())?;
+    // That says nothing of the configuration: none of ours was the scheduler's to carry out.
+    if let (ThreadsBy::Assignments, Some(Err(why))) = (what.threads_by, &ran.moved_pages) {
+        bail!("its threads were not assigned all the time: {why}");
+    }
     let last_words = last_line(&output)?;
     Ok(Trial { seen: ran.seen, last_words, moved_pages: ran.moved_pages, host: host_name() })
 }

@@ -34,6 +34,7 @@ pub struct Work<'a> {
     pub machine: Description,
     pages: movers::Choice,
     can_map: bool,
+    can_move: bool,
     /// Dropped before what holds it for this session.
     store: Store,
     _lock: Lock,
@@ -66,11 +67,13 @@ impl<'a> Work<'a> {
     ) -> Result<Self> {
         let to_maps = obstacle_to_maps(arguments.page_maps, &machine);
         let can_map = to_maps.is_none();
-        let pages = movers::choose(&arguments.pages, machine.obstacle.clone(), to_maps)?;
-        if arguments.threads_by == KeptBy::Assignments
-            && let Some(obstacle) = &machine.obstacle
-        {
-            bail!("--threads-by assignments: scx_tandem cannot be loaded here: {obstacle}");
+        let to_moving = arguments.obstacle_to_moving(&machine)?;
+        let can_move = to_moving.is_none();
+        let pages = movers::choose(&arguments.pages, to_moving, to_maps)?;
+        if arguments.threads_by == KeptBy::Assignments && arguments.codelets == Codelets::Auto {
+            say(
+                "single regions are not tuned: an assignment holds from the end of a thread's time slice on, which may be after a region's",
+            );
         }
         let (command, input) = (&arguments.command, arguments.stdin.as_deref());
         let executable = Executable::of(command)?;
@@ -102,6 +105,7 @@ impl<'a> Work<'a> {
             machine,
             pages,
             can_map,
+            can_move,
             store,
             _lock,
             subject,
@@ -134,14 +138,14 @@ impl<'a> Work<'a> {
             let ran = checkpoints.replay(asked);
             Ok(if self.is_the_same() { ran } else { Ok(Trial::stopped()) })
         };
-        let mapping = Mapping::new(&profiler, self.machine.obstacle.is_none());
+        let mapping = Mapping::new(&profiler, self.can_move);
         Session {
             topology: &self.machine.topology,
             cores: self.machine.cores,
             page_placements: &self.pages.placements,
             left_out: self.pages.left_out.as_deref(),
             functions: &arguments.regions,
-            one_by_one: arguments.codelets != Codelets::Off,
+            one_by_one: arguments.codelets != Codelets::Off && arguments.threads_by == KeptBy::Affinity,
             replay: (arguments.codelets == Codelets::Criu).then_some(&replay),
             command_has_threads: arguments.command.iter().any(|word| word.contains(trial::THREADS)),
             store: &self.store,
@@ -231,6 +235,24 @@ fn obstacle_to_maps(wish: PageMaps, machine: &Description) -> Option<String> {
 }
 
 impl Arguments {
+    /// Why pages cannot be moved while a program runs, if so.
+    ///
+    /// # Errors
+    /// Threads are to be assigned, and cannot be.
+    fn obstacle_to_moving(&self, machine: &Description) -> Result<Option<String>> {
+        if self.threads_by == KeptBy::Affinity {
+            return Ok(machine.obstacle.clone());
+        }
+        let one_node = || {
+            let has_one = machine.topology.nodes_with_cpus().nth(1).is_none();
+            has_one.then(|| "only one node has CPUs that may be used".to_owned())
+        };
+        match machine.obstacle.clone().or_else(one_node) {
+            Some(obstacle) => bail!("--threads-by assignments: scx_tandem cannot be loaded here: {obstacle}"),
+            None => Ok(Some(movers::NO_MOVES.to_owned())),
+        }
+    }
+
     fn settings(&self) -> Settings {
         Settings { repeats: self.repeats.into(), exhaustive: self.exhaustive, ..Settings::default() }
     }
