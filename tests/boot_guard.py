@@ -12,8 +12,8 @@ import measured
 STOCK, TESTED = "stock-nb1", "scx_tandem"
 # What it may take longer than the stock scheduler with NUMA balancing.
 MOST_SLOWER = 1.05
-# Of crossed's accesses, in the last half second of the run.
-LEAST_LOCAL = 0.90
+# Of accesses, in the last half second of crossed and the last three tenths of master-init, of which half are if nothing moves.
+LEAST_LOCAL = {"crossed": 0.90, "master-init": 0.75}
 
 
 class Guard(unittest.TestCase):
@@ -26,26 +26,26 @@ class Guard(unittest.TestCase):
         print(f"{ratio:.3f} of {STOCK}", flush=True)
         self.assertLess(ratio, MOST_SLOWER, arms[TESTED]["runs"])
 
-    def assert_ends_local(self, arms, records):
-        """Of the last records, one made every tenth of a second, half have so many local accesses."""
+    def assert_ends_local(self, arms, records, least):
+        """Of the last records, one made every tenth of a second, half have so large a share of local accesses."""
         for boot in arms[TESTED]["boots"]:
             series = boot["placement"]["series"]
             shares = [point["remote_share"] for point in series[-records:] if point["remote_share"] is not None]
             local = 1 - statistics.median(shares)
             print(f"{local:.3f} local at the end", flush=True)
-            self.assertGreater(local, LEAST_LOCAL, series)
+            self.assertGreater(local, least, series)
 
     def test_crossed_is_not_slower_than_stock_and_ends_local(self):
         arms = self.measure("crossed:--passes 24")
         self.assert_not_slower(arms)
         # And one where the timed part ends.
-        self.assert_ends_local(arms, 6)
+        self.assert_ends_local(arms, 6, LEAST_LOCAL["crossed"])
 
     def test_memory_that_one_thread_initialised_is_not_slower_than_under_stock(self):
         arms = self.measure("master-init:--passes 55")
         self.assert_not_slower(arms)
         # Who moves nothing is as fast as balancing that has hardly begun by then.
-        self.assert_ends_local(arms, 3)
+        self.assert_ends_local(arms, 3, LEAST_LOCAL["master-init"])
 
 
 if __name__ == "__main__":
