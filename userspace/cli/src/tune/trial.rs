@@ -213,7 +213,7 @@ fn run_here(what: &What, plan: Option<&Plan>, places: &Places, limit: Limit, sto
     let program = Program { command: words(what.command, plan), streams, functions: what.functions.to_vec() };
     let beside = Beside::of(plan.map(|plan| &plan.base), what.threads_by);
     let ran = movers::run(&program, &beside, places, limit, stop, |_| ())?;
-    // That says nothing of the configuration: none of ours was the scheduler's to carry out.
+    // That says nothing of the configuration, which was not carried out.
     if let (ThreadsBy::Assignments, Some(Err(why))) = (what.threads_by, &ran.moved_pages) {
         bail!("its threads were not assigned all the time: {why}");
     }
