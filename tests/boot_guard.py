@@ -12,7 +12,7 @@ import measured
 STOCK, TESTED = "stock-nb1", "scx_tandem"
 # What it may take longer than the stock scheduler with NUMA balancing.
 MOST_SLOWER = 1.05
-# Of accesses, in the last half second of crossed and the last three tenths of master-init, of which half are if nothing moves.
+# Of accesses, in the last half second of crossed and the last three tenths of master-init (1 % if nothing moves).
 LEAST_LOCAL = {"crossed": 0.90, "master-init": 0.75}
 
 

@@ -60,9 +60,13 @@ int main(void)
     let noting = Arc::new(Noting::default());
     let seats = single_cpus();
     let all = format!("{}\n", seats.len());
-    let places = Places { seats: seats.clone(), placer: Placer::Assigner(noting.clone()), ..Places::default() };
-    assert_eq!(launch(&program(build(directory.path(), source), &output), &places).end, End::Code(0));
-    assert_eq!(std::fs::read_to_string(&output).unwrap(), all.repeat(3));
+    let program = program(build(directory.path(), source), &output);
+    for seats in [&seats[..1], &seats[..]] {
+        noting.told.lock().unwrap().clear();
+        let places = Places { seats: seats.to_vec(), placer: Placer::Assigner(noting.clone()), ..Places::default() };
+        assert_eq!(launch(&program, &places).end, End::Code(0));
+        assert_eq!(std::fs::read_to_string(&output).unwrap(), all.repeat(3));
+    }
     let told = noting.told.lock().unwrap();
     let cpus: Vec<&CpuSet> = told.iter().map(|(_, cpus, _)| cpus).collect();
     assert_eq!(cpus, [&seats[0], &seats[1], &seats[1]], "the second thread has the seat that the first left");
